@@ -80,10 +80,7 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model for the names, shapes and dtypes of its state dict alone.
-
-    The weights have no meaningful values and, if the builder allows it, take no memory.
-    """
+    """Build a model for the names, shapes and dtypes of its state dict, best without memory."""
     try:
         with SkipInitialisation(), torch.device("meta"):
             module = build_model(source, request)
@@ -97,10 +94,7 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model with uninitialized weights; the caller then loads weights from a file.
-
-    Not for the user's own code, which must initialize its model itself.
-    """
+    """Build a model of a library with uninitialized weights, which those of a file then replace."""
     with SkipInitialisation():
         return build_model(source, request)
 

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
-    """Return the models whose name matches the glob ``pattern``, sorted by name.
-
-    ``pattern`` may leave out the prefix of ``source``, which is None for torchvision.
-    """
+    """Return the models whose name, perhaps without its prefix, matches a glob, sorted by name."""
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
     prefix = "" if shelf is None else shelf.prefix
@@ -51,15 +48,9 @@ def list_shelf_names(source: str | None = None) -> list[str]:
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
     """Download the trained weights of a model unless they are cached, and load them once."""
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
-    return CatalogEntry(
-        name=name,
-        task=loaded.task.word,
-        weights=(loaded.info.weights,),
-        params=sum(parameter.numel() for parameter in loaded.module.parameters()),
-        gflops=None,
-        file_mb=None,
-        cached=(loaded.info.weights,),
-    )
+    weights = (loaded.info.weights,)
+    params = sum(parameter.numel() for parameter in loaded.module.parameters())
+    return CatalogEntry(name, loaded.task.word, weights, params, None, None, weights)
 
 
 def _find_source(name: str) -> type[Source]:

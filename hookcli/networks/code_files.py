@@ -31,7 +31,7 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
 
     These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of all
     modules' classes, and what they import, without installed packages and ``libraries``. The key of
-    an imported file is ``package/module.py``, which stays the same when the folder moves.
+    an imported file is ``package/module.py``, wherever the folder is.
     """
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names

@@ -71,10 +71,7 @@ class ModelDescription:
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
-        """Return the part of an output that predictions and scores read.
-
-        A chosen map (N, classes, H, W) gets the form that segmentation models return.
-        """
+        """Return what predictions and scores read, with a map (N, classes, H, W) under ``out``."""
         if self.choose is None:
             return output
         chosen = self.choose(output)

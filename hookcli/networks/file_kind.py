@@ -149,10 +149,7 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes the weights in ``file`` to a new file in the same folder.
-
-    The expression ``state``, as in ``FileKind``, may run code in the file.
-    """
+    """Return a command that writes ``state``, made of the file, to a file in the same folder."""
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
 

@@ -42,7 +42,7 @@ _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|wi
 _LARGEST = {  # whole number in a configuration, by key
     re.compile(_SIDES): LARGEST_SIDE,
     re.compile(r"num_(labels|classes)|classes"): 1 << 17,
-    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 9,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
 # Fields of a configuration that name a part of the model
@@ -70,10 +70,7 @@ class Files:
             return 1 << 32
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a file; None if the model has no such file.
-
-        An OSError means that the file is neither cached nor reachable.
-        """
+        """Return the path of a file if there is one; raise an OSError if it is out of reach."""
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:

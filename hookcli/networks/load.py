@@ -122,9 +122,9 @@ class LoadedModel(ModelDescription):
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
-        """Return a function that computes the score of the model's output for one image.
+        """Return a function for the score of one image's output.
 
-        The function's argument ``target`` is a class index in place of the target in ``style``.
+        Its argument ``target`` is a class index in place of the target in ``style``.
         """
         if ":" in style.score:
             load_score(style.score)
@@ -207,7 +207,8 @@ class LoadedModel(ModelDescription):
                 return ModelDescription.read(self, output, sizes)
             if (features := self.find_embedding(output)) is not None:
                 return read_features(features)
-            if not (self.source.is_known or _ends_in_classifier(self.module, output)):
+            width = (*output.shape, 1)[1] if isinstance(output, torch.Tensor) else -1
+            if not self.source.is_known and width != count_outputs(self.module):
                 return []
             return read_predictions(output, self.categories, sizes, self.task)
 
@@ -218,11 +219,6 @@ class LoadedModel(ModelDescription):
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return self.source.guard_output()
-
-
-def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    width = count_outputs(module)
-    return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
 
 
 def count_outputs(module: nn.Module) -> int | None:
@@ -242,8 +238,7 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    Modules and parameters whose Python ``id`` is in ``taken`` are replaced by copies before
-    hookcli changes anything.
+    Parts whose Python ``id`` is in ``taken`` are replaced by copies before anything changes.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)

@@ -6,6 +6,7 @@ A processor makes the pixels, and its methods turn outputs into boxes, segments 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -103,16 +104,14 @@ class ProcessorTransform:
         if len(self.mean) not in (1, COLOURS):
             picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)
             changes = changes | {"input_data_format": "channels_first"}
+        name = type(self._processor).__name__
         try:
             made = self._processor(images=picture, return_tensors="pt", **changes)
         except _REFUSALS as error:
-            name = type(self._processor).__name__
-            raise UnfitPictureError(
-                f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
-            ) from error
+            reason = f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
+            raise UnfitPictureError(reason) from error
         pixels: Tensor = made["pixel_values"][0]
         if not pixels.numel():
-            name = type(self._processor).__name__
             raise UnfitPictureError(f"has no pixels after the {name} of the model")
         return pixels
 
@@ -153,11 +152,16 @@ class _ProcessorTask(Task):
 
     is_faster_channels_last = False
 
-    def __init__(self, processor: Callable[[], Any], config: Any) -> None:
-        self.processor, self.config = processor, config
+    def __init__(self, load: Callable[[], Any], config: Any) -> None:
+        self._load = load
+
+    @functools.cached_property
+    def processor(self) -> Any:
+        """The library's object, loaded when it is first needed."""
+        return self._load()
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        transform = ProcessorTransform(self.processor(), self._changes(request))
+        transform = ProcessorTransform(self.processor, self._changes(request))
         task = copy.copy(self)
         try:
             task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
@@ -168,7 +172,7 @@ class _ProcessorTask(Task):
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 
     def _changes(self, request: ModelRequest) -> dict[str, Any]:
-        own, changes = self.processor(), dict[str, Any]()
+        own, changes = self.processor, dict[str, Any]()
         if request.size is not None:
             changes = resize_fields(own, request.size, request.size, request.resize)
         elif request.resize is not None:
@@ -186,7 +190,7 @@ class _ProcessorTask(Task):
         return changes
 
     def picture(self, seen: Tensor) -> Tensor:
-        flips = bool(ask(self.processor(), "do_flip_channel_order"))
+        flips = bool(ask(self.processor, "do_flip_channel_order"))
         return seen.flip(0) if flips else seen
 
 
@@ -197,8 +201,8 @@ class _Backbone(_ProcessorTask, Features):
 class _Classifier(_ProcessorTask, Classification):
     is_faster_channels_last = True
 
-    def __init__(self, processor: Callable[[], Any], config: Any) -> None:
-        super().__init__(processor, config)
+    def __init__(self, load: Callable[[], Any], config: Any) -> None:
+        super().__init__(load, config)
         self.reading = read_problem(config)
 
     def find(self, output: object) -> Tensor | None:
@@ -210,10 +214,10 @@ class _Segmenter(_ProcessorTask, Segmentation):
         return _logits_of(output, 4)
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        process = ask(self.processor(), "post_process_semantic_segmentation")
+        process = ask(self.processor, "post_process_semantic_segmentation")
         if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
-        wanted = [(height, width) for width, height in sizes]
+        wanted = [size[::-1] for size in sizes]
         labels: Sequence[Tensor] = process(SimpleNamespace(logits=found), target_sizes=wanted)
         return labels
 
@@ -222,7 +226,7 @@ class _Detector(_ProcessorTask, BoxTask):
     def find(self, output: object) -> list[Boxes] | None:
         """Return the boxes of each image, with corners from 0 to 1."""
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
-        process = ask(self.processor(), "post_process_object_detection")
+        process = ask(self.processor, "post_process_object_detection")
         if logits is None or not is_floats(boxes, 3) or process is None:
             return None
         found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
@@ -247,33 +251,23 @@ class _Masks(_ProcessorTask):
         classes, masks = (ask(output, name) for name in names)
         if not (is_floats(classes, 3) and is_floats(masks, 4)):
             return None
-        return [
-            SimpleNamespace(**dict(zip(names, (classes[i : i + 1], masks[i : i + 1]), strict=True)))
-            for i in range(len(classes))
-        ]
+        pairs = zip(torch.split(classes, 1), torch.split(masks, 1), strict=True)
+        return [SimpleNamespace(**dict(zip(names, pair, strict=True))) for pair in pairs]
 
     def read(
         self, found: list[SimpleNamespace], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
         """Return the segments that the library's pipeline finds, the most certain first."""
-        own = self.processor()
+        own = self.processor
         process = ask(own, "post_process_panoptic_segmentation") or ask(
             own, "post_process_instance_segmentation"
         )
         if process is None or not sizes:
             return [() for _ in found]
+        limits = {"threshold": 0.9, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.5}
         return [
-            _read_segments(
-                process(
-                    each,
-                    threshold=0.9,
-                    mask_threshold=0.5,
-                    overlap_mask_area_threshold=0.5,
-                    target_sizes=[(height, width)],
-                )[0],
-                categories,
-            )
-            for each, (width, height) in zip(found, sizes, strict=True)
+            _read_segments(process(each, target_sizes=[size[::-1]], **limits)[0], categories)
+            for each, size in zip(found, sizes, strict=True)
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
@@ -293,26 +287,21 @@ class _Depth(_ProcessorTask):
 
     def find(self, output: object) -> list[Tensor] | None:
         depth = ask(output, "predicted_depth")
-        return [depth[i : i + 1] for i in range(len(depth))] if is_floats(depth, 3) else None
+        return list(torch.split(depth, 1)) if is_floats(depth, 3) else None
 
     def read(
         self, found: list[Tensor], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
-        process = ask(self.processor(), "post_process_depth_estimation")
-        predictions = []
-        for index, each in enumerate(found):
-            depth = each.detach().float().cpu()
-            if process is not None and sizes:
-                size = sizes[index]
-                output = SimpleNamespace(predicted_depth=depth)
-                depth = process(output, [size[::-1]])[0]["predicted_depth"]
-            figures = {
-                "mean depth": depth.mean(),
-                "smallest depth": depth.min(),
-                "largest depth": depth.max(),
-            }
-            predictions.append(name_figures("depth", figures))
-        return predictions
+        process = ask(self.processor, "post_process_depth_estimation")
+        depths = [each.detach().float().cpu() for each in found]
+        if process is not None and sizes:
+            depths = [
+                process(SimpleNamespace(predicted_depth=depth), [size[::-1]])[0]["predicted_depth"]
+                for depth, size in zip(depths, sizes, strict=True)
+            ]
+        names = ("mean depth", "smallest depth", "largest depth")
+        figures = [(depth.mean(), depth.min(), depth.max()) for depth in depths]
+        return [name_figures("depth", dict(zip(names, each, strict=True))) for each in figures]
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
         refuse_classes("a depth map", kind, target)

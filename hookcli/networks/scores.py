@@ -33,10 +33,7 @@ class ScoreTensor:
 
 
 def find_target(text: str, categories: Sequence[str]) -> int | None:
-    """Return the class index in ``text``: ``predicted`` (None), an index, or a name in any case.
-
-    ``categories`` holds the names by index; it is empty if they are not known.
-    """
+    """Return the class that ``text`` names or counts from 0; None for ``predicted``."""
     if text == "predicted":
         return None
     if re.fullmatch(r"-?\d{1,18}", text):
@@ -79,10 +76,7 @@ def score_output(
     needs_gradient: bool = True,
     own: Task | None = None,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image; ``target`` None is the predicted class.
-
-    The user's function ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar.
-    """
+    """Return the score of one image's output; without a ``target``, of the predicted class."""
     computed: object
     if ":" in style.score:
         computed, index, kind = load_score(style.score)(output, target), target, style.score

@@ -166,7 +166,8 @@ class Smp(FileSource):
         resample = Resampling[(request.interpolation or "bilinear").upper()]
         prepare = smp.encoders.preprocess_input
         step = None if request.size else max(stride, _STRIDE)
-        transform = _Transform(prepare, parameters, side, step, resample, is_usual)
+        colours = parameters["mean"], parameters["std"]
+        transform = _Transform(prepare, parameters, *colours, side, step, resample, is_usual)
         return Preprocessing(self.task, transform, size=side)
 
 
@@ -185,21 +186,13 @@ _TASK = _Segmentation()
 class _Transform:
     prepare: Callable[..., NDArray[Any]]  # the library's function for (H, W, C)
     parameters: dict[str, Any]
+    mean: Sequence[float]
+    std: Sequence[float]
     short: int
     stride: int | None  # both sides become multiples of it; without one, both become ``short``
     resample: Resampling
     is_usual: bool  # the parameters are ImageNet's, since the encoder's are not known
     takes_bands: ClassVar[bool] = True
-
-    @property
-    def mean(self) -> Sequence[float]:
-        mean: Sequence[float] = self.parameters["mean"]
-        return mean
-
-    @property
-    def std(self) -> Sequence[float]:
-        std: Sequence[float] = self.parameters["std"]
-        return std
 
     def __call__(self, picture: Image.Image) -> Tensor:
         sides = [self.short, self.short]

@@ -29,10 +29,7 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, as ``Source.find`` does; this may run the user's code.
-
-    If ``name`` is a file or belongs to another library, the error says what to type instead.
-    """
+    """Return the model called ``name``, or say what to type; this may run the user's code."""
     source = choose_source(name)
     if (
         source is not Held

@@ -26,10 +26,7 @@ _DEEPEST = 1_000
 
 
 def check_structure(name: str, model: nn.Module) -> None:
-    """Check that the modules of ``model`` are nested finitely and named consistently.
-
-    ``name`` is the user's name for the model. The model's own methods may raise any exception.
-    """
+    """Check that the modules of the user's model are nested finitely and named consistently."""
     _check_nesting(name, model, {id(model): ""}, {id(model)})
     for path, module in model.named_modules():
         kind = type(module).__name__

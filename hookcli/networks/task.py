@@ -71,10 +71,7 @@ class Task:
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return the pixels of one input.
-
-        ``size`` is the requested side, if the network accepts pictures of any size.
-        """
+        """Return the pixels of one input; ``size`` is the requested side, if any is possible."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 

@@ -146,10 +146,7 @@ class Segmentation(Task):
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        """Return the class of each pixel of each image, (H, W), from logits (N, classes, H, W).
-
-        ``sizes`` has the width and height of each image, for models whose logits are coarser.
-        """
+        """Return the class of each pixel of each image, (H, W), whose ``sizes`` may be larger."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
@@ -386,10 +383,7 @@ def find_task(package: str) -> Task:
 
 
 def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
-    """Return the task that reads an output, and the part that it reads; ``own`` is asked first.
-
-    Return None for an output of unknown form.
-    """
+    """Return the task that reads an output, and what it reads; ``own`` is asked first, if any."""
     for task in TASKS if own is None else (own, *TASKS):
         if (found := task.find(output)) is not None:
             return task, found
@@ -399,10 +393,7 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 def read_predictions(
     output: object, categories: Sequence[str], sizes: Sizes = (), own: Task | None = None
 ) -> Predictions:
-    """Return the predictions for each image of a batch; [] for an output of unknown form.
-
-    ``sizes`` has the width and height of each image, if they are known; ``own`` is asked first.
-    """
+    """Return the predictions for each image of a batch; none for an output of unknown form."""
     form = find_form(output, own)
     if form is None:
         return []

@@ -13,7 +13,7 @@ import json
 import re
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
@@ -136,8 +136,7 @@ class Transformers(FileSource):
             else:
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
-        processor = cache(partial(_load_processor, files, outer, name))
-        task = choose_task(kind.__name__)(processor, config)
+        task = choose_task(kind.__name__)(partial(_load_processor, files, outer, name), config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
 
     @property
@@ -190,14 +189,13 @@ class Transformers(FileSource):
             )
         some = ", ".join(absent[:3]) + and_more(len(absent) - 3, " and {} more")
         verb = "is" if len(absent) == 1 else "are"
+        warning = f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
         return ModelWithWeights(
             module,
             self.files.label,
             categories=self.list_categories(module),
             trained=not absent,
-            warning=f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
-            if absent
-            else "",
+            warning=warning if absent else "",
             sha256=join_hashes([part.sha256 for part in parts]),
         )
 

@@ -74,9 +74,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
         )
     state, note = _unwrap(file, part)
     tensors, values = _list_tensors(file, state), dict.items(state)
-    if not any(
-        map(Tensor.numel, tensors.values())
-    ):  # in ZeRO's stage 3, the shards have the values
+    if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
         raise _refuse_kind(file, ZERO)
     others = {
         each: value for each, value in values if isinstance(each, str) and each not in tensors
