@@ -22,13 +22,8 @@ if TYPE_CHECKING:
     from hookcli.networks.source import Source
 
 _REFUSALS = (
-    TypeError,
-    ValueError,
-    AssertionError,
-    RuntimeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
+    *(TypeError, ValueError, AssertionError, RuntimeError),
+    *(ArithmeticError, LookupError, AttributeError),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import ModelRequest
@@ -21,7 +22,8 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
     prefix = "" if shelf is None else shelf.prefix
-    if found := [name for name in names if _matches(name, pattern, prefix)]:
+    matches = partial(fnmatch.fnmatch, pat=pattern)
+    if found := [name for name in names if matches(name) or matches(name.removeprefix(prefix))]:
         return tuple(choose_source(name).describe(name) for name in found)
     if fnmatch.filter(names, f"{pattern}*"):
         raise RequestError(
@@ -58,7 +60,3 @@ def _find_source(name: str) -> type[Source]:
     if name not in known:
         raise RequestError(f"there is no source {name!r}", f"one of: {', '.join(sorted(known))}")
     return known[name]
-
-
-def _matches(name: str, pattern: str, prefix: str) -> bool:
-    return any(fnmatch.fnmatch(each, pattern) for each in (name, name.removeprefix(prefix)))

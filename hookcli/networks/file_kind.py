@@ -32,16 +32,8 @@ _MOST = 1 << 20  # bytes of a pickle that are read
 _BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
 # The exceptions that a damaged or hostile archive raises
 DAMAGED = (
-    ValueError,
-    LookupError,
-    RuntimeError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
+    *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
+    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 
 
@@ -57,8 +49,6 @@ class FileKind:
 
 UNKNOWN = FileKind()
 WEIGHTS = FileKind("weights")
-
-
 ZERO = FileKind(
     "a shard of DeepSpeed's ZeRO: one process's part of the weights",
     join="join the shards, in the folder of the checkpoint: python zero_to_fp32.py FOLDER FILE",

@@ -56,10 +56,7 @@ class Files:
     """The files of a model, whose folder may be in the hub's cache."""
 
     is_remote: bool  # whether files may be downloaded
-
-    @property
-    def label(self) -> str:
-        raise NotImplementedError
+    label: str  # where the files come from, for people
 
     @property
     def most_values(self) -> int:
@@ -99,11 +96,7 @@ class Folder(Files):
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def label(self) -> str:
-        return str(self._folder)
+        self._folder, self.label = folder, str(folder)
 
     def find(self, name: str) -> Path | None:
         file = self._folder / name
@@ -126,15 +119,13 @@ class Repository(Files):
     def __init__(self, name: str) -> None:
         fail_fast_offline()
         self._name, _, self._revision = name.partition("@")
-
-    @property
-    def label(self) -> str:
-        return f"{self._name}@{self._revision[:12]}" if self._revision else self._name
+        self.label = name
 
     def find(self, name: str) -> Path | None:
         file = _find_file(self._name, name, self._revision or None)
         if file is not None:
             self._revision = file.parent.name  # the cache has a folder for each commit
+            self.label = f"{self._name}@{self._revision[:12]}"
         return file
 
 

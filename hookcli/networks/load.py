@@ -311,11 +311,6 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     )
 
 
-def _to_dtype(module: nn.Module, dtype: Dtype) -> None:
-    """Convert the floats of a model; ``Module.to`` would reduce complex numbers to real ones."""
-    {"float16": module.half, "bfloat16": module.bfloat16}.get(dtype, module.float)()
-
-
 def _place(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
@@ -325,8 +320,8 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device, sourc
     try:
         set_mode(module, request.mode)
         module.to(device)
-        if not source.keeps_dtype:
-            _to_dtype(module, request.dtype)
+        if not source.keeps_dtype:  # by methods that keep complex numbers, unlike ``Module.to``
+            {"float16": module.half, "bfloat16": module.bfloat16}.get(request.dtype, module.float)()
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _STRIDE = 32  # without a `size`, sides are multiples of it, as most architectures demand
 _SHORT = 512  # the short side, where the user chooses none
-_USUAL = {
+_USUAL: dict[str, Any] = {
     "input_space": "RGB",
     "input_range": [0, 1],
     "mean": [0.485, 0.456, 0.406],

@@ -206,7 +206,7 @@ class Detection(BoxTask):
     keeps_pictures = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        inside = _resizer_of(module)
+        inside: Any = module.transform
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
                 "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
@@ -232,24 +232,20 @@ class Detection(BoxTask):
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
         """Return the batch that the model's own transform makes, padded like the feature maps."""
+        inside: Any = module.transform
         device = next(module.parameters()).device
         with torch.inference_mode():
-            batch, _ = _resizer_of(module)([image.to(device) for image in pixels])
+            batch, _ = inside([image.to(device) for image in pixels])
         seen: Tensor = batch.tensors
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        inside = _resizer_of(module)
+        inside: Any = module.transform
         return inside.image_mean, inside.image_std
 
     def find(self, output: object) -> list[Boxes] | None:
         is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
         return cast("list[Boxes]", output) if is_found else None
-
-
-def _resizer_of(module: nn.Module) -> Any:
-    """Return the transform in a torchvision detection model, which resizes, normalizes and pads."""
-    return module.transform
 
 
 def _is_boxes(value: object) -> TypeGuard[Boxes]:

@@ -130,7 +130,7 @@ class Transformers(FileSource):
         transformers = import_transformers(name)
         is_type = name.startswith(_CONFIG)
         files = None if is_type else find_files(name.removeprefix(cls.prefix))
-        with _quiet(), guard_library(name, files), _explained(name):
+        with guard_library(name, files), _using(name):
             if files is None:
                 config = _default_config(transformers, name)
             else:
@@ -172,7 +172,7 @@ class Transformers(FileSource):
         parts = [read_weights_file(file) for file in found]
         config = _with_fields(self.config, read_arguments(self, request))
         loading = loading_weights(f"the weights of {self.name}")
-        with _quiet(), loading, _explained(self.name), seeded(request.seed):
+        with loading, _using(self.name), seeded(request.seed):
             # The library gets tensors, and not the folder, in which it might find other files.
             module, info = self.kind.from_pretrained(
                 None,
@@ -382,7 +382,7 @@ def _interpolate_positions(module: nn.Module) -> None:
 def _load_processor(files: Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
-    with _quiet(), loading, _explained(name):
+    with loading, _using(name):
         found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
         if files is None or not found:
             return _make_processor(transformers, config)
@@ -424,15 +424,11 @@ def import_transformers(name: str) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    with quiet(), redirect_stderr(io.StringIO()):  # the bars of downloads and of loading
-        yield
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _using(name: str) -> Iterator[None]:
+    """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
     try:
-        yield
+        with quiet(), redirect_stderr(io.StringIO()):  # the bars of downloads and of loading
+            yield
     except ImportError as error:
         package = error.name or "a package"
         raise RequestError(
