@@ -75,7 +75,6 @@ THIRD_PARTY = {
     },
     "torchvision": {"networks"},
     "timm": {"networks"},
-    "transformers": {"networks"},
     "open_clip": {"networks"},
     "onnx": {"networks", "passes"},
     "onnxruntime": {"passes"},

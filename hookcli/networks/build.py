@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,26 +22,16 @@ if TYPE_CHECKING:
     from hookcli.networks.source import Source
 
 _REFUSALS = (
-    TypeError,
-    ValueError,
-    AssertionError,
-    RuntimeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
+    *(TypeError, ValueError, AssertionError, RuntimeError),
+    *(ArithmeticError, LookupError, AttributeError),
 )
-
-
-_MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,000
 
 
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Call the model's builder."""
     given = read_arguments(source, request)
-    most = source.most_values
-    limited = nullcontext() if most is None else _LimitSize(request.name, most)
     try:
-        with limited, warnings.catch_warnings():
+        with warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
             return source.builder(**given, **arguments)
@@ -57,10 +48,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 
 
 def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
-    """Return the builder's arguments that the user chose.
-
-    They come from ``--model-arg``. For a network that is built for one size, ``--size`` adds more.
-    """
+    """Return the builder's arguments that the user chose, or that the requested size needs."""
     given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
@@ -72,20 +60,14 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Call ``torch.manual_seed(seed)`` at the beginning of the ``with`` block.
-
-    After the block, torch's random generator on the CPU has its earlier state again.
-    """
+    """Seed torch's generator on the CPU, and restore its earlier state after the block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Build the model with random weights, right after ``torch.manual_seed(request.seed)``.
-
-    Afterwards, torch's random generator on the CPU has its earlier state again.
-    """
+    """Build the model with random weights of the request's seed, and restore torch's generator."""
     if source.most_values is not None:
         build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):
@@ -93,48 +75,23 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model that serves only to list the names, shapes and dtypes of its state dict.
-
-    The weights have no meaningful values and, if the builder allows it, take no memory.
-    """
-    for nowhere in (torch.device("meta"), _EmptyOnMeta()):
-        try:
-            with SkipInitialisation(), nowhere:
-                return build_model(source, request)
-        except RuntimeError:  # the builder computes with its tensors, or mixes devices
-            continue
-    return build_unset(source, request)
+    """Build a model for the names, shapes and dtypes of its state dict, best without memory."""
+    try:
+        with SkipInitialisation(), torch.device("meta"):
+            module = build_model(source, request)
+    except RuntimeError:  # the builder computes with its tensors, as Regnet's does
+        module = build_unset(source, request)
+    values = itertools.chain(module.parameters(), module.buffers())
+    if source.most_values is not None and sum(map(Tensor.numel, values)) > source.most_values:
+        what = f"{request.name} would be larger than its weights, or than the memory allows"
+        raise ModelError(what, "its configuration may be damaged")
+    return module
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build the model with uninitialized weights; the caller then loads weights from a file.
-
-    Do not call this for a model from the user's own code: such code must initialize its model.
-    """
+    """Build a model of a library with uninitialized weights, which those of a file then replace."""
     with SkipInitialisation():
         return build_model(source, request)
-
-
-class _LimitSize(TorchFunctionMode):
-    """Stops a builder that makes too many values, or calls torch far more often than others."""
-
-    _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand})
-
-    def __init__(self, name: str, values: int) -> None:
-        super().__init__()
-        self._name, self._calls, self._values = name, _MOST_CALLS, values
-
-    def __torch_function__(
-        self, func: Any, types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self._calls -= 1
-        if func in self._FACTORIES and isinstance(result, Tensor):
-            self._values -= Tensor.numel(result)
-        if self._calls < 0 or self._values < 0:
-            what = f"{self._name} would be larger than its weights, or than the memory allows"
-            raise ModelError(what, "its configuration may be damaged")
-        return result
 
 
 class SkipInitialisation(TorchFunctionMode):
@@ -152,19 +109,6 @@ class SkipInitialisation(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
-
-
-class _EmptyOnMeta(TorchFunctionMode):
-    """Puts a tensor on the meta device only if ``torch.empty`` makes the tensor.
-
-    Other tensors keep their values, because some builders, such as Regnet's, compute with them.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        changed = {"device": "meta"} if func is torch.empty else {}
-        return func(*args, **{**(kwargs or {}), **changed})
 
 
 def read_literal(text: str) -> object:

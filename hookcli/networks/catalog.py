@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import ModelRequest
@@ -17,22 +18,12 @@ if TYPE_CHECKING:
 
 
 def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
-    """Return the models whose name matches the glob ``pattern``, sorted by name.
-
-    Args:
-        pattern: a glob for names, with or without the prefix of ``source``.
-        source: the source whose installed or cached models are listed; None for those that are
-            listed quickly, which are torchvision's.
-
-    Raises:
-        RequestError: there is no such source, its library is not installed, or ``pattern`` is the
-            beginning of a name, or of the names of another source.
-        UnknownModelError: no name matches.
-    """
+    """Return the models whose name, perhaps without its prefix, matches a glob, sorted by name."""
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
     prefix = "" if shelf is None else shelf.prefix
-    if found := [name for name in names if _matches(name, pattern, prefix)]:
+    matches = partial(fnmatch.fnmatch, pat=pattern)
+    if found := [name for name in names if matches(name) or matches(name.removeprefix(prefix))]:
         return tuple(choose_source(name).describe(name) for name in found)
     if fnmatch.filter(names, f"{pattern}*"):
         raise RequestError(
@@ -52,25 +43,16 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
 
 
 def list_shelf_names(source: str | None = None) -> list[str]:
-    """Return the names of the models of a source; with None, of all that list them quickly."""
+    """Return the names of the models of a source; None is for torchvision."""
     return list_names() if source is None else _find_source(source).list_shelf()
 
 
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
-    """Download the trained weights of a model unless they are cached, and load them once.
-
-    Afterwards, the model also runs without a network.
-    """
+    """Download the trained weights of a model unless they are cached, and load them once."""
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
-    return CatalogEntry(
-        name=name,
-        task=loaded.task.word,
-        weights=(loaded.info.weights,),
-        params=sum(parameter.numel() for parameter in loaded.module.parameters()),
-        gflops=None,
-        file_mb=None,
-        cached=(loaded.info.weights,),
-    )
+    weights = (loaded.info.weights,)
+    params = sum(parameter.numel() for parameter in loaded.module.parameters())
+    return CatalogEntry(name, loaded.task.word, weights, params, None, None, weights)
 
 
 def _find_source(name: str) -> type[Source]:
@@ -78,7 +60,3 @@ def _find_source(name: str) -> type[Source]:
     if name not in known:
         raise RequestError(f"there is no source {name!r}", f"one of: {', '.join(sorted(known))}")
     return known[name]
-
-
-def _matches(name: str, pattern: str, prefix: str) -> bool:
-    return any(fnmatch.fnmatch(each, pattern) for each in (name, name.removeprefix(prefix)))

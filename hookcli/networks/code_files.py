@@ -29,11 +29,9 @@ _STANDARD = Path(os.__file__).parent
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
     """Return the sha256 of each source file of the user's model, keyed by file name.
 
-    These are the files in ``names``, the files of all modules' classes, and the files that these
-    import. Installed packages and ``libraries`` (the packages of model sources) are left out. A
-    file that hookcli finds by its import name has the key ``package/module.py``, which stays the
-    same when the folder moves. Entries of ``names`` are ignored unless they have the form
-    ``FILE.py:FUNCTION`` or ``package.module:NAME``.
+    These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of all
+    modules' classes, and what they import, without installed packages and ``libraries``. The key of
+    an imported file is ``package/module.py``, wherever the folder is.
     """
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
@@ -52,11 +50,7 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
 
 
 def list_definitions(file: Path) -> list[str]:
-    """Return the names of the public functions and classes at the top level of a source file.
-
-    Each of them may make a model. Functions come first. The list is empty if the file cannot be
-    read or parsed.
-    """
+    """Return the names of a file's public functions and classes, which may make a model."""
     with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         body = ast.parse(read_regular(file, _MOST_SOURCE)).body
         return [

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.networks.task import Preprocessing, Task
-    from hookcli.records.images import Box, Prediction
+    from hookcli.networks.task import MeanStd, Predictions, Preprocessing, Sizes, Task
+    from hookcli.records.images import Box
     from hookcli.records.runs import ModelInfo
 
 _LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
@@ -31,102 +31,67 @@ _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What hookcli must know of a model to prepare images and to read its output.
-
-    Attributes:
-        info: the recorded facts about the model.
-        prepare: turns upright RGB pictures into pixels on the CPU.
-        categories: the class names by index; empty if they are not known.
-        first: returns the pixels (1, …) of the first usable image of the run, or None if there is
-            none.
-        choose: returns the tensor that predictions and scores read, from an output of several; None
-            if they read the whole output.
-        extra: the inputs besides the pixels; None if there are none.
-    """
+    """What hookcli must know of a model to prepare images and to read its output."""
 
     info: ModelInfo
-    prepare: Preprocessing
-    categories: tuple[str, ...] = ()
+    prepare: Preprocessing  # turns upright RGB pictures into pixels on the CPU
+    categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
+    # returns the pixels (1, …) of the first usable image of the run, if there is one
     first: Callable[[], Tensor | None] = lambda: None
+    # returns the one of several tensors in an output that predictions and scores read
     choose: Callable[[object], Tensor] | None = None
-    extra: ExtraInputs | None = None
+    extra: ExtraInputs | None = None  # the inputs besides the pixels, if any
 
     @property
     def task(self) -> Task:
-        """The task of the model."""
         return self.prepare.task
 
     @property
     def knows_input(self) -> bool:
-        """Whether hookcli knows what input the model takes."""
         return self.prepare.channels is not None
 
     def pixels_to_try(self) -> Tensor:
-        """Return pixels (1, …) for trial forward passes: those of the first usable image.
-
-        If there is no such image, the pixels are zeros of the usual size.
-        """
+        """Return the pixels (1, …) of the first usable image for trial passes, or else zeros."""
         pixels = self.first()
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` on the model's device and in its dtype.
-
-        If there is no module, ``pixels`` stays unchanged.
-        """
+        """Return ``pixels`` on the model's device and in its dtype, if there is a module."""
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return the layers' input for pixels (N, …).
-
-        If there is no module, this is ``pixels`` itself.
-        """
+        """Return the layers' input for pixels (N, …); without a module, the pixels themselves."""
         return pixels
 
-    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the means and the standard deviations of the normalization, one per colour."""
+    def normalisation(self) -> MeanStd:
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
-    def read(
-        self, output: object, sizes: Sequence[tuple[int, int]] = ()
-    ) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image; an empty list if the output has no known form."""
+    def read(self, output: object, sizes: Sizes = ()) -> Predictions:
+        """Return the predictions for each image; none if the output has no known form."""
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
-        """Return the part of an output that predictions and scores read.
-
-        A chosen map (N, classes, H, W) has the form that segmentation models return.
-        """
+        """Return what predictions and scores read, with a map (N, classes, H, W) under ``out``."""
         if self.choose is None:
             return output
         chosen = self.choose(output)
         return {"out": chosen} if chosen.dim() == 4 else chosen
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's code and inputs, keyed by file name.
-
-        If ``score`` names a function of the user, its source file is included.
-        """
+        """Return the sha256 of each file of the user's code, score and inputs, by file name."""
         return {} if self.extra is None else {**self.extra.hashes}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager in which hookcli reads the model's output."""
         return contextlib.nullcontext()
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return two masks (2, H, W) for the layers' input: the inside of a box, and the outside.
+        """Return two masks (2, H, W) from 0 to 1 for the layers' input: inside a box, and outside.
 
-        The values are from 0 to 1. hookcli prepares a picture of a white box in the same way as the
-        image, so that the box is resized and cropped like the image. Both masks are 0 at pixels
-        that do not depend on the picture, such as padding.
-
-        Args:
-            size: the width and height of the image.
-            box: left, top, width and height of the box in pixels of the image.
-            as_pixels: whether the image is a tensor file, whose values are used unchanged.
+        hookcli prepares a picture of a white box like the image. Both masks are 0 at padding. The
+        ``size`` is (width, height), and the ``box`` left, top, width and height, in the image's
+        pixels. ``as_pixels``: the image is a tensor file, whose values are used unchanged.
         """
         left, top, width, height = box
 
@@ -139,16 +104,12 @@ class ModelDescription:
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
-        """Return the part of an image that the layers' input covers.
+        """Return left, top, right and bottom of the part of an image that the layers' input covers.
 
-        The part is left, top, right and bottom in pixels of the image. It may be larger than the
-        image, if the preprocessing adds a border. hookcli prepares two ramps of brightness in the
-        same way as the image, and reads from them which pixel of the image every pixel of the input
-        shows. Return None if the preprocessing does more than to resize and crop. The arguments are
-        as in ``find_box``.
-
-        For a large photo, hookcli draws smaller ramps of the same proportions, if half of them give
-        the same part: then the preprocessing resizes the photo before it crops.
+        The part is larger than the image if the preprocessing adds a border, and None if it does
+        more than to resize and crop. hookcli prepares two ramps of brightness like the image, to
+        see which pixel of the image each pixel of the input shows. For a large photo, it draws
+        smaller ramps if half of them give the same part: then the photo is resized before the crop.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called ``name``.
-
-    ``auto`` is the first of cuda, mps and cpu that is available.
-    """
+    """Return the device called ``name``; ``auto`` is the first available of cuda, mps and cpu."""
     if name == "auto":
         best = "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device("cuda" if torch.cuda.is_available() else best)

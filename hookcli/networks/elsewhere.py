@@ -19,25 +19,21 @@ if TYPE_CHECKING:
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME, hf:NAME or FILE.py:FUNCTION"
-_NAME = r"([\w.-]+/[\w.-]+)"
-_YOLO = (
-    r"(yolo\w*?\d\w*)(?:\.pt)?",
-    "is a model of ultralytics",
-    'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
-)
-_TORCH_HUB = (
-    rf"{_NAME}:(\w+)",
-    "is a model of torch.hub",
-    'import torch; make = lambda: torch.hub.load("{}", "{}")',
-)
+_LIBRARIES = {  # by the form of their names: the library, and the code that makes a model
+    r"(yolo\w*?\d\w*)(?:\.pt)?": (
+        "ultralytics",
+        'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
+    ),
+    r"([\w.-]+/[\w.-]+):(\w+)": (
+        "torch.hub",
+        'import torch; make = lambda: torch.hub.load("{}", "{}")',
+    ),
+}
 _ON_HUB = re.compile(r"(?:(?:hf[-_]hub|huggingface|transformers):)?([\w.-]+/[\w.-]+)")
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return an error that says what to type if ``name`` is a file or another library's model.
-
-    Return None if hookcli may know the name.
-    """
+    """Return an error that says what to type instead of ``name``, unless hookcli may know it."""
     place, _, function = name.partition(":")
     if name == place and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
@@ -53,20 +49,15 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
             f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
         )
     corrections = (source.correct(name) for source in sources)
-    if error := next(filter(None, corrections), None) or _explain_form(name, _YOLO):
+    if error := next(filter(None, corrections), None):
         return error
+    for form, (library, code) in _LIBRARIES.items():
+        if found := re.fullmatch(form, name):
+            return _explain_code(f"{name!r} is a model of {library}", code.format(*found.groups()))
     if _may_be_file(name):
         return RequestError(f"there is no file {name!r}", _NAMES)
     if on_hub := _ON_HUB.fullmatch(name):
         return RequestError(f"{name!r} is the name of a model on the hub", f"hf:{on_hub[1]}")
-    return _explain_form(name, _TORCH_HUB)
-
-
-def _explain_form(name: str, *forms: tuple[str, str, str]) -> RequestError | None:
-    """Explain the first of the forms, (pattern, description, code template), that fits a name."""
-    for form, what, code in forms:
-        if found := re.fullmatch(form, name):
-            return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
     return None
 
 

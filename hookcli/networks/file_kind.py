@@ -32,42 +32,23 @@ _MOST = 1 << 20  # bytes of a pickle that are read
 _BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
 # The exceptions that a damaged or hostile archive raises
 DAMAGED = (
-    ValueError,
-    LookupError,
-    RuntimeError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
+    *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
+    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds, and the Python code that loads it.
+    """What a file holds, and the Python code that loads it; empty is unknown or none."""
 
-    Attributes:
-        what: the content in words, such as ``an ONNX graph``; empty if it is unknown.
-        model: the Python expression that loads an ``nn.Module`` from the file; empty if the file
-            has no module.
-        state: the Python expression that makes a state dict from the file; empty if there is
-            no such expression, or if the file already holds a state dict.
-        join: how to join the file with the others, if it is one of several shards.
-    """
-
-    what: str = ""
-    model: str = ""
-    state: str = ""
-    join: str = ""
+    what: str = ""  # the content in words, such as ``an ONNX graph``
+    model: str = ""  # the Python expression for the ``nn.Module`` in the file
+    state: str = ""  # the Python expression for a state dict that must be made from the file
+    join: str = ""  # how to join the file with the others, if it is one of several shards
 
 
 UNKNOWN = FileKind()
 WEIGHTS = FileKind("weights")
-
-
 ZERO = FileKind(
     "a shard of DeepSpeed's ZeRO: one process's part of the weights",
     join="join the shards, in the folder of the checkpoint: python zero_to_fp32.py FOLDER FILE",
@@ -83,10 +64,7 @@ _SHARDS = {
 
 
 def name_shard(names: Iterable[str]) -> FileKind | None:
-    """Return the kind of a shard, one process's part of a model; None if the names show none.
-
-    ``names`` are keys and classes in a file.
-    """
+    """Return the kind of a shard, by the keys and classes in a file; None if they show none."""
     found = (kind for name in names for form, kind in _SHARDS.items() if form.fullmatch(name))
     return next(found, None)
 
@@ -112,7 +90,6 @@ def find_kind(file: Path) -> FileKind:
 
 
 def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
-    """Return the kind of a zip archive that torch wrote, in one folder except in some old files."""
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
         state = f'torch.jit.load({name}, map_location="cpu").state_dict()'
@@ -146,7 +123,6 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether a state dict never contains objects of the class ``name``."""
     return name.startswith(_MODULES) or not name.startswith(_OURS)
 
 
@@ -163,11 +139,7 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes the weights in ``file`` to a new file in the same folder.
-
-    ``state`` is the Python expression that makes a state dict from ``file``, as in ``FileKind``;
-    the expression may run code in ``file``.
-    """
+    """Return a command that writes ``state``, made of the file, to a file in the same folder."""
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
 

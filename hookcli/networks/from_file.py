@@ -52,9 +52,8 @@ _WRAPPERS = re.compile(
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file.
 
-    If the user did not set ``num_classes``, the model gets the number of classes of the weights. If
-    the model comes from a library, hookcli checks that the file fits before it builds the model
-    with values.
+    Unless the user set ``num_classes``, the model gets the number of classes of the weights. For a
+    model of a library, hookcli checks that the file fits before it builds the model with values.
     """
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
@@ -88,7 +87,6 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
-    """Check that the weights file exists; the error lists the names of the model's weights."""
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         names = (*source.members, "auto", "pretrained", "random", "FILE")
         part, _, key = request.weights.rpartition(":")
@@ -158,7 +156,6 @@ def _judge(
 
 
 def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> tuple[str, ...]:
-    """Return the class names by index; empty if the model has a different number of classes."""
     count = str(len(categories))
     asked = dict(request.arguments).get("num_classes", count)
     return categories if asked == count else ()
@@ -195,7 +192,6 @@ def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
 
 
 def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, without the other values that modules may add to it."""
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}
 
 
@@ -220,7 +216,6 @@ def _is_counter(key: str, missing: Collection[str]) -> bool:
 def _are_head(
     missing: Collection[str], expected: Mapping[str, object], found: Collection[str]
 ) -> bool:
-    """Return whether every key that a file lacks belongs to a classifier."""
     # That is the model's last top-level module, or one with a usual name such as ``fc``.
     if not found:
         return False
@@ -232,40 +227,39 @@ def _are_head(
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
     """Return the model's tensors in the file, under the names that the model gives them.
 
-    The file's names may have a prefix: a parallel model adds ``module.``, a compiled model adds
-    ``_orig_mod.``, and a training class adds the attribute that holds the model. Tensors without
-    this prefix belong to other modules, such as a criterion with weights. They are left out, and a
-    note says so.
+    The file's names may have a prefix: a parallel model adds ``module.``, and a training class the
+    attribute that holds the model. Tensors without it belong to other modules, such as a criterion
+    with weights. They are left out, and a note says so.
     """
     names = {_bare(key): key for key in expected}
-    tensors = {_bare(key): value for key, value in saved.tensors.items()}
-    if len(names) == len(expected) and len(tensors) == len(saved.tensors):
-        versions = {_bare(path): saved.versions[path] for path in sorted(saved.versions, key=len)}
-        values = {_bare(key): value for key, value in saved.others.items()}
-        saved = replace(saved, tensors=tensors, versions=versions, others=values)
-    else:
-        names = {key: key for key in expected}
-    prefix = _find_prefix(file, saved.tensors, names)
+    has_all = len(names) == len(expected)
+    is_bare = has_all and len({*map(_bare, saved.tensors)}) == len(saved.tensors)
+    strip = _bare if is_bare else str
+    names = {strip(key): key for key in expected}
+    tensors = {strip(key): value for key, value in saved.tensors.items()}
+    prefix = _find_prefix(file, tensors, names)
 
     def rename(key: str) -> str:
         new = _new_name(key.removeprefix(prefix), names)
         return names.get(new, new)
 
-    tensors = {rename(key): value for key, value in saved.tensors.items() if key.startswith(prefix)}
     versions = {
-        f"{path}.".removeprefix(prefix).removesuffix("."): version
-        for path, version in saved.versions.items()
-        if f"{path}.".startswith(prefix)
+        f"{strip(path)}.".removeprefix(prefix).removesuffix("."): saved.versions[path]
+        for path in sorted(saved.versions, key=len)
+        if f"{strip(path)}.".startswith(prefix)
     }
-    others = [key for key in saved.tensors if not key.startswith(prefix)]
+    others = [key for key in tensors if not key.startswith(prefix)]
     notes = (saved.note, _left_out(file, others, prefix) if others else "")
-    values = {rename(key): value for key, value in saved.others.items()}
-    note = "; ".join(filter(None, notes))
-    return replace(saved, tensors=tensors, versions=versions, others=values, note=note)
+    return replace(
+        saved,
+        tensors={rename(key): each for key, each in tensors.items() if key.startswith(prefix)},
+        versions=versions,
+        others={rename(strip(key)): value for key, value in saved.others.items()},
+        note="; ".join(filter(None, notes)),
+    )
 
 
 def _bare(path: str) -> str:
-    """Return the path of a module or a tensor, without the names that wrappers add."""
     return _WRAPPERS.sub("", f"{path}.").removesuffix(".")
 
 

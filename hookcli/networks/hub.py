@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from hookcli.config import LARGEST_SIDE
@@ -26,6 +27,8 @@ from hookcli.outside.foreign import ForeignCode, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hookcli.config import ModelRequest
 
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
@@ -39,7 +42,7 @@ _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|wi
 _LARGEST = {  # whole number in a configuration, by key
     re.compile(_SIDES): LARGEST_SIDE,
     re.compile(r"num_(labels|classes)|classes"): 1 << 17,
-    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 9,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
 # Fields of a configuration that name a part of the model
@@ -50,18 +53,10 @@ ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and ope
 
 
 class Files:
-    """The files of a model, whose folder may be in the hub's cache.
+    """The files of a model, whose folder may be in the hub's cache."""
 
-    Attributes:
-        is_remote: whether files may be downloaded.
-        label: where the files come from, for people.
-    """
-
-    is_remote: bool
-
-    @property
-    def label(self) -> str:
-        raise NotImplementedError
+    is_remote: bool  # whether files may be downloaded
+    label: str  # where the files come from, for people
 
     @property
     def most_values(self) -> int:
@@ -72,20 +67,11 @@ class Files:
             return 1 << 32
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a file; None if the model has no such file.
-
-        Raises:
-            OSError: the file is neither cached nor reachable.
-            RequestError: the hub has no such repository or revision.
-            ModelError: the hub does not give the file to this user.
-        """
+        """Return the path of a file if there is one; raise an OSError if it is out of reach."""
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
-        """Return the file of weights called ``name``, or the files into which it is divided.
-
-        An index beside the parts names them. The result is empty if the model has neither.
-        """
+        """Return the file of weights called ``name``, or those that an index beside them names."""
         if file := self.find(name):
             return [file]
         index = self.find(f"{name}.index.json")
@@ -110,12 +96,7 @@ class Folder(Files):
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
-        """Store the path of the folder."""
-        self._folder = folder
-
-    @property
-    def label(self) -> str:
-        return str(self._folder)
+        self._folder, self.label = folder, str(folder)
 
     def find(self, name: str) -> Path | None:
         file = self._folder / name
@@ -136,31 +117,24 @@ class Repository(Files):
     is_remote = True
 
     def __init__(self, name: str) -> None:
-        """Store the name of a repository, which may end in ``@`` and a branch, tag or commit."""
         fail_fast_offline()
         self._name, _, self._revision = name.partition("@")
-
-    @property
-    def label(self) -> str:
-        """The repository, and its commit if it is known."""
-        return f"{self._name}@{self._revision[:12]}" if self._revision else self._name
+        self.label = name
 
     def find(self, name: str) -> Path | None:
         file = _find_file(self._name, name, self._revision or None)
         if file is not None:
             self._revision = file.parent.name  # the cache has a folder for each commit
+            self.label = f"{self._name}@{self._revision[:12]}"
         return file
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Source):
-    """A model of a library, which may be in a folder or on the hub.
+    """A model of a library, which may be in a folder or on the hub."""
 
-    Attributes:
-        files: the files of the model; None if the library itself knows the model.
-    """
-
-    files: Files | None = None
+    files: Files | None = None  # None if the library itself knows the model
+    weight_names: ClassVar[tuple[str, ...]] = ()  # of files of weights, the preferred one first
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return guard_library(self.name, self.files)
@@ -171,16 +145,33 @@ class FileSource(Source):
     def most_values(self) -> int | None:
         return None if self.files is None else self.files.most_values
 
+    def find_weights(self) -> list[Path]:
+        """Return the files of the weights; none without any."""
+        if self.files is None:
+            return []
+        return next(([file] for file in map(self.files.find, self.weight_names) if file), [])
+
+    def require_weights(self) -> Path:
+        """Return the file of the weights; a model without one is refused."""
+        for file in self.find_weights():
+            return file
+        raise WeightsError(
+            f"{self.name} has no weights ({', '.join(self.weight_names)})",
+            "`weights='random'`, or `weights=FILE`",
+        )
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        if self.files is None or self.files.is_remote or self.find_weights():
+            return ""
+        return f"{self.name} has no weights"
+
     def pin(self, loaded: str) -> str:
         return "pretrained"  # the model's name already chooses one set of weights
 
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Guard calls into a library with values from the files of a model.
-
-    An exception becomes a ModelError. While the files are in a folder, no library asks the hub.
-    """
+    """Turn exceptions of a library into a ModelError, and keep it from the hub for a folder."""
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
@@ -192,6 +183,17 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
     finally:
         if is_local:
             constants.HF_HUB_OFFLINE = before
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Let libraries log nothing in the ``with`` block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def is_place(place: str) -> bool:
@@ -213,7 +215,7 @@ def _is_folder(place: str) -> bool:
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
-    """Return the configuration file of ``model``, the user's name of it; None if it has none."""
+    """Return the configuration file of the model that the user calls ``model``, if it has one."""
     try:
         return files.find(name)
     except OSError as error:
@@ -223,12 +225,20 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
         ) from error
 
 
+def require_config(
+    files: Files, model: str, hint: str, name: str = "config.json"
+) -> tuple[Path, dict[str, Any]]:
+    """Return a configuration file and its content; ``hint`` says how to make the file."""
+    file = find_config(files, model, name)
+    if file is None:
+        raise ModelError(f"{model} has no {name}", hint)
+    return file, read_config(file, model, files)
+
+
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
     """Return the content of a configuration file; empty if it is JSON but no mapping.
 
-    Raises:
-        ModelError: the file cannot be read, has a number that no model has, or, in a folder, takes
-            a part of the model from elsewhere.
+    It is refused with a number that no model has or, in a folder, with a part from elsewhere.
     """
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
@@ -280,40 +290,28 @@ def join_hashes(hashes: Sequence[str]) -> str:
 
 def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
     """Return a repository's file, downloaded unless the cache has it; None if there is none."""
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import constants, errors, hf_hub_download
 
+    page = f"{constants.ENDPOINT}/{repository}"
     try:
         with connection_errors():
             return Path(hf_hub_download(repository, name, revision=revision))
-    except errors.HFValidationError as error:
-        raise _unknown(repository) from error
     except errors.GatedRepoError as error:
         raise ModelError(
             f"{repository} is gated: the hub gives it only to people who have asked for access",
-            f"ask on {_page(repository)}, then log in: hf auth login",
+            f"ask on {page}, then log in: hf auth login",
         ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise _unknown(repository) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise RequestError(
+            f"the hub has no model {repository!r} that you may read",
+            f"{_NAMED}; for a private one, log in: hf auth login",
+        ) from error
     except errors.RevisionNotFoundError as error:
         raise RequestError(
-            f"{repository} has no revision {revision!r}",
-            f"its branches and tags: {_page(repository)}/tree/main",
+            f"{repository} has no revision {revision!r}", f"its branches and tags: {page}/tree/main"
         ) from error
     except errors.EntryNotFoundError:
         return None
-
-
-def _unknown(repository: str) -> RequestError:
-    return RequestError(
-        f"the hub has no model {repository!r} that you may read",
-        f"{_NAMED}; for a private one, log in: hf auth login",
-    )
-
-
-def _page(repository: str) -> str:
-    from huggingface_hub import constants
-
-    return f"{constants.ENDPOINT}/{repository}"
 
 
 @contextlib.contextmanager
@@ -335,8 +333,7 @@ def connection_errors() -> Iterator[None]:
 def fail_fast_offline() -> None:
     """Make libraries use only the hub's cache if the hub cannot be reached.
 
-    Otherwise, they would keep trying to connect for most of a minute. With a proxy, hookcli does
-    not check the connection.
+    Otherwise, they keep trying for most of a minute. Behind a proxy, this does nothing.
     """
     from huggingface_hub import constants
 

@@ -40,20 +40,16 @@ def last_two_axes(pixels: Tensor) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """How the pixels (N, …) of images are passed to a model.
+    """How the pixels (N, …) of images are passed to a model."""
 
-    Attributes:
-        arguments_of: returns the arguments of the model's ``forward`` for given pixels.
-        size_of: returns the height and width of the layers' input for given pixels.
-        alone: True if images must go through the model one at a time: images in a batch would
-            affect each other, or the leading axis of the layers' tensors does not count images.
-        seed: the seed of the random numbers that a forward pass in training mode draws.
-    """
-
+    # returns the arguments of the model's ``forward`` for given pixels
     arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
+    # returns the height and width of the layers' input for given pixels
     size_of: Callable[[Tensor], tuple[int, int]] = last_two_axes
+    # whether images run one at a time: they would affect each other in a batch, or the leading axis
+    # of the layers' tensors does not count images
     alone: bool = False
-    seed: int = 0
+    seed: int = 0  # of the random numbers that a forward pass in training mode draws
 
 
 PLAIN = ModelInputs()
@@ -75,16 +71,11 @@ _MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class ExtraInputs:
-    """The inputs of a model besides the pixels, the same for all images.
+    """The inputs of a model besides the pixels, the same for all images."""
 
-    Attributes:
-        values: the tensor or other value of each input, by name.
-        as_dict: whether the model takes one dictionary of all inputs.
-        hashes: the SHA-256 of each file that a value comes from, by the name of the file.
-    """
-
-    values: Mapping[str, object]
-    as_dict: bool
+    values: Mapping[str, object]  # by name
+    as_dict: bool  # whether the model takes one dictionary of all inputs
+    # the SHA-256 of each file that a value comes from, by the name of the file
     hashes: Mapping[str, str]
 
     @property
@@ -115,8 +106,8 @@ class ExtraInputs:
         """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
 
         A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
-        positional parameter by name, and ``arguments_of`` returns what the pixels alone would give.
-        Without names of their own, they go to the parameters that ``find_places`` finds.
+        positional parameter. ``arguments_of`` returns what the pixels alone would give, which goes
+        to the parameters that ``find_places`` finds.
         """
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}
@@ -214,11 +205,7 @@ def _place(value: object, pixels: Tensor) -> object:
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
-    """Return pixels (C, H, W) as a JPEG file.
-
-    The file shows the first 3 channels if there are 3 or 4, and only the first channel otherwise.
-    ``mean`` and ``std`` are those with which ``pixels`` was normalized.
-    """
+    """Return pixels (C, H, W) as a JPEG file: 3 of 3 or 4 channels, or else the first channel."""
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
     stream = io.BytesIO()
@@ -233,18 +220,13 @@ def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) 
     # outside the range from 0 to 1: the pixels were then normalized in another way.
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
-        finite = _finite_of(shown)
+        finite = shown[shown.isfinite()]
         if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
             return shown
-    finite = _finite_of(pixels)
+    finite = pixels[pixels.isfinite()]
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
     return (pixels - low) / max(float(high - low), 1e-12)
 
 
 def _per_colour(values: Sequence[float]) -> Tensor:
     return torch.tensor(values).view(-1, 1, 1)
-
-
-def _finite_of(values: Tensor) -> Tensor:
-    where = values.isfinite()
-    return values.flatten() if where.all() else values[where]

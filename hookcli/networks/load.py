@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
-from hookcli.networks.build import SkipInitialisation, build_model, build_random
+from hookcli.networks.build import build_random, build_shapes
 from hookcli.networks.categories import read_categories
 from hookcli.networks.code_files import hash_code
 from hookcli.networks.description import ModelDescription
@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import ModelRequest, ScoreRequest
+    from hookcli.networks.inputs import ExtraInputs
     from hookcli.networks.scores import ScoreTensor
     from hookcli.networks.source import Source
-    from hookcli.records.images import Prediction
+    from hookcli.networks.task import MeanStd, Predictions, Sizes
 
 
 _WHOLE = "images run one at a time, each with the whole of inputs whose first axis is not 1: "
@@ -56,17 +57,11 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel(ModelDescription):
-    """A PyTorch model on its device, in the requested mode.
-
-    Attributes:
-        module: the model itself.
-        source: the source that it comes from.
-        seed: the seed of the random numbers that the model draws in training mode.
-    """
+    """A PyTorch model on its device, in the requested mode."""
 
     module: nn.Module
     source: Source
-    seed: int = 0
+    seed: int = 0  # of the random numbers that the model draws in training mode
 
     def convert(self, pixels: Tensor) -> Tensor:
         like = next(self.module.parameters(), torch.empty(0))
@@ -84,12 +79,11 @@ class LoadedModel(ModelDescription):
     def seen(self, pixels: Tensor) -> Tensor:
         return self.task.seen(self.module, pixels)
 
-    def normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+    def normalisation(self) -> MeanStd:
         return self.task.normalisation(self.module, self.prepare.transform)
 
     @property
     def inputs(self) -> ModelInputs:
-        """How pixels are passed to the model."""
         is_training = any(ask(module, "training") for module in self.module.modules())
         arguments_of, extra = self.task.arguments, self.extra
         if extra is not None:
@@ -104,10 +98,10 @@ class LoadedModel(ModelDescription):
         )
 
     def use_channels_last(self) -> bool:
-        """Convert the weights to the channels-last memory format if this makes the model faster.
+        """Convert the weights to channels-last if this is faster, and return whether they have it.
 
-        The format is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice
-        depends on the kind of device, but not on the machine. Return whether they were converted.
+        It is faster for 2-D convolutions on the CPU and on CUDA. The choice depends on the kind of
+        device, but not on the machine.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         if self.source.keeps_format:
@@ -128,10 +122,9 @@ class LoadedModel(ModelDescription):
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
-        """Return a function that computes the score of the model's output for one image.
+        """Return a function for the score of one image's output.
 
-        The score is for the target in ``style``, unless the caller of the function passes a class
-        index as ``target``.
+        Its argument ``target`` is a class index in place of the target in ``style``.
         """
         if ":" in style.score:
             load_score(style.score)
@@ -204,43 +197,32 @@ class LoadedModel(ModelDescription):
                     "the first forward pass gives them one: call the model once where you build it",
                 )
 
-    def read(
-        self, output: object, sizes: Sequence[tuple[int, int]] = ()
-    ) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image of a batch.
+    def read(self, output: object, sizes: Sizes = ()) -> Predictions:
+        """Return the predictions for each image of a batch; none if the output has no known form.
 
-        The list is empty if the output has no known form. If the output holds features, the only
-        prediction for each image says so. Other outputs of the user's own model are read only if
-        the model ends in a classifier.
+        Outputs of the user's own model are read only if it ends in a classifier.
         """
         with self.guard():
             if self.choose is not None:
                 return ModelDescription.read(self, output, sizes)
             if (features := self.find_embedding(output)) is not None:
                 return read_features(features)
-            if not (self.source.is_known or _ends_in_classifier(self.module, output)):
+            width = (*output.shape, 1)[1] if isinstance(output, torch.Tensor) else -1
+            if not self.source.is_known and width != count_outputs(self.module):
                 return []
             return read_predictions(output, self.categories, sizes, self.task)
 
     def hash_code(self, score: str) -> dict[str, str]:
-        hashes = hash_code(self.module, [self.source.code, score], LIBRARIES)
+        own = "" if self.source.is_known else self.source.name
+        hashes = hash_code(self.module, [own, score], LIBRARIES)
         return {**hashes, **ModelDescription.hash_code(self, score)}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return self.source.guard_output()
 
 
-def _ends_in_classifier(module: nn.Module, output: object) -> bool:
-    """Return whether the last module with parameters has ``output.shape[1]`` outputs."""
-    width = count_outputs(module)
-    return isinstance(output, torch.Tensor) and (*output.shape, 1)[1] == width
-
-
 def count_outputs(module: nn.Module) -> int | None:
-    """Return the number of outputs of the last module with parameters.
-
-    Return None if it does not say: only linear layers and convolutions do.
-    """
+    """Return how many outputs the last module with parameters has, if it says; else None."""
     last = _last_with_parameters(module)
     width: int | None = ask(last, "out_features", ask(last, "out_channels"))
     return width
@@ -256,11 +238,7 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    The weights ``auto`` are those that the user's own code makes, or the default weights of
-    torchvision or timm. If the default weights are unavailable, or if the user asks for a different
-    number of classes, some or all weights are random, and a warning says which. For random weights,
-    hookcli calls ``torch.manual_seed(seed)`` and then the builder. Modules and parameters whose
-    Python ``id`` is in ``taken`` are replaced by copies before hookcli changes anything.
+    Parts whose Python ``id`` is in ``taken`` are replaced by copies before anything changes.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
@@ -278,7 +256,8 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
             "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
             "" if named is None else _note_count(weighted.module, named),
         )
-        module = _place(unwrap(weighted.module), request, device, source)
+        module = unwrap(weighted.module)
+        _place(module, request, device, source)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -291,22 +270,23 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         dtype=request.dtype,
         preprocessing=prepare.words,
         input_shape=prepare.nominal_shape,
-        notes=tuple(filter(None, notes)),
+        notes=tuple(filter(None, (*notes, *_note_inputs(module, extra)))),
     )
     categories = weighted.categories if named is None else named
-    loaded = LoadedModel(
+    return LoadedModel(
         info, prepare, categories, extra=extra, module=module, source=source, seed=request.seed
     )
+
+
+def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...]:
     if extra is None:
-        return loaded
+        return ()
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
     is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
-    added = (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
-    return replace(loaded, info=replace(info, notes=(*info.notes, *filter(None, added))))
+    return (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """Return a note if hookcli converts floats without being asked; otherwise nothing."""
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
@@ -322,7 +302,6 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
 
 
 def _note_count(module: nn.Module, names: Sequence[str]) -> str:
-    """Return a note if the last layer of a model does not have one output for each class name."""
     outputs = count_outputs(module)
     if outputs is None or outputs == len(names) or (outputs, len(names)) == (1, 2):
         return ""
@@ -332,54 +311,33 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     )
 
 
-def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
-    """Convert the floats of a model; ``Module.to`` would reduce complex numbers to real ones."""
-    if dtype == "float16":
-        return module.half()
-    return module.bfloat16() if dtype == "bfloat16" else module.float()
-
-
-def _place(
-    module: nn.Module, request: ModelRequest, device: torch.device, source: Source
-) -> nn.Module:
+def _place(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",
             "give it values; for shapes alone: `hookcli.layers(MODEL)`",
         )
     try:
-        module = _require_module(request.name, set_mode(module, request.mode))
-        module = _require_module(request.name, module.to(device))
-        if source.keeps_dtype:
-            return module
-        return _require_module(request.name, _to_dtype(module, request.dtype))
+        set_mode(module, request.mode)
+        module.to(device)
+        if not source.keeps_dtype:  # by methods that keep complex numbers, unlike ``Module.to``
+            {"float16": module.half, "bfloat16": module.bfloat16}.get(request.dtype, module.float)()
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
 
 
-def _require_module(name: str, module: object) -> nn.Module:
-    """Check that the model's own ``eval``, ``train`` or ``to`` returned a module; return it."""
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
-            "let them return self, as in nn.Module",
-        )
-    return module
-
-
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model without trained weights, to look at its structure.
+    """Build the model on the meta device, to look at its structure.
 
-    hookcli builds the model on the meta device, where nothing is computed. If the builder needs
-    real tensors (regnets), hookcli builds it on the CPU, with uninitialized weights. If shapes
-    depend on values (detection), or the code is the user's own, the weights are random.
+    The weights are random if shapes depend on values (detection), or the code is the user's own.
     """
     source = find_model(request.name, request.seed)
     with source.guard():
-        built = _build_bare(source, request)
+        needs_values = source.task.needs_values or not source.is_known
+        built = (build_random if needs_values else build_shapes)(source, request)
         module = unwrap(built)
         prepare = source.prepare(request, module, source.preset)
-        module = _require_module(request.name, set_mode(module, request.mode))
+        set_mode(module, request.mode)
         categories = source.list_categories(module)
     info = ModelInfo(
         request.name,
@@ -392,14 +350,3 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     )
     extra = read_inputs(request)
     return LoadedModel(info, prepare, categories, extra=extra, module=module, source=source)
-
-
-def _build_bare(source: Source, request: ModelRequest) -> nn.Module:
-    if source.task.needs_values or not source.is_known:
-        return build_random(source, request)
-    with SkipInitialisation():
-        try:
-            with torch.device("meta"):
-                return build_model(source, request)
-        except (RuntimeError, NotImplementedError):
-            return build_model(source, request)

@@ -13,9 +13,6 @@ from hookcli.outside.foreign import ask
 if TYPE_CHECKING:
     from hookcli.config import Mode
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-_NORMS = (*_BATCH_NORMS, *_INSTANCE_NORMS)
 _DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
     *(nn.FeatureAlphaDropout, torchvision.ops.StochasticDepth),
@@ -24,33 +21,27 @@ _DROPOUTS = (
 _MOST_NAMED = 3
 
 
-def set_mode(module: nn.Module, mode: Mode) -> object:
-    """Put a model into ``mode``, and return what its own ``eval`` or ``train`` returns.
-
-    ``as-made`` changes nothing and returns ``module``.
-    """
-    if mode == "as-made":
-        return module
-    return module.train() if mode == "train" else _evaluate(module)
+def set_mode(module: nn.Module, mode: Mode) -> None:
+    """Put a model into ``mode``; ``as-made`` changes nothing."""
+    if mode == "train":
+        module.train()
+    elif mode == "eval":
+        _evaluate(module)
 
 
-def _evaluate(module: nn.Module) -> object:
+def _evaluate(module: nn.Module) -> None:
     """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
     try:
-        return module.eval()
+        module.eval()
     except NotImplementedError:
         if "eval" not in vars(module):
             module.training = False
             for child in module.children():
                 _evaluate(child)
-    return module
 
 
 def note_switched(module: nn.Module) -> str:
-    """Return a note on layers in training mode that compute differently in evaluation mode.
-
-    The note is empty if there are no such layers.
-    """
+    """Return a note on layers in training mode that evaluation mode changes; empty without any."""
     kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
     if not kinds:
         return ""
@@ -68,7 +59,7 @@ def note_switched(module: nn.Module) -> str:
 def _trains(module: nn.Module) -> bool:
     if not ask(module, "training"):  # a module that torch.jit.freeze made has no mode
         return False
-    if isinstance(module, _NORMS):
+    if isinstance(module, nn.modules.batchnorm._NormBase):
         return module.track_running_stats
     if isinstance(module, nn.RReLU):
         return module.lower != module.upper

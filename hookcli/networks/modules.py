@@ -56,10 +56,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 def copy_taken(
     name: str, builder: Callable[..., nn.Module], taken: Collection[int], /, **arguments: object
 ) -> nn.Module:
-    """Build a model, and replace its modules and parameters that are ``taken`` by copies.
-
-    ``taken`` has the Python ``id`` of each module and parameter of another model.
-    """
+    """Build a model, and replace modules and parameters whose ``id`` is in ``taken`` by copies."""
     copies: dict[int, Any] = {}
 
     def separate(part: Any) -> Any:
@@ -80,8 +77,7 @@ def copy_taken(
 def list_classes(module: nn.Module) -> tuple[type, ...]:
     """Return the class of a module, and its base classes.
 
-    TorchScript has only the name of the class that was scripted or traced, so base classes are
-    known only for the classes of ``torch.nn``.
+    For TorchScript, which has only the name of the class, they are known only in ``torch.nn``.
     """
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import socket
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,20 +10,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 
-from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.errors import RequestError, UnknownModelError, WeightsError
 from hookcli.networks.build import build_random
 from hookcli.networks.hub import (
-    Files,
     FileSource,
     connection_errors,
     fail_fast_offline,
-    find_config,
     find_files,
     is_cached,
     is_place,
-    read_config,
+    quiet,
+    require_config,
 )
-from hookcli.networks.source import CONNECT_SECONDS, ModelWithWeights
+from hookcli.networks.presets import requested_changes
+from hookcli.networks.source import ModelWithWeights, connection_timeout
 from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import Features
 from hookcli.networks.weights_file import load_content, loading_weights
@@ -36,19 +33,12 @@ from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
     from hookcli.networks.task import Task
 
-_CONFIG = "open_clip_config.json"
-_WEIGHTS = (
-    *("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"),
-    *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
-)
 _TASK = Features()
 import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
@@ -59,18 +49,18 @@ class OpenClip(FileSource):
 
     Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
     ``open_clip:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision; or ``open_clip:FOLDER``.
-
-    Attributes:
-        model: the name in the library, without a tag.
-        tag: the tag of the weights; empty if the name has none.
     """
 
     prefix: ClassVar[str] = "open_clip:"
     label: ClassVar[str] = "features"
     library: ClassVar[str] = "open_clip"
+    weight_names: ClassVar[tuple[str, ...]] = (
+        *("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"),
+        *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
+    )
 
-    model: str = ""
-    tag: str = ""
+    model: str = ""  # the name in the library, without a tag
+    tag: str = ""  # of the weights
 
     @classmethod
     def list_shelf(cls) -> list[str]:
@@ -90,7 +80,9 @@ class OpenClip(FileSource):
         library, place = import_open_clip(name), name.removeprefix(cls.prefix)
         if is_place(place):
             files = find_files(place)
-            model = f"local-dir:{_find_config(name, files).parent}"
+            hint = "open_clip's push_to_hf_hub writes one"
+            config, _ = require_config(files, name, hint, "open_clip_config.json")
+            model = f"local-dir:{config.parent}"
             return cls(name, partial(_build, library, model), model=model, files=files)
         model, _, tag = place.partition("/")
         known = library.list_models()
@@ -109,18 +101,13 @@ class OpenClip(FileSource):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The tags of the weights of this model."""
         if self.files is not None:
             return ()
         return tuple(import_open_clip(self.name).list_pretrained_tags_by_model(self.model))
 
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in self.members
-
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is not None:
-            has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
-            return "" if has_weights else f"{self.name} has no weights"
+            return FileSource.explain_untrained(self, request)
         if not self.members:
             return f"open_clip has no trained weights for {self.model}"
         if self.tag:
@@ -129,7 +116,6 @@ class OpenClip(FileSource):
         return f"{self.name} names no weights, such as {some}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with open_clip, from its cache, the hub's or the network."""
         tag = self.tag if name == "pretrained" else name
         if self.files is None and not tag:
             raise WeightsError(
@@ -141,10 +127,7 @@ class OpenClip(FileSource):
             with loading:
                 module = build_random(self, request, pretrained=tag, load_weights=True)
             return ModelWithWeights(module, tag, sha256=hash_file(file))
-        found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
-        if found is None:
-            hint = "`weights='random'`, or `weights=FILE`"
-            raise WeightsError(f"{self.name} has no weights", hint)
+        found = self.require_weights()
         sha256 = load_content(found)[1]
         with loading:
             module = build_random(self, request, file=found)
@@ -164,13 +147,9 @@ class OpenClip(FileSource):
             )
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
-        config: Any = dict(ask(module, "preprocess_cfg") or {})
-        if request.size is not None:
-            config["size"] = request.size
-        for key in ("mean", "std", "interpolation"):
-            if getattr(request, key) is not None:
-                config[key] = getattr(request, key)
-        config = PreprocessCfg(**config)
+        sizes = {} if request.size is None else {"size": request.size}
+        own = ask(module, "preprocess_cfg") or {}
+        config: Any = PreprocessCfg(**{**own, **sizes, **requested_changes(request)})
         transform = image_transform_v2(config, is_train=False)
         transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
@@ -181,14 +160,9 @@ class OpenClip(FileSource):
 
 
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
-    """Return the vision part of a model, with weights only if the arguments name them."""
     file = arguments.pop("file", None)
-    options: dict[str, object] = {
-        "load_weights": False,
-        "pretrained_text": False,
-        **arguments,
-    }
-    with _quiet(), warnings.catch_warnings():
+    options: dict[str, object] = {"load_weights": False, "pretrained_text": False, **arguments}
+    with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = library.create_model(model, **options)
         if file is not None:
@@ -197,42 +171,20 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
     return vision
 
 
-def _find_config(name: str, files: Files) -> Path:
-    found = find_config(files, name, _CONFIG)
-    if found is None:
-        raise ModelError(f"{name} has no {_CONFIG}", "open_clip's push_to_hf_hub writes one")
-    read_config(found, name, files)  # checks it; the library reads it again
-    return found
-
-
 def _is_cached(config: dict[str, str]) -> bool:
-    """Return whether the weights of a tag are in the cache of open_clip or of the hub."""
     if place := config.get("hf_hub"):
-        return is_cached(place.rpartition("/")[0], *filter(None, (*_WEIGHTS, Path(place).name)))
+        names = (*OpenClip.weight_names, Path(place).name)
+        return is_cached(place.rpartition("/")[0], *filter(None, names))
     return (Path("~/.cache/clip").expanduser() / Path(config.get("url", "")).name).is_file()
 
 
 def _download(library: Any, model: str, tag: str) -> Path:
     fail_fast_offline()
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(CONNECT_SECONDS)  # open_clip sets none
     try:
-        with _quiet(), connection_errors():
+        with quiet(), connection_errors(), connection_timeout():
             return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
     except RuntimeError as error:
         raise WeightsError(
             f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}",
             "try again",
         ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -45,21 +45,15 @@ class OwnCode(Source):
         return cls(name, _find_builder(name, seed))
 
     def guard(self) -> ForeignCode:
-        """Return a context manager in which any exception becomes a ModelError."""
         return ForeignCode(self.name)
 
     def guard_output(self) -> ForeignCode:
-        """Return a context manager for reading the model's output.
-
-        The output may be any object. If reading it raises an exception, this becomes a ModelError.
-        """
         return ForeignCode(
             f"reading the output of {self.name}",
             hint="let the model return tensors, or lists and dicts of tensors",
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
-        """Return the model with the weights that the user's code gave it."""
         module = build_random(self, request)
         return ModelWithWeights(
             module,
@@ -88,7 +82,6 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """Return ``target`` if it is a module; otherwise call it, and return the module it makes."""
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)

@@ -2,85 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
     from hookcli.config import ModelRequest
 
     Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
-    MakePreset: TypeAlias = Callable[..., "Preset"]  # its arguments are the changes
+    Preset: TypeAlias = Any  # a transform of torchvision; some have crop_size and resize_size
+    MakePreset: TypeAlias = Callable[..., Preset]  # its arguments are the changes
 
 _SCALED = "scaled to 0 to 1"
-
-
-class Preset(Protocol):
-    """A transform of torchvision.
-
-    Attributes:
-        crop_size: the sides of the crop; only presets that crop have it.
-        resize_size: the sides after resizing; only presets that resize have it.
-    """
-
-    crop_size: list[int]
-    resize_size: list[int]
-
-    def __call__(self, *pictures: object) -> Any:
-        """Convert pictures to pixels."""
 
 
 def make_imagenet(**changes: object) -> Preset:
     """Return the preset of most ImageNet classifiers, for models without a preset of their own."""
     sides = {"crop_size": 224, "resize_size": 256}
-    preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
-    return preset
+    return torchvision.transforms._presets.ImageClassification(**sides | changes)
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Make a preset that resizes and crops, with the changes that the user requested."""
-    own_side = ask(module, "image_size")
-    sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
-    return make_preset(**colour_changes(request), **sides)
+    """Make a preset that resizes and crops, with the changes that the user requested.
 
-
-def colour_changes(request: ModelRequest) -> Mapping[str, object]:
-    """Return a preset's arguments for the requested colours and interpolation."""
-    name = request.interpolation
-    mode = None if name is None else torchvision.transforms.InterpolationMode(name)
-    wanted = {"mean": request.mean, "std": request.std, "interpolation": mode}
-    return {key: value for key, value in wanted.items() if value is not None}
-
-
-def _side_changes(
-    own: Preset, request: ModelRequest, own_side: int | None
-) -> Mapping[str, int | list[int]]:
-    """Return the arguments that make a preset resize and crop to the requested sides."""
-    # Without a requested ``resize``, the resized and the cropped side keep their ratio in ``own``.
-    # ``own_side`` is the picture side for which the network was built, if known.
-    side = request.size or own_side or own.crop_size[0]
+    Without a requested ``resize``, the resized and the cropped side keep their ratio.
+    """
+    own, built_for = make_preset(), ask(module, "image_size")
+    changes = colour_changes(request)
+    side = request.size or (built_for if isinstance(built_for, int) else own.crop_size[0])
     if side == own.crop_size[0] and request.resize is None:
-        return {}
+        return make_preset(**changes)
     resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
     resize = [request.resize] if request.resize is not None else resize
     if len(own.crop_size) > 1:
-        return {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
-    return {"crop_size": side, "resize_size": resize[0]}
+        sides = {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
+        return make_preset(**changes, **sides)
+    return make_preset(**changes, crop_size=side, resize_size=resize[0])
+
+
+def requested_changes(request: ModelRequest) -> dict[str, object]:
+    """Return the requested mean, standard deviation and interpolation, without those left out."""
+    wanted = {name: getattr(request, name) for name in ("mean", "std", "interpolation")}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def colour_changes(request: ModelRequest) -> dict[str, object]:
+    """Return a torchvision preset's arguments for the requested colours and interpolation."""
+    changes = requested_changes(request)
+    if (name := request.interpolation) is not None:
+        changes["interpolation"] = torchvision.transforms.InterpolationMode(name)
+    return changes
 
 
 def describe_transform(transform: Any) -> str:
-    """Return a transform in words, on one line; unknown steps appear as Python shows them.
-
-    Example:
-        >>> describe_transform(ResNet18_Weights.DEFAULT.transforms())
-        'resized to 256 pixels on the short side (bilinear), cropped to 224x224 in the middle, …'
-    """
+    """Return a transform in words, on one line; unknown steps appear as Python shows them."""
     steps = getattr(transform, "transforms", [transform])  # timm combines several
     return ", ".join(_describe(step) for step in steps)
 
@@ -102,7 +83,6 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
-    """Describe a step ``how`` that resizes the short side, or both sides, to ``size``."""
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
     smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"

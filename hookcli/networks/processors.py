@@ -18,22 +18,19 @@ from torch import Tensor
 
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks.inputs import last_two_axes
-from hookcli.networks.task import (
-    COLOURS,
-    Preprocessing,
-    Task,
-    UnfitPictureError,
-    spread_bands,
-)
+from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureError, spread_bands
 from hookcli.networks.tasks import (
+    BoxTask,
     Classification,
-    Detection,
     Features,
     Segmentation,
     finite,
     is_floats,
     name_class,
+    name_figures,
     read_problem,
+    refuse_classes,
+    require_logit,
 )
 from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
@@ -46,31 +43,13 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
-    from hookcli.networks.task import Predictions, Scored
+    from hookcli.networks.task import Predictions, Scored, Sizes
     from hookcli.networks.tasks import Boxes
     from hookcli.records.rows import TaskWord
 
-# The image processor
-
-
-# The exceptions with which processors refuse a picture.
+# The exceptions with which processors refuse a picture
 _REFUSALS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError)
-
-
 _MOST_BANDS = 512
-
-
-class ModelProcessor:
-    """The image processor of a model, loaded when it is first needed."""
-
-    def __init__(self, load: Callable[[], Any]) -> None:
-        """Store ``load``, which returns the library's object."""
-        self._load = load
-
-    @functools.cached_property
-    def own(self) -> Any:
-        """The library's object."""
-        return self._load()
 
 
 def resize_fields(
@@ -105,15 +84,12 @@ def resize_fields(
 
 
 class ProcessorTransform:
-    """Turns a picture into pixels with an image processor.
+    """Turns a picture into pixels with an image processor, some of whose values are replaced.
 
-    Attributes:
-        mean: what the processor subtracts from each colour; 0 if it does not normalize.
-        std: what the processor divides each colour by; 1 if it does not normalize.
+    Without normalization, ``mean`` is 0 and ``std`` is 1.
     """
 
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
-        """Store the processor, and the values that replace some of its own."""
         self._processor, self._changes = processor, dict(changes)
         normalizes = bool(self._ask("do_normalize"))
         self.mean = list(self._ask("image_mean") or [0.0] * 3) if normalizes else [0.0] * 3
@@ -124,30 +100,27 @@ class ProcessorTransform:
         self.flips_colours = bool(self._ask("do_flip_channel_order"))
 
     def __call__(self, picture: Any) -> Tensor:
-        """Return the pixels (C, H, W) of a picture."""
         changes = self._changes
         if len(self.mean) not in (1, COLOURS):
             picture = torch.tensor(spread_bands(picture, len(self.mean))).permute(2, 0, 1)
             changes = changes | {"input_data_format": "channels_first"}
+        name = type(self._processor).__name__
         try:
             made = self._processor(images=picture, return_tensors="pt", **changes)
         except _REFUSALS as error:
-            name = type(self._processor).__name__
-            raise UnfitPictureError(
-                f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
-            ) from error
+            reason = f"cannot be prepared by the {name} of the model: {foreign_line(error)}"
+            raise UnfitPictureError(reason) from error
         pixels: Tensor = made["pixel_values"][0]
         if not pixels.numel():
-            name = type(self._processor).__name__
             raise UnfitPictureError(f"has no pixels after the {name} of the model")
         return pixels
 
     def __repr__(self) -> str:
-        """Describe the steps in words."""
         parts = []
         if self._ask("do_resize"):
             size = _size_text(self._ask("size"))
-            parts.append(f"resized to {size} ({_resample_text(self._ask('resample'))})")
+            how = Resampling(int(self._ask("resample"))).name.lower()
+            parts.append(f"resized to {size} ({how})")
         if self._ask("do_center_crop"):
             parts.append(f"cropped to {_size_text(self._ask('crop_size'))} in the middle")
         if self._ask("do_rescale"):
@@ -171,10 +144,6 @@ def _size_text(size: Any) -> str:
     return ", ".join(f"{v} pixels {words.get(key, key)}" for key, v in sides.items())
 
 
-def _resample_text(resample: Any) -> str:
-    return Resampling(int(resample)).name.lower()
-
-
 # The tasks
 
 
@@ -183,11 +152,16 @@ class _ProcessorTask(Task):
 
     is_faster_channels_last = False
 
-    def __init__(self, processor: ModelProcessor, config: Any) -> None:
-        self.processor, self.config = processor, config
+    def __init__(self, load: Callable[[], Any], config: Any) -> None:
+        self._load = load
+
+    @functools.cached_property
+    def processor(self) -> Any:
+        """The library's object, loaded when it is first needed."""
+        return self._load()
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        transform = ProcessorTransform(self.processor.own, self._changes(request))
+        transform = ProcessorTransform(self.processor, self._changes(request))
         task = copy.copy(self)
         try:
             task.nominal = last_two_axes(transform(Image.new("RGB", (640, 480))))
@@ -198,7 +172,7 @@ class _ProcessorTask(Task):
         return Preprocessing(task, transform, crop=task.nominal if crops else None)
 
     def _changes(self, request: ModelRequest) -> dict[str, Any]:
-        own, changes = self.processor.own, dict[str, Any]()
+        own, changes = self.processor, dict[str, Any]()
         if request.size is not None:
             changes = resize_fields(own, request.size, request.size, request.resize)
         elif request.resize is not None:
@@ -216,19 +190,19 @@ class _ProcessorTask(Task):
         return changes
 
     def picture(self, seen: Tensor) -> Tensor:
-        flips = bool(ask(self.processor.own, "do_flip_channel_order"))
+        flips = bool(ask(self.processor, "do_flip_channel_order"))
         return seen.flip(0) if flips else seen
 
 
 class _Backbone(_ProcessorTask, Features):
-    """Backbones and vision parts: models that return features."""
+    pass
 
 
 class _Classifier(_ProcessorTask, Classification):
     is_faster_channels_last = True
 
-    def __init__(self, processor: ModelProcessor, config: Any) -> None:
-        super().__init__(processor, config)
+    def __init__(self, load: Callable[[], Any], config: Any) -> None:
+        super().__init__(load, config)
         self.reading = read_problem(config)
 
     def find(self, output: object) -> Tensor | None:
@@ -236,56 +210,34 @@ class _Classifier(_ProcessorTask, Classification):
 
 
 class _Segmenter(_ProcessorTask, Segmentation):
-    """Models that classify each pixel."""
-
     def find(self, output: object) -> Tensor | None:
         return _logits_of(output, 4)
 
-    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
-        process = ask(self.processor.own, "post_process_semantic_segmentation")
+    def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
+        process = ask(self.processor, "post_process_semantic_segmentation")
         if process is None or not sizes or found.shape[1] == 1:
             return super().list_labels(found, sizes)
-        wanted = [(height, width) for width, height in sizes]
+        wanted = [size[::-1] for size in sizes]
         labels: Sequence[Tensor] = process(SimpleNamespace(logits=found), target_sizes=wanted)
         return labels
 
 
-class _Detector(_ProcessorTask, Detection):
-    """Models that find objects as boxes."""
-
-    shares_forward = True
-    keeps_pictures = False
-    takes_any_size = False
-
-    def check_mode(self, name: str, module: nn.Module) -> None:
-        pass  # without labels, the model computes no losses
-
-    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        return pixels
-
-    arguments = Task.arguments
-    normalisation = Task.normalisation
-
+class _Detector(_ProcessorTask, BoxTask):
     def find(self, output: object) -> list[Boxes] | None:
         """Return the boxes of each image, with corners from 0 to 1."""
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
-        process = ask(self.processor.own, "post_process_object_detection")
+        process = ask(self.processor, "post_process_object_detection")
         if logits is None or not is_floats(boxes, 3) or process is None:
             return None
         found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
         return found
 
-    def read(
-        self,
-        found: list[Boxes],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
-    ) -> Predictions:
+    def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         scaled: list[Boxes] = [
             {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
             for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
         ]
-        return super().read(scaled, categories, sizes)
+        return BoxTask.read(self, scaled, categories)
 
 
 class _Masks(_ProcessorTask):
@@ -299,45 +251,28 @@ class _Masks(_ProcessorTask):
         classes, masks = (ask(output, name) for name in names)
         if not (is_floats(classes, 3) and is_floats(masks, 4)):
             return None
-        return [
-            SimpleNamespace(**dict(zip(names, (classes[i : i + 1], masks[i : i + 1]), strict=True)))
-            for i in range(len(classes))
-        ]
+        pairs = zip(torch.split(classes, 1), torch.split(masks, 1), strict=True)
+        return [SimpleNamespace(**dict(zip(names, pair, strict=True))) for pair in pairs]
 
     def read(
-        self,
-        found: list[SimpleNamespace],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
+        self, found: list[SimpleNamespace], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
         """Return the segments that the library's pipeline finds, the most certain first."""
-        own = self.processor.own
+        own = self.processor
         process = ask(own, "post_process_panoptic_segmentation") or ask(
             own, "post_process_instance_segmentation"
         )
         if process is None or not sizes:
             return [() for _ in found]
+        limits = {"threshold": 0.9, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.5}
         return [
-            _read_segments(
-                process(
-                    each,
-                    threshold=0.9,
-                    mask_threshold=0.5,
-                    overlap_mask_area_threshold=0.5,
-                    target_sizes=[(height, width)],
-                )[0],
-                categories,
-            )
-            for each, (width, height) in zip(found, sizes, strict=True)
+            _read_segments(process(each, target_sizes=[size[::-1]], **limits)[0], categories)
+            for each, size in zip(found, sizes, strict=True)
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
-        """Return the probability of the most certain query, of the target's class if any."""
+        require_logit(kind, "segments have only a score")
         # The last class means that a query found nothing.
-        if kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: segments have only a score", "leave `score` as it is"
-            )
         classes = found[0].class_queries_logits[0].softmax(-1)[:, :-1]
         if target is not None and target >= classes.shape[1]:
             raise NoBoxError(f"the model has no class {target}", "choose a different `target`")
@@ -352,40 +287,24 @@ class _Depth(_ProcessorTask):
 
     def find(self, output: object) -> list[Tensor] | None:
         depth = ask(output, "predicted_depth")
-        return [depth[i : i + 1] for i in range(len(depth))] if is_floats(depth, 3) else None
+        return list(torch.split(depth, 1)) if is_floats(depth, 3) else None
 
     def read(
-        self,
-        found: list[Tensor],
-        categories: Sequence[str],
-        sizes: Sequence[tuple[int, int]] = (),
+        self, found: list[Tensor], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
-        process = ask(self.processor.own, "post_process_depth_estimation")
-        predictions = []
-        for index, each in enumerate(found):
-            depth = each.detach().float().cpu()
-            if process is not None and sizes:
-                size = sizes[index]
-                output = SimpleNamespace(predicted_depth=depth)
-                depth = process(output, [size[::-1]])[0]["predicted_depth"]
-            figures = {
-                "mean depth": depth.mean(),
-                "smallest depth": depth.min(),
-                "largest depth": depth.max(),
-            }
-            predictions.append(
-                tuple(
-                    Prediction("depth", name, None, finite(float(value)))
-                    for name, value in figures.items()
-                )
-            )
-        return predictions
+        process = ask(self.processor, "post_process_depth_estimation")
+        depths = [each.detach().float().cpu() for each in found]
+        if process is not None and sizes:
+            depths = [
+                process(SimpleNamespace(predicted_depth=depth), [size[::-1]])[0]["predicted_depth"]
+                for depth, size in zip(depths, sizes, strict=True)
+            ]
+        names = ("mean depth", "smallest depth", "largest depth")
+        figures = [(depth.mean(), depth.min(), depth.max()) for depth in depths]
+        return [name_figures("depth", dict(zip(names, each, strict=True))) for each in figures]
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
-        if target is not None or kind != "logit":
-            raise RequestError(
-                "a depth map has no classes", "leave `target` and `score` as they are"
-            )
+        refuse_classes("a depth map", kind, target)
         return found[0].mean(), None, "mean depth"
 
 
@@ -400,17 +319,8 @@ _TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
 )
 
 
-def choose_task(kind: type[nn.Module], processor: ModelProcessor, config: Any) -> Task:
-    """Return the task of a class of transformers, by the end of its name."""
-    return _find_task(kind.__name__)(processor, config)
-
-
-def task_word(name: str) -> TaskWord:
-    """Return the word for the task of the class called ``name``."""
-    return _find_task(name).word
-
-
-def _find_task(name: str) -> type[_ProcessorTask]:
+def choose_task(name: str) -> type[_ProcessorTask]:
+    """Return the task of the class of transformers called ``name``, by the end of the name."""
     return next((task for end, task in _TASKS if end in name), _Backbone)
 
 

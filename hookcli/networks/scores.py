@@ -26,23 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score of one image's output.
-
-    Attributes:
-        value: the scalar at which a backward pass can start.
-        score: the recorded facts about the score, with its value as a number.
-    """
+    """A score as the scalar at which a backward pass can start, and the recorded facts about it."""
 
     value: Tensor
     score: Score
 
 
 def find_target(text: str, categories: Sequence[str]) -> int | None:
-    """Return the index of the class that ``--target`` names; None for the predicted class.
-
-    ``text`` is ``predicted``, an index from 0, or a category's name in upper or lower case.
-    ``categories`` holds the names by index; it is empty if they are not known.
-    """
+    """Return the class that ``text`` names or counts from 0; None for ``predicted``."""
     if text == "predicted":
         return None
     if re.fullmatch(r"-?\d{1,18}", text):
@@ -85,13 +76,7 @@ def score_output(
     needs_gradient: bool = True,
     own: Task | None = None,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image.
-
-    The score ``sum`` adds up all floating-point numbers of any output. The user's function
-    ``FILE.py:FUNCTION`` gets the output and the target, and returns a scalar. Other scores are
-    computed by the first task that recognizes the output. ``target`` is None for the predicted
-    class. A class that has no name in ``categories`` appears as its number.
-    """
+    """Return the score of one image's output; without a ``target``, of the predicted class."""
     computed: object
     if ":" in style.score:
         computed, index, kind = load_score(style.score)(output, target), target, style.score
@@ -121,7 +106,6 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 def _score_of_form(
     output: object, kind: str, target: int | None, own: Task | None
 ) -> tuple[Tensor, int | None, str]:
-    """Return the score, the index of its class (None without classes), and its name."""
     form = find_form(output, own)
     if form is not None and len(form[1]) == 1:
         task, found = form
@@ -134,7 +118,6 @@ def _score_of_form(
 
 
 def _add_up(value: object) -> Tensor | None:
-    """Return the sum of all floating-point numbers in nested outputs; None if there are none."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
     if not isinstance(value, (dict, list, tuple)):
@@ -146,10 +129,7 @@ def _add_up(value: object) -> Tensor | None:
 
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
-    """Return the user's score function, wrapped so that its exceptions become a ModelError.
-
-    hookcli imports the user's code only once.
-    """
+    """Return the user's score function, imported once, whose exceptions become a ModelError."""
     place, _, name = text.rpartition(":")
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
     with code:

@@ -13,21 +13,19 @@ import torch
 from PIL.Image import Resampling
 from torch import Tensor
 
-from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError, hint_near
+from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
 from hookcli.networks.build import build_random
 from hookcli.networks.hub import (
-    Files,
     FileSource,
     connection_errors,
     fail_fast_offline,
-    find_config,
     find_files,
     is_cached,
     is_place,
-    read_config,
+    require_config,
 )
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.task import COLOURS, Preprocessing
+from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import Segmentation, is_floats
 from hookcli.networks.timm import is_timm_name
 from hookcli.networks.weights_file import loading_weights, read_weights_file
@@ -48,13 +46,12 @@ if TYPE_CHECKING:
 
 _STRIDE = 32  # without a `size`, sides are multiples of it, as most architectures demand
 _SHORT = 512  # the short side, where the user chooses none
-_USUAL = {
+_USUAL: dict[str, Any] = {
     "input_space": "RGB",
     "input_range": [0, 1],
     "mean": [0.485, 0.456, 0.406],
     "std": [0.229, 0.224, 0.225],
 }  # of ImageNet
-_WEIGHTS = "model.safetensors"
 import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[smp]'")
 
 
@@ -64,14 +61,13 @@ class Smp(FileSource):
 
     Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
     wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-
-    Attributes:
-        encoder: the name of the encoder.
     """
 
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"
     reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})
+    channels_argument: ClassVar[str] = "in_channels"
+    weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors",)
 
     encoder: str = ""
 
@@ -84,15 +80,20 @@ class Smp(FileSource):
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
         settings = import_smp(name).encoders.encoders[name.partition("/")[2]]["pretrained_settings"]
-        cached = [tag for tag, each in settings.items() if is_cached(each["repo_id"], _WEIGHTS)]
-        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, tuple(cached))
+        hubs = {tag: each["repo_id"] for tag, each in settings.items()}
+        cached = tuple(tag for tag, hub in hubs.items() if is_cached(hub, *cls.weight_names))
+        return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, cached)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Smp:
         smp, place = import_smp(name), name.removeprefix(cls.prefix)
         if is_place(place):
             files = find_files(place)
-            config = _read_config(name, files)
+            hint = "model.save_pretrained(FOLDER) writes it"
+            _, config = require_config(files, name, hint)
+            if not isinstance(config.get("_model_class"), str):
+                raise ModelError(f"{name} is no model of segmentation_models_pytorch")
+            config.pop("encoder_weights", None)
             arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
             builder = partial(_build, smp, arch, **config)
             return cls(name, builder, encoder=encoder, files=files)
@@ -119,27 +120,14 @@ class Smp(FileSource):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The trained weights of the encoder."""
         known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
 
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in self.members
-
-    def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is None or self.files.is_remote or self.files.find(_WEIGHTS):
-            return ""
-        return f"{self.name} has no weights"
-
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load all weights of a trained model; of an architecture, those of its encoder."""
         fail_fast_offline()
         if self.files is None:
             return self._load_encoder(request, name)
-        found = self.files.find(_WEIGHTS)
-        if found is None:
-            raise WeightsError(f"{self.name} has no {_WEIGHTS}", "`weights='random'`")
-        saved = read_weights_file(found)
+        saved = read_weights_file(self.require_weights())
         module = build_random(self, request)
         with loading_weights(f"the weights of {self.name}"):
             module.load_state_dict(saved.tensors)
@@ -161,10 +149,6 @@ class Smp(FileSource):
 
     # Its preprocessing
 
-    def count_channels(self, request: ModelRequest) -> int | None:
-        asked = dict(request.arguments).get("in_channels", "")
-        return int(asked) if asked.isdecimal() else COLOURS
-
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
@@ -181,10 +165,9 @@ class Smp(FileSource):
                 parameters[key] = list(getattr(request, key))
         resample = Resampling[(request.interpolation or "bilinear").upper()]
         prepare = smp.encoders.preprocess_input
-        transform = _Transform(
-            *(prepare, parameters, side, None if request.size else max(stride, _STRIDE), resample),
-            is_usual=is_usual,
-        )
+        step = None if request.size else max(stride, _STRIDE)
+        colours = parameters["mean"], parameters["std"]
+        transform = _Transform(prepare, parameters, *colours, side, step, resample, is_usual)
         return Preprocessing(self.task, transform, size=side)
 
 
@@ -199,55 +182,43 @@ class _Segmentation(Segmentation):
 _TASK = _Segmentation()
 
 
+@dataclass(frozen=True, repr=False)
 class _Transform:
-    """Resizes a picture, and prepares it as the library does for an encoder."""
-
-    def __init__(
-        self,
-        prepare: Callable[..., NDArray[Any]],
-        parameters: dict[str, Any],
-        short: int,
-        stride: int | None,
-        resample: Resampling,
-        *,
-        is_usual: bool,
-    ) -> None:
-        # ``prepare`` is the library's function for (H, W, C). The short side becomes ``short``, and
-        # then both sides multiples of ``stride``, or both become ``short`` without one.
-        # ``is_usual``: these are ImageNet's parameters, since the encoder's are not known.
-        self._prepare, self._is_usual = prepare, is_usual
-        self._parameters, self._short, self._stride = parameters, short, stride
-        self._resample = resample
-        self.mean: Sequence[float] = parameters["mean"]
-        self.std: Sequence[float] = parameters["std"]
-        self.takes_bands = True
+    prepare: Callable[..., NDArray[Any]]  # the library's function for (H, W, C)
+    parameters: dict[str, Any]
+    mean: Sequence[float]
+    std: Sequence[float]
+    short: int
+    stride: int | None  # both sides become multiples of it; without one, both become ``short``
+    resample: Resampling
+    is_usual: bool  # the parameters are ImageNet's, since the encoder's are not known
+    takes_bands: ClassVar[bool] = True
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        sides = [self._short, self._short]
-        if self._stride is not None:
-            steps = (v * (self._short / min(picture.size)) / self._stride for v in picture.size)
-            sides = [max(1, math.floor(step + 0.5)) * self._stride for step in steps]
-        resized = np.asarray(picture.resize((sides[0], sides[1]), self._resample))
+        sides = [self.short, self.short]
+        if self.stride is not None:
+            steps = (v * (self.short / min(picture.size)) / self.stride for v in picture.size)
+            sides = [max(1, math.floor(step + 0.5)) * self.stride for step in steps]
+        resized = np.asarray(picture.resize((sides[0], sides[1]), self.resample))
         if resized.shape[2] != len(self.mean):  # a picture that marks a box
             resized = resized[..., :1].repeat(len(self.mean), 2)
-        prepared = self._prepare(resized, **self._parameters)
+        prepared = self.prepare(resized, **self.parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
 
     def __repr__(self) -> str:
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
-        sides = f"{self._short}x{self._short} pixels"
-        if self._stride is not None:
-            short = f"about {self._short} pixels on the short side"
-            sides = f"{short}, both sides multiples of {self._stride}"
+        sides = f"{self.short}x{self.short} pixels"
+        if self.stride is not None:
+            short = f"about {self.short} pixels on the short side"
+            sides = f"{short}, both sides multiples of {self.stride}"
         return (
-            f"resized to {sides} ({self._resample.name.lower()}), scaled to 0 to "
-            f"{self._parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
-            + (" (ImageNet's: the encoder's own cannot be reached)" if self._is_usual else "")
+            f"resized to {sides} ({self.resample.name.lower()}), scaled to 0 to "
+            f"{self.parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
+            + (" (ImageNet's: the encoder's own cannot be reached)" if self.is_usual else "")
         )
 
 
 def _check_size(request: ModelRequest, stride: int) -> None:
-    """Refuse a ``size`` that is no multiple of ``stride``, or that comes with a ``resize``."""
     size = request.size or 0
     if request.resize is not None:
         raise RequestError(
@@ -277,14 +248,3 @@ def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:
         warnings.simplefilter("ignore")
         module: nn.Module = smp.create_model(arch, **arguments)
     return module
-
-
-def _read_config(name: str, files: Files) -> dict[str, Any]:
-    file = find_config(files, name)
-    if file is None:
-        raise ModelError(f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it")
-    config = read_config(file, name, files)
-    if not isinstance(config.get("_model_class"), str):
-        raise ModelError(f"{name} is no model of segmentation_models_pytorch")
-    config.pop("encoder_weights", None)
-    return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +17,7 @@ from hookcli.outside.foreign import ask
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import nn
 
@@ -31,58 +32,40 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what hookcli reports about them.
-
-    Attributes:
-        name: the name of the weights, or the file or code that they come from.
-        preset: makes torchvision's preprocessing for the weights.
-        categories: the class names by index; empty if they are not known.
-        trained: False if any of the weights are known to be random.
-        warning: a warning about the weights for the user.
-        sha256: the hash of the weights' file, or the hash of the weights themselves if the user's
-            own code made them; empty if hookcli computes neither.
-        notes: changes that the user did not ask for and that affect what the model computes.
-    """
+    """A model with its weights, and what hookcli reports about them."""
 
     module: nn.Module
-    name: str
-    preset: MakePreset = make_imagenet
-    categories: tuple[str, ...] = ()
-    trained: bool = True
-    warning: str = ""
-    sha256: str = ""
+    name: str  # of the weights, or the file or code that they come from
+    preset: MakePreset = make_imagenet  # makes torchvision's preprocessing for the weights
+    categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
+    trained: bool = True  # False if any of the weights are known to be random
+    warning: str = ""  # about the weights, for the user
+    sha256: str = ""  # of the weights' file, or of the weights that the user's own code made
+    # changes that the user did not ask for and that affect what the model computes
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that can be built. Each subclass stands for a source of models, such as timm.
+    """A model that can be built. Each subclass stands for a source of models, such as timm."""
 
-    Attributes:
-        name: the name as the user wrote it.
-        builder: builds the untrained module from keyword arguments.
-        prefix: the beginning of all names of this source, such as ``timm:``. If it is empty, a name
-            may also belong to a library that hookcli does not know.
-        label: the task of this source's models in manifests, if hookcli does not know their real
-            tasks; otherwise empty.
-        library: the package that the models come from; empty for the user's own code.
-        is_known: whether hookcli knows the inputs and outputs of this source's models. If it does
-            not, a model may return any output and raise any exception, and by default the model
-            keeps the weights that its code makes.
-        reserved: the arguments of the builder that hookcli sets itself.
-        keeps_format: whether the model keeps its memory format.
-    """
-
-    name: str
-    builder: Callable[..., nn.Module]
+    name: str  # as the user wrote it
+    builder: Callable[..., nn.Module]  # builds the untrained module
+    # the beginning of all names, such as ``timm:``; without one, a library that hookcli does not
+    # know may have the name, too
     prefix: ClassVar[str] = ""
+    # the task in manifests, if hookcli does not know the real one of each model
     label: ClassVar[str] = ""
+    # the package that the models come from; none for the user's own code
     library: ClassVar[str] = ""
+    # whether hookcli knows the inputs and outputs of the models. If not, a model may return any
+    # output and raise any exception, and by default it keeps the weights that its code makes.
     is_known: ClassVar[bool] = True
-    keeps_format: ClassVar[bool] = False
+    keeps_format: ClassVar[bool] = False  # whether the model keeps its memory format
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
-    )
+    )  # the arguments of the builder that hookcli sets itself
+    channels_argument: ClassVar[str] = ""  # the builder's, for the number of channels
 
     # The names of models
 
@@ -120,20 +103,11 @@ class Source:
 
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
-        """Return the model called ``name``.
-
-        The user's own code runs after ``torch.manual_seed(seed)``.
-
-        Raises:
-            UnknownModelError: no model has this name.
-            RequestError: a library, a file or a function is missing.
-            ModelError: the code raised an exception.
-        """
+        """Return the model called ``name``; the user's own code runs after seeding torch."""
         raise NotImplementedError
 
     @property
     def task(self) -> Task:
-        """The task of the model."""
         return CLASSIFICATION
 
     @property
@@ -151,16 +125,8 @@ class Source:
         """The most values that the model may have; None if no file says how to build it."""
         return None
 
-    @property
-    def code(self) -> str:
-        """The user's code that makes the model, as ``FILE.py:NAME``; empty if there is none."""
-        return "" if self.is_known else self.name
-
     def list_versions(self, module: nn.Module) -> dict[str, str]:
-        """Return the version of each package that parts of the model come from, keyed by package.
-
-        All nodes of a cluster must have the same versions.
-        """
+        """Return the versions that all nodes of a cluster must have, keyed by package."""
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -184,15 +150,10 @@ class Source:
 
     def has_weights(self, name: str) -> bool:
         """Return whether the source has trained weights called ``name``; if not, it is a file."""
-        return name == "pretrained"
+        return name == "pretrained" or name in self.members
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Return the model with trained weights.
-
-        Raises:
-            WeightsError: no weights have this name, or their file is damaged.
-            OSError: the weights are neither cached nor reachable.
-        """
+        """Return the model with trained weights; raise one of ``UNREACHABLE`` without a network."""
         raise WeightsError(
             f"{request.name} has no known pretrained weights",
             "let its own code load them, or pass a file: `weights=FILE`",
@@ -211,10 +172,7 @@ class Source:
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Change the model as this source's weights require, and return a note on the change.
-
-        The note is empty if nothing changes. hookcli calls this for weights from a file.
-        """
+        """Change the model as weights from a file require, and return a note on the change."""
         return ""
 
     def pin(self, loaded: str) -> str:
@@ -234,7 +192,9 @@ class Source:
 
     def count_channels(self, request: ModelRequest) -> int | None:
         """Return the number of channels that the model accepts; None if it is not known."""
-        return COLOURS if self.is_known else None
+        asked = dict(request.arguments).get(self.channels_argument, "")
+        known = int(asked) if asked.isdecimal() else COLOURS
+        return known if self.is_known else None
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
@@ -245,10 +205,7 @@ class Source:
     def prepare(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
-        """Return the preprocessing of a model, with the changes of ``request``.
-
-        This changes a detection model itself, because such a model resizes its pictures.
-        """
+        """Return the preprocessing that the user asked for; a detection model itself is changed."""
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):
             raise RequestError(
@@ -280,10 +237,18 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the version of each package that has a module in ``names``, keyed by package.
-
-    Packages without a version are left out.
-    """
+    """Return the version of each package that has a module in ``names`` and tells its version."""
     packages = sorted({name.partition(".")[0] for name in names})
     found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
     return {package: version for package, version in found if version and isinstance(version, str)}
+
+
+@contextlib.contextmanager
+def connection_timeout() -> Iterator[None]:
+    """Set a timeout for connections in the ``with`` block, for libraries that set none."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

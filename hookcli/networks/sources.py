@@ -29,13 +29,7 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, as ``Source.find`` does.
-
-    If ``name`` is a file or belongs to another library, the error says what to type instead.
-    ``name`` is a torchvision name, the name of another library's model after that library's prefix,
-    ``package.module:factory`` or ``file.py:factory``. The last two forms import, and thereby run,
-    the named code.
-    """
+    """Return the model called ``name``, or say what to type; this may run the user's code."""
     source = choose_source(name)
     if (
         source is not Held

@@ -16,7 +16,7 @@ from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
 # torch walks modules by recursion, with one call per level, inside some other calls.
 _OTHER_CALLS = 250
@@ -26,21 +26,8 @@ _DEEPEST = 1_000
 
 
 def check_structure(name: str, model: nn.Module) -> None:
-    """Check that the modules of ``model`` are nested finitely and named consistently.
-
-    ``name`` is the user's name for the model. The model's own methods may raise any exception.
-
-    Raises:
-        ModelError: a module contains itself, modules are nested too deep, or ``named_modules``
-            names a module that does not exist.
-    """
-    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
-    depth = _measure_depth(name, model)
-    if depth > most:
-        raise ModelError(
-            f"{name} nests its modules {depth:,} deep, and {most:,} levels can be walked",
-            "put them side by side in one nn.Sequential",
-        )
+    """Check that the modules of the user's model are nested finitely and named consistently."""
+    _check_nesting(name, model, {id(model): ""}, {id(model)})
     for path, module in model.named_modules():
         kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
@@ -55,34 +42,25 @@ def check_structure(name: str, model: nn.Module) -> None:
         parameter.is_floating_point()
 
 
-def _measure_depth(name: str, model: nn.Module) -> int:
-    """Return how many levels of modules are nested in one another, without recursion."""
-    known = {id(model)}
-    path, level_of, open_modules = [""], {id(model): 0}, [(model, _children_of(model))]
-    deepest = 1
-    while open_modules:
-        module, children = open_modules[-1]
-        child_name, child = next(children, ("", None))
-        if child is None:
-            open_modules.pop()
-            path.pop()
-            del level_of[id(module)]
-        elif id(child) in level_of:
-            outer = ".".join(path[1 : level_of[id(child)] + 1]) or ROOT_LABEL
-            inner = ".".join([*path[1:], child_name])
+def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
+    """Refuse a module that contains itself, or many levels of modules in it.
+
+    ``outer`` has the paths of the module and of those around it, by their ``id``.
+    """
+    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
+    if len(outer) > most:
+        raise ModelError(
+            f"{name} nests its modules more than {most:,} deep",
+            "put them side by side in one nn.Sequential",
+        )
+    for key, child in list(ask(module, "_modules", {}).items()):
+        inner = f"{outer[id(module)]}.{key}".removeprefix(".")
+        if id(child) in outer:
             raise ModelError(
-                f"{name}: {outer} ({type(child).__name__}) contains itself, as {inner}",
+                f"{name}: {outer[id(child)] or ROOT_LABEL} ({type(child).__name__}) contains"
+                f" itself, as {inner}",
                 "a module may be used in several places, but not inside itself",
             )
-        elif id(child) not in known:
+        if isinstance(child, nn.Module) and id(child) not in known:
             known.add(id(child))
-            path.append(child_name)
-            level_of[id(child)] = len(open_modules)
-            open_modules.append((child, _children_of(child)))
-            deepest = max(deepest, len(open_modules))
-    return deepest
-
-
-def _children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    children = ask(module, "_modules", {})
-    return ((name, child) for name, child in list(children.items()) if isinstance(child, nn.Module))
+            _check_nesting(name, child, {**outer, id(child): inner}, known)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Picture: TypeAlias = Any  # of Pillow, or a ``BandPicture`` of images/intensities
     Pictures: TypeAlias = Sequence[Picture]  # one picture, a clip's frames, or a pair
+    Sizes: TypeAlias = Sequence[tuple[int, int]]  # the width and height of each image, or nothing
+    MeanStd: TypeAlias = tuple[Sequence[float], Sequence[float]]  # of each colour
     Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
@@ -44,51 +46,32 @@ class UnfitPictureError(NoImageError):
 
 
 class Task:
-    """A task of models. The methods of this class suit models of one picture of a fixed size.
+    """A task of models. The methods of this class suit models of one picture of a fixed size."""
 
-    Attributes:
-        word: the task's name in manifests and ``hookcli models``.
-        nominal: the height and width of a usual image, for transforms that do not crop.
-        frames: the number of frames in one input.
-        takes_pair: one input consists of two pictures.
-        stacked: the axis along which an input's pictures are stacked, and the number of pictures;
-            None for a single picture.
-        takes_any_size: the model is made for pictures of any size.
-        shares_forward: several images may share a forward pass; the leading axis of the model's
-            tensors counts them.
-        keeps_pictures: hookcli keeps the pictures until it needs their pixels, since pixels take
-            more memory.
-        needs_values: the shapes inside the model depend on the values of its weights.
-        is_faster_channels_last: the networks are faster in the channels-last memory format.
-    """
-
-    word: TaskWord
+    word: TaskWord  # in manifests and ``hookcli models``
+    # the height and width of a usual image, for transforms that do not crop
     nominal: tuple[int, int] = (224, 224)
-    frames: int = 1
-    takes_pair: bool = False
+    frames: int = 1  # in one input
+    takes_pair: bool = False  # whether one input consists of two pictures
+    # the axis along which an input's pictures are stacked, and their number
     stacked: tuple[int, int] | None = None
-    takes_any_size: bool = False
-    shares_forward: bool = True
+    takes_any_size: bool = False  # whether the model is made for pictures of any size
+    shares_forward: bool = True  # whether the leading axis counts images that share a forward pass
+    # whether hookcli keeps pictures, smaller than pixels, until it needs the pixels
     keeps_pictures: bool = False
+    # whether the shapes inside the model depend on the values of its weights
     needs_values: bool = False
-    is_faster_channels_last: bool = False
+    is_faster_channels_last: bool = False  # in the memory format channels-last
 
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing of a model, with the changes of ``request``.
-
-        If the model is built for one size, as a ViT is, the pictures get this size. For a detection
-        model, this changes ``module`` itself, because the model resizes the pictures.
-        """
+        """Return the preprocessing that the user asked for; a detection model itself is changed."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return the pixels of one input, without a leading axis.
-
-        ``size`` is the requested side, if the network accepts pictures of any size.
-        """
+        """Return the pixels of one input; ``size`` is the requested side, if any is possible."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
@@ -100,10 +83,7 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Return a text on what the task does to ``count`` pictures before the transform.
-
-        The text is empty if nothing changes. ``pictures`` holds all or some of the pictures.
-        """
+        """Return what the task does to ``count`` pictures, all or some of them given, in words."""
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
@@ -120,19 +100,11 @@ class Task:
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the picture (C, H, W) that represents an image.
-
-        ``seen`` is the layers' input for this image.
-        """
+        """Return the picture (C, H, W) that stands for an image, from the layers' input for it."""
         return seen
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the means and the standard deviations of the normalization, one per colour.
-
-        Without a normalization, the means are 0 and the standard deviations are 1.
-        """
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
+        """Return the mean and the standard deviation of each colour: 0 and 1 if none is known."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -141,63 +113,42 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return the part of an output that the task reads, with one item per image.
-
-        Return None if the output does not have the form of this task.
-        """
+        """Return what the task reads, an item per image; None if the output has another form."""
         raise NotImplementedError
 
-    def read(
-        self, found: Any, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
+    def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         """Return the predictions for each image of a batch from what ``find`` returned.
 
-        ``categories`` has the class names by index, and ``sizes`` the width and height of each
-        image; each is empty if they are not known.
+        ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
         """
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
-        """Return a score of one image.
+        """Return a score of the one image in ``found``, which ``find`` returned.
 
-        Args:
-            found: what ``find`` returns for the output of one image.
-            kind: ``logit``, ``probability`` or ``cross-entropy``.
-            target: the class index; None for the predicted class.
-
-        Raises:
-            RequestError: the output has no score of this kind, or the target does not exist.
-            NoBoxError: a detection model found no box, or no box of the target's class.
+        ``kind`` is ``logit``, ``probability`` or ``cross-entropy``; ``target`` is None for the
+        predicted class.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSize:
-    """The only size of pixels that a network accepts.
-
-    Among torchvision's networks, those with such a size were found by running all of them on the
-    meta device.
-
-    Attributes:
-        step: the network's convolutions round each side up to a multiple of this many pixels, so
-            the network also accepts slightly shorter sides.
-    """
+    """The only size of pixels that a network accepts."""
 
     height: int
     width: int
-    step: int = 1
+    step: int = 1  # the convolutions round each side up to a multiple of this
 
     def takes(self, height: int, width: int) -> bool:
-        """Return whether the network accepts pixels of this height and width."""
         rounded = (-(-side // self.step) * self.step for side in (height, width))
         return tuple(rounded) == (self.height, self.width)
 
 
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
-    """Return the only size that a network accepts.
+    """Return the only size that a network accepts; None if it accepts several, or if it is unknown.
 
-    Return None if the network accepts several sizes, or if hookcli does not know its size.
+    Torchvision's networks of this kind were found by running all of them on the meta device.
     """
     if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
@@ -216,37 +167,23 @@ def find_fixed_size(module: nn.Module) -> FixedSize | None:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How an image becomes pixels.
-
-    Attributes:
-        transform: torchvision's or timm's own transform, with the user's changes.
-        crop: the height and width that a cropping transform produces; None if the transform keeps
-            the whole picture.
-        size: the requested side, if the network accepts pictures of any size.
-        channels: the number of channels that the network accepts; None if it is unknown, as for
-            models of the user's own.
-        fixed: the only size that the network accepts; None if it accepts several, or if its size
-            is unknown.
-        grey: whether the network takes grey pictures with one channel.
-        bands: the number of bands of the pictures that the transform takes; a grey picture has
-            three.
-        taken: the numbers of channels that some module of a network takes whose own number of
-            channels is unknown.
-    """
+    """How an image becomes pixels."""
 
     task: Task
-    transform: Transform
+    transform: Transform  # of the model's library, with the user's changes
+    # the height and width after a crop; None if the whole picture is kept
     crop: tuple[int, int] | None = None
-    size: int | None = None
-    channels: int | None = COLOURS
+    size: int | None = None  # the requested side, if the network accepts pictures of any size
+    channels: int | None = COLOURS  # that the network accepts; None if unknown
+    # None if the network accepts several sizes, or if its size is unknown
     fixed: FixedSize | None = None
-    grey: bool = False
-    bands: int = COLOURS
+    grey: bool = False  # whether the network takes grey pictures with one channel
+    bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
+    # if ``channels`` is unknown, those that the network's modules take
     taken: frozenset[int] = frozenset()
 
     @property
     def words(self) -> str:
-        """The transform in words, on one line."""
         text = describe_transform(self.transform)
         return f"turned grey, {text}" if self.grey else text
 
@@ -271,10 +208,7 @@ class Preprocessing:
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
-        """Return why the pixels of a tensor file do not fit this network; empty if they do.
-
-        ``shape`` is (C, H, W). hookcli does not resize or crop such pixels.
-        """
+        """Return why the network cannot take the pixels (C, H, W) of a file; empty if it can."""
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):
             wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
@@ -286,19 +220,12 @@ class Preprocessing:
         return f"is {shape_text(shape)}: this network takes {wanted}{choice}"
 
     def find_channels(self, shape: Sequence[int]) -> int | None:
-        """Return how many channels the pixels of a tensor file should have; None if unknown.
-
-        ``shape`` is (C, H, W) or (H, W, C).
-        """
+        """Return how many channels a tensor file, (C, H, W) or (H, W, C), should have, if known."""
         is_last = shape[-1] in self.taken and shape[0] not in self.taken
         return shape[-1] if is_last else self.channels
 
     def to_pixels(self, pictures: Pictures) -> Tensor:
-        """Return the pixels of one image, from one picture, the frames of a clip, or a pair.
-
-        The shape is (3, H, W), or (1, H, W) for a network that takes grey pictures; for video, a
-        clip (3, T, H, W); for optical flow, a pair (2, 3, H, W).
-        """
+        """Return the pixels of one image: (C, H, W), a clip (3, T, H, W) or a pair (2, 3, H, W)."""
         if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
             return self.task.to_pixels(
                 *_to_tensors(pictures, self.transform, self.bands), self.size
@@ -309,11 +236,7 @@ class Preprocessing:
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        """Return how an image of ``count`` pictures was changed before the transform, if it was.
-
-        ``pictures`` are all or some of them; empty for a tensor file, whose pixels are used as they
-        are.
-        """
+        """Return how ``count`` pictures, some of them given, were changed before the transform."""
         if made := self.task.describe(pictures, count, self.size):
             return made
         is_cut = self.crop is not None and any(map(_is_long, pictures))
@@ -326,7 +249,7 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return the values (H, W, C) of a picture; those of one for people have equal bands."""
+    """Return the values (H, W, C) of a picture; the bands of a picture of Pillow are equal."""
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
 
@@ -334,10 +257,7 @@ def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
 def _to_tensors(
     pictures: Sequence[Any], transform: Any, bands: int
 ) -> tuple[list[Tensor], Transform]:
-    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors.
-
-    All bands of a picture of Pillow, such as one that marks a box, are the same.
-    """
+    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors."""
     tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
     if isinstance(transform, torchvision.transforms.Compose):
         steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]

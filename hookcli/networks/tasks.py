@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset, Transform
-    from hookcli.networks.task import Pictures, Predictions, Scored
+    from hookcli.networks.task import MeanStd, Pictures, Predictions, Scored, Sizes
     from hookcli.records.rows import TaskWord
 
 Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
@@ -45,58 +45,38 @@ class Classification(Task):
     """Models that name the content of a picture; they return rows of numbers.
 
     A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
-
-    Attributes:
-        reading: what the numbers are: ``logits`` of classes of which one is true, ``labels`` (the
-            logits of classes that may all be true), ``probabilities``, or ``values`` without
-            classes.
-        is_single: whether the model is known to return one number for an image, so that the output
-            may lack the second axis.
+    The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
+    that may all be true), ``probabilities``, or ``values`` without classes.
     """
 
     word: TaskWord = "classification"
     is_faster_channels_last = True
     reading: Reading = "logits"
-    is_single: bool = False
+    is_single: bool = False  # whether the output may be (N,), without the axis of classes
 
     def read_as(self, reading: Reading, *, is_single: bool = False) -> Self:
-        """Return a task that takes the numbers for what ``reading`` says."""
         task = copy.copy(self)
         task.reading, task.is_single = reading, is_single
         return task
 
     def find(self, output: object) -> Tensor | None:
-        """Return the numbers (N, classes); None if the output has none.
-
-        They are the output itself, or the field ``logits`` of a named tuple, as from Inception in
-        training mode.
-        """
+        """Return the numbers (N, classes): the output, or ``logits`` of Inception's named tuple."""
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
         if self.is_single and is_floats(output, 1):
             return output[:, None]
         return output if is_floats(output, 2) else None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the most probable classes of each image, or the largest values."""
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         rows = found.detach().float().cpu()
         if self.reading == "values":
             return _name_best("value", rows, rows, categories)
         return _name_best("probability", rows, find_probabilities(rows, self.reading), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the target's logit or probability, or the cross-entropy for the target.
-
-        The target of a single number is class 1 by default.
-        """
         is_value = self.reading == "values"
-        if is_value and kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: the model returns values, and no classes that are known",
-                "leave `score` as it is",
-            )
+        if is_value:
+            require_logit(kind, "the model returns values, and no classes that are known")
         best = int(found[0].argmax()) if is_value or found.shape[1] > 1 else 1
         index = best if target is None else target
         score = _score_rows(found, kind, index, self.reading)
@@ -133,7 +113,6 @@ class Video(Classification):
         return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the middle frame."""
         return seen[:, seen.shape[1] // 2]
 
 
@@ -146,22 +125,14 @@ class Segmentation(Task):
     is_faster_channels_last = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return preprocessing that resizes the short side and keeps the whole picture."""
         side = request.size or request.resize or make().resize_size[0]
         return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
 
     def find(self, output: object) -> Tensor | None:
-        """Return the logits (N, classes, H, W) under the key ``out``; None if there are none."""
         logits = output.get("out") if isinstance(output, dict) else None
         return logits if is_floats(logits, 4) else None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the classes with the largest shares of each image.
-
-        The share of a class is the fraction of pixels at which its logit is the highest.
-        """
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         predictions = []
         labels = self.list_labels(found.detach(), sizes)
         for logits, of_image in zip(found.detach(), labels, strict=True):
@@ -174,18 +145,12 @@ class Segmentation(Task):
             )
         return predictions
 
-    def list_labels(self, found: Tensor, sizes: Sequence[tuple[int, int]]) -> Sequence[Tensor]:
-        """Return the class of each pixel of each image, (H, W), from logits (N, classes, H, W).
-
-        ``sizes`` has the width and height of each image, for models whose logits are coarser.
-        """
+    def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
+        """Return the class of each pixel of each image, (H, W), whose ``sizes`` may be larger."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the score ``kind`` of the target's class, averaged over all pixels.
-
-        If ``target`` is None, this is the class that covers the most pixels.
-        """
+        """Return the mean over all pixels, by default of the class that covers the most."""
         index = target
         if index is None:
             labels = self.list_labels(found.detach(), ())[0]
@@ -216,35 +181,32 @@ class Boxes(TypedDict):
     labels: Tensor  # (n,), the class indices
 
 
-class _Resizer(Protocol):
-    """The transform inside a torchvision detection model: it normalises, resizes and pads."""
-
-    image_mean: Sequence[float]
-    image_std: Sequence[float]
-    fixed_size: tuple[int, int] | None
-    min_size: tuple[int, ...]
-    max_size: int
-
-    def __call__(self, images: list[Tensor], /) -> tuple[Any, object]:
-        """Return an ``ImageList`` (the batch for the network) and the training targets."""
-
-
-class Detection(Task):
-    """Models that find objects or people's keypoints. The models themselves resize the pictures."""
+class BoxTask(Task):
+    """Models that find objects or people's keypoints as boxes."""
 
     word = "detection"
+    needs_values = True
+
+    def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
+        return [_read_boxes(boxes, categories) for boxes in found]
+
+    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
+        require_logit(kind, "boxes have only a score")
+        labels, scores = found[0]["labels"], found[0]["scores"]
+        best = _find_best(labels, scores, target)
+        return scores[best], int(labels[best]), "score of the best box"
+
+
+class Detection(BoxTask):
+    """Models of torchvision, which themselves resize and normalize the pictures."""
+
     nominal = (480, 640)
     takes_any_size = True
     shares_forward = False
     keeps_pictures = True
-    needs_values = True
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing, and make the requested changes in ``module``.
-
-        The model itself resizes and normalizes the pictures.
-        """
-        inside = _resizer_of(module)
+        inside: Any = module.transform
         if request.resize is not None or request.interpolation is not None:
             raise RequestError(
                 "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
@@ -262,7 +224,6 @@ class Detection(Task):
         return (list(pixels),)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Refuse the training mode, in which the model computes its losses."""
         if module.training:
             raise RequestError(
                 f"{name} needs labelled boxes in training mode, to compute its losses",
@@ -270,49 +231,21 @@ class Detection(Task):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model's own transform makes: normalized, resized and padded.
-
-        The batch includes the padding, so that feature maps align with a picture of the batch.
-        """
+        """Return the batch that the model's own transform makes, padded like the feature maps."""
+        inside: Any = module.transform
         device = next(module.parameters()).device
         with torch.inference_mode():
-            batch, _ = _resizer_of(module)([image.to(device) for image in pixels])
+            batch, _ = inside([image.to(device) for image in pixels])
         seen: Tensor = batch.tensors
         return seen
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the mean and standard deviation of the model's own transform."""
-        inside = _resizer_of(module)
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
+        inside: Any = module.transform
         return inside.image_mean, inside.image_std
 
     def find(self, output: object) -> list[Boxes] | None:
         is_found = isinstance(output, list) and output and all(map(_is_boxes, output))
         return cast("list[Boxes]", output) if is_found else None
-
-    def read(
-        self, found: list[Boxes], categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the boxes with the highest scores."""
-        return [_read_boxes(boxes, categories) for boxes in found]
-
-    def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
-        """Return the score of the best box.
-
-        If ``target`` is a class, only boxes of this class are considered.
-        """
-        if kind != "logit":
-            raise RequestError(
-                f"`score={kind!r}`: boxes have only a score", "leave `score` as it is"
-            )
-        labels, scores = found[0]["labels"], found[0]["scores"]
-        best = _find_best(labels, scores, target)
-        return scores[best], int(labels[best]), "score of the best box"
-
-
-def _resizer_of(module: nn.Module) -> _Resizer:
-    return cast("_Resizer", module.transform)
 
 
 def _is_boxes(value: object) -> TypeGuard[Boxes]:
@@ -366,7 +299,6 @@ class OpticalFlow(Task):
     shares_forward = False
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing; the user can change only its size."""
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
                 raise RequestError(
@@ -391,41 +323,28 @@ class OpticalFlow(Task):
         return pixels[:, 0], pixels[:, 1]
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the first picture."""
         return seen[0]
 
-    def normalisation(
-        self, module: nn.Module, transform: object
-    ) -> tuple[Sequence[float], Sequence[float]]:
-        """Return means and standard deviations of 0.5; the preset uses but does not store them."""
+    def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
+        """Return 0.5 for each colour, which the preset uses but does not store."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last and most refined flow (N, 2, H, W); None if the output has no flows."""
+        """Return the last and most refined flow (N, 2, H, W)."""
         if isinstance(output, list) and output and all(map(_is_flow, output)):
             last: Tensor = output[-1]
             return last
         return None
 
-    def read(
-        self, found: Tensor, categories: Sequence[str], sizes: Sequence[tuple[int, int]] = ()
-    ) -> Predictions:
-        """Return the mean and the greatest distance that the pixels of each image move."""
+    def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
         return [
-            (
-                Prediction("pixels", "mean flow", None, finite(float(image.mean()))),
-                Prediction("pixels", "greatest flow", None, finite(float(image.max()))),
-            )
-            for image in lengths
+            name_figures("pixels", {"mean flow": each.mean(), "greatest flow": each.max()})
+            for each in lengths
         ]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean length of the last flow, in pixels."""
-        if target is not None or kind != "logit":
-            raise RequestError(
-                "an optical flow has no classes", "leave `target` and `score` as they are"
-            )
+        refuse_classes("an optical flow", kind, target)
         return found.norm(dim=1).mean(), None, "mean flow in pixels"
 
 
@@ -460,10 +379,7 @@ def find_task(package: str) -> Task:
 
 
 def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
-    """Return the task that reads an output, and the part of the output that the task reads.
-
-    Return None for an output of unknown form. hookcli first asks ``own``, the task of the model.
-    """
+    """Return the task that reads an output, and what it reads; ``own`` is asked first, if any."""
     for task in TASKS if own is None else (own, *TASKS):
         if (found := task.find(output)) is not None:
             return task, found
@@ -471,16 +387,9 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 
 
 def read_predictions(
-    output: object,
-    categories: Sequence[str],
-    sizes: Sequence[tuple[int, int]] = (),
-    own: Task | None = None,
-) -> list[tuple[Prediction, ...]]:
-    """Return the predictions for each image of a batch; [] for an output of unknown form.
-
-    If ``categories`` do not fit the output, classes appear as numbers. ``sizes`` has the width and
-    height of each image, if they are known. The task ``own`` of the model is asked first.
-    """
+    output: object, categories: Sequence[str], sizes: Sizes = (), own: Task | None = None
+) -> Predictions:
+    """Return the predictions for each image of a batch; none for an output of unknown form."""
     form = find_form(output, own)
     if form is None:
         return []
@@ -488,17 +397,17 @@ def read_predictions(
     return task.read(found, categories, sizes)
 
 
-def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
-    """Return one prediction for each image. It only says how many features there are."""
+def read_features(features: Tensor) -> Predictions:
+    """Return one prediction for each image, which only says how many features there are."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the part of an output that may be the features of a model without a classifier.
+    """Return the part of an output that may be features of a model without a classifier.
 
-    The shape is (N, F); models of the library transformers may also return (N, tokens, F) or
-    (N, F, H, W). Return None if the output has a different form.
+    The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
+    Return None if the output has a different form.
     """
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
@@ -519,10 +428,7 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense floating-point tensor with ``axes`` axes.
-
-    Return False for a tensor on the meta device, since it has no values.
-    """
+    """Return whether ``value`` is a dense tensor of floats with values and ``axes`` axes."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
     return value.is_floating_point() and value.dim() == axes
@@ -552,7 +458,7 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
 
 def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
-) -> list[tuple[Prediction, ...]]:
+) -> Predictions:
     """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
@@ -571,7 +477,6 @@ def _name_classes(
     indices: Sequence[int],
     categories: Sequence[str],
 ) -> tuple[Prediction, ...]:
-    """Return a prediction for each class, or just one that says that a logit is not finite."""
     if not logits.isfinite().all():
         return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
     word = "output" if measure == "value" else "class"
@@ -606,6 +511,25 @@ def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits"
     if kind == "probability":
         return rows.softmax(1)[:, index].mean()
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
+
+
+def name_figures(measure: str, figures: Mapping[str, Tensor]) -> tuple[Prediction, ...]:
+    """Return a prediction for each figure of an image."""
+    return tuple(
+        Prediction(measure, name, None, finite(float(value))) for name, value in figures.items()
+    )
+
+
+def require_logit(kind: str, why: str) -> None:
+    """Refuse a kind of score that a model's outputs do not have."""
+    if kind != "logit":
+        raise RequestError(f"`score={kind!r}`: {why}", "leave `score` as it is")
+
+
+def refuse_classes(what: str, kind: str, target: int | None) -> None:
+    """Refuse the score of a class for outputs without classes."""
+    if target is not None or kind != "logit":
+        raise RequestError(f"{what} has no classes", "leave `target` and `score` as they are")
 
 
 def finite(value: float) -> float | None:

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from PIL import Image
 
 from hookcli.config import LARGEST_SIDE
-from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.errors import ModelError, RequestError, UnknownModelError
 from hookcli.networks.build import build_random
 from hookcli.networks.hub import (
     Files,
     FileSource,
     connection_errors,
     fail_fast_offline,
-    find_config,
     find_files,
     is_cached,
     is_place,
-    read_config,
+    require_config,
 )
+from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.task import COLOURS, Preprocessing
+from hookcli.networks.task import Preprocessing
 from hookcli.networks.weights_file import load_content, loading_weights
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.foreign import ask
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
 
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _ON_HUB = re.compile(r"(?:hf[-_]hub:|hf:)?timm/([\w.-]+)")
 _import_timm = partial(import_library, "timm", "timm")
 
@@ -55,6 +54,8 @@ class Timm(FileSource):
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"
     library: ClassVar[str] = "timm"
+    channels_argument: ClassVar[str] = "in_chans"
+    weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors", "pytorch_model.bin")
 
     @classmethod
     def list_shelf(cls) -> list[str]:
@@ -62,15 +63,14 @@ class Timm(FileSource):
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return the tags of a model's weights, and which of them are cached."""
         timm, short = _import_timm(name), name.removeprefix(cls.prefix)
         tags = _list_tags(timm).get(short, ())
-        cached = [tag for tag in tags if _is_cached(timm, f"{short}.{tag}")]
+        hubs = {tag: timm.get_pretrained_cfg(f"{short}.{tag}").hf_hub_id for tag in tags}
+        cached = [tag for tag, hub in hubs.items() if hub and is_cached(hub, *cls.weight_names)]
         return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error with the right name if ``name`` is a hub name or lacks ``timm:``."""
         if on_hub := _ON_HUB.fullmatch(name):
             return RequestError(f"no model is called {name!r}", f"timm:{on_hub[1]}")
         if "/" in name or ":" in name or not is_timm_name(name):
@@ -87,34 +87,23 @@ class Timm(FileSource):
 
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is not None:
-            has_weights = self.files.is_remote or any(map(self.files.find, _WEIGHTS))
-            return "" if has_weights else f"{request.name} has no weights"
+            return FileSource.explain_untrained(self, request)
         config = _import_timm(self.name).get_pretrained_cfg(self.name.removeprefix(self.prefix))
         has_weights = config is not None and bool(config.has_weights)
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with timm, from a folder, timm's cache or the network."""
         fail_fast_offline()
-        found = None
+        name, sha256, loading = "", "", loading_weights(self.name, "has no pretrained weights")
         if self.files is not None:
-            found = next(filter(None, map(self.files.find, _WEIGHTS)), None)
-            if found is None:
-                raise WeightsError(f"{request.name} has no weights", "`weights='random'`")
-        sha256 = "" if found is None else load_content(found)[1]
-        what = (request.name, "has no pretrained weights")
-        if found is not None:
-            what = (f"the weights of {request.name}", "cannot be loaded")
-        with loading_weights(*what), connection_errors():
+            sha256 = load_content(self.require_weights())[1]
+            name, loading = self.files.label, loading_weights(f"the weights of {self.name}")
+        with loading, connection_errors():
             module = build_random(self, request, pretrained=True)
         config = ask(module, "pretrained_cfg") or {}
-        name = f"timm {config.get('tag') or 'default'}" if self.files is None else self.files.label
-        weighted = ModelWithWeights(
-            module,
-            name,
-            categories=self.list_categories(module),
-            sha256=sha256,
-        )
+        name = name or f"timm {config.get('tag') or 'default'}"
+        categories = self.list_categories(module)
+        weighted = ModelWithWeights(module, name, categories=categories, sha256=sha256)
         trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
         if not asked or asked == trained:
             return weighted
@@ -132,10 +121,6 @@ class Timm(FileSource):
         names = ImageNetInfo(subset)
         return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
-    def count_channels(self, request: ModelRequest) -> int | None:
-        asked = dict(request.arguments).get("in_chans", "")
-        return int(asked) if asked.isdecimal() else COLOURS
-
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
@@ -147,9 +132,7 @@ class Timm(FileSource):
         if request.resize is not None:
             # Half a pixel is added because timm divides by this and rounds down.
             config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
-        for key in ("mean", "std", "interpolation"):
-            if getattr(request, key) is not None:
-                config[key] = getattr(request, key)
+        config |= requested_changes(request)
         height, width = config["input_size"][1:]
         if max(height, width) / config["crop_pct"] > LARGEST_SIDE:
             raise ModelError(f"{self.name} resizes pictures to more than {LARGEST_SIDE} pixels")
@@ -159,7 +142,6 @@ class Timm(FileSource):
 
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return timm's builder of a model; the builder loads weights if given ``pretrained=True``."""
     timm = _import_timm(f"timm:{name}")
     if not timm.is_model(name):
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
@@ -173,15 +155,13 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
 
 def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
     timm = _import_timm(name)
-    config = find_config(files, name)
-    if config is None:
-        raise ModelError(f"{name} has no config.json", "timm's save_for_hf writes one")
-    kind = read_config(config, name, files).get("architecture")
+    file, config = require_config(files, name, "timm's save_for_hf writes one")
+    kind = config.get("architecture")
     if not isinstance(kind, str):
         raise ModelError(f"{name} is no model of timm: config.json names no architecture")
     if not timm.is_model(kind):
         raise ModelError(f"timm {timm.__version__} has no {kind!r}, the architecture of {name}")
-    return partial(timm.create_model, f"local-dir:{config.parent}")
+    return partial(timm.create_model, f"local-dir:{file.parent}")
 
 
 @functools.cache
@@ -191,11 +171,6 @@ def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
         name, _, tag = full.partition(".")
         tags[name] = (*tags.get(name, ()), tag)
     return tags
-
-
-def _is_cached(timm: Any, name: str) -> bool:
-    config = timm.get_pretrained_cfg(name)
-    return bool(config.hf_hub_id) and is_cached(config.hf_hub_id, *_WEIGHTS)
 
 
 def is_timm_name(name: str) -> bool:

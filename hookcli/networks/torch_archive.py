@@ -54,12 +54,9 @@ def load_archive(stream: BinaryIO) -> object:
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     """Return the members of an archive, after a check that torch reads exactly these.
 
-    Entries of folders are left out. Afterwards, the stream is at its beginning.
-
-    Raises:
-        OtherArchiveError: the archive has a second directory or gaps, or some of its members
-            overlap, have the same name, or are much larger than the archive.
-        Exception: ``zipfile`` or torch cannot read the archive.
+    Entries of folders are left out. Afterwards, the stream is at its beginning. An archive with a
+    second directory, gaps, or members that overlap or share a name is refused, or one that is much
+    larger unpacked.
     """
     with zipfile.ZipFile(stream) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)

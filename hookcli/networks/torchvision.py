@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-import socket
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.error import HTTPError
 
 import torch
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
 from hookcli.networks.build import SkipInitialisation, build_model
-from hookcli.networks.source import CONNECT_SECONDS, UNREACHABLE, ModelWithWeights, Source
+from hookcli.networks.source import UNREACHABLE, ModelWithWeights, Source, connection_timeout
 from hookcli.networks.tasks import find_task
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.files import hash_file
@@ -23,40 +21,16 @@ from hookcli.outside.foreign import ForeignCode, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.networks.presets import MakePreset, Preset
+    from hookcli.networks.presets import MakePreset
     from hookcli.networks.task import Task
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
-
-
-class WeightsMember(Protocol):
-    """One set of trained weights of a torchvision model, with its metadata."""
-
-    name: str
-    url: str
-    transforms: Callable[..., Preset]
-    meta: Mapping[str, Any]
-
-
-class WeightsEnum(Protocol):
-    """All trained weights of a torchvision model."""
-
-    DEFAULT: WeightsMember
-    __members__: Mapping[str, WeightsMember]
-
-    def __iter__(self) -> Iterator[WeightsMember]: ...  # skips aliases such as DEFAULT
-
-    def __getitem__(self, name: str) -> WeightsMember: ...
-
-
-class _Inception(Protocol):
-    transform_input: bool
 
 
 class Torchvision(Source):
@@ -70,7 +44,6 @@ class Torchvision(Source):
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return the facts in the metadata of the model's weights."""
         weights = find_weights(name)
         default = weights.DEFAULT
         members = [default, *(member for member in weights if member is not default)]
@@ -87,7 +60,6 @@ class Torchvision(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error with the right name if ``name`` begins with ``torchvision.models.``."""
         package, _, short = name.rpartition(".")
         if package != "torchvision.models" or short not in cls.list_names():
             return None
@@ -99,11 +71,9 @@ class Torchvision(Source):
 
     @property
     def task(self) -> Task:
-        """The task of the models in the same torchvision package."""
         return find_task(find_builder(self.name).__module__)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the size argument for the builder of a ViT or MaxVit; empty for other models."""
         package = find_builder(self.name).__module__
         if request.size is None:
             return {}
@@ -113,7 +83,6 @@ class Torchvision(Source):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the trained weights, without aliases such as ``DEFAULT``."""
         return tuple(member.name for member in find_weights(self.name))
 
     def has_weights(self, name: str) -> bool:
@@ -136,7 +105,6 @@ class Torchvision(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return why the weights do not fit the requested number of classes; empty if they do."""
         classes = len(self.list_categories())
         if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
             return ""
@@ -146,10 +114,9 @@ class Torchvision(Source):
         return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Make an Inception or GoogLeNet rescale its inputs, as torchvision's weights require."""
         if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
             return ""
-        cast("_Inception", module).transform_input = True
+        vars(module)["transform_input"] = True
         return (
             "transform_input=True, with which torchvision's own weights were trained, rescales the"
             " input: weights that were trained without it need the argument transform_input=False"
@@ -164,7 +131,8 @@ class Torchvision(Source):
 
     @property
     def preset(self) -> MakePreset:
-        return find_weights(self.name).DEFAULT.transforms
+        preset: MakePreset = find_weights(self.name).DEFAULT.transforms
+        return preset
 
 
 def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:
@@ -184,10 +152,9 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
     return builder
 
 
-def find_weights(name: str) -> WeightsEnum:
-    """Return the enum that lists all trained weights of a model."""
-    weights: WeightsEnum = torchvision.models.get_model_weights(name)
-    return weights
+def find_weights(name: str) -> Any:
+    """Return torchvision's enum of a model's trained weights; iteration skips its aliases."""
+    return torchvision.models.get_model_weights(name)
 
 
 def cache_file(url: str) -> Path:
@@ -196,20 +163,14 @@ def cache_file(url: str) -> Path:
 
 
 def cache_weights(name: str, url: str, *, progress: bool) -> Path:
-    """Return the weights' file in torch's cache; download the file from ``url`` if necessary.
-
-    Raises:
-        WeightsError: the downloaded file does not have the expected hash.
-        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` lists all
-            exception types that the caller must expect.
-    """
+    """Return the weights' file in torch's cache; download and check the file if necessary."""
     file = cache_file(url)
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
     digest = _HASH.search(url)
     try:
-        with _connection_timeout():
+        with connection_timeout():
             torch.hub.download_url_to_file(
                 url, str(file), digest[1] if digest else None, progress=progress
             )
@@ -223,14 +184,3 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
             "try again, or pass a file you trust: `weights=FILE`",
         ) from error
     return file
-
-
-@contextmanager
-def _connection_timeout() -> Iterator[None]:
-    """Set a timeout for connections in the ``with`` block, because torch.hub sets none."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(CONNECT_SECONDS)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookcli.errors import HookcliError, ModelError, RequestError, WeightsError, hint_near
+from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
 from hookcli.networks.build import build_shapes, read_arguments, seeded
 from hookcli.networks.hub import (
     ON_HUB,
@@ -26,9 +27,11 @@ from hookcli.networks.hub import (
     guard_library,
     join_hashes,
     list_cached,
+    quiet,
     read_config,
+    require_config,
 )
-from hookcli.networks.processors import ModelProcessor, choose_task, resize_fields, task_word
+from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
 from hookcli.networks.tasks import Features, read_problem
@@ -51,7 +54,6 @@ if TYPE_CHECKING:
 _CONFIG = "hf-config:"
 _LEAST = (5, 4)  # the first version whose image processors compute with torch by default
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Choices of an implementation, which the library may fetch from the hub
 _CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
 _UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
@@ -86,19 +88,15 @@ class Transformers(FileSource):
     Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
     ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
     models, such as ``dinov2``, which has the type's default configuration.
-
-    Attributes:
-        kind: the library's class of the model.
-        config: the configuration of that class, before the user's arguments.
-        own_task: the task of the model.
     """
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"
     reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})
+    weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors", "pytorch_model.bin")
 
-    kind: Any = None
-    config: Any = None
+    kind: Any = None  # the library's class
+    config: Any = None  # before the user's arguments
     own_task: Task = field(default_factory=Features)
 
     @classmethod
@@ -107,11 +105,9 @@ class Transformers(FileSource):
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the vision models in the hub's cache, and the types of the installed version."""
         types = list_types(import_transformers("hf:NAME"))
-        cached = (
-            f"{cls.prefix}{name}" for name, folder in list_cached() if _type_in(folder) in types
-        )
+        kinds = ((name, _read_cached(folder).get("model_type")) for name, folder in list_cached())
+        cached = (f"{cls.prefix}{name}" for name, kind in kinds if kind in types)
         return [*cached, *(f"{_CONFIG}{each}" for each in types)]
 
     @classmethod
@@ -119,29 +115,28 @@ class Transformers(FileSource):
         transformers = import_transformers(name)
         if name.startswith(_CONFIG):
             heads = _list_heads(transformers, name.removeprefix(_CONFIG))
-            return CatalogEntry(name, task_word(heads[0]), (), None, None, None, ())
+            return CatalogEntry(name, choose_task(heads[0]).word, (), None, None, None, ())
         folder = dict(list_cached())[name.removeprefix(cls.prefix)]
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        heads = content.get("architectures")
+        content = _read_cached(folder)
+        heads = content.get("architectures") or []
         if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
             heads = _list_heads(transformers, content["model_type"])
         has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
         weights = ("pretrained",) if has_weights else ()
-        return CatalogEntry(name, task_word(heads[0]), weights, None, None, None, weights)
+        return CatalogEntry(name, choose_task(heads[0]).word, weights, None, None, None, weights)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Transformers:
         transformers = import_transformers(name)
         is_type = name.startswith(_CONFIG)
         files = None if is_type else find_files(name.removeprefix(cls.prefix))
-        with _quiet(), guard_library(name, files), _explained(name):
+        with guard_library(name, files), _using(name):
             if files is None:
                 config = _default_config(transformers, name)
             else:
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
-        processor = ModelProcessor(partial(_load_processor, files, outer, name))
-        task = choose_task(kind, processor, config)
+        task = choose_task(kind.__name__)(partial(_load_processor, files, outer, name), config)
         return cls(name, partial(_build, kind, config), files, kind, config, task)
 
     @property
@@ -161,11 +156,10 @@ class Transformers(FileSource):
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is None:
             return f"{self.name} is a configuration without weights"
-        return "" if self.files.is_remote or self._find_weights() else f"{self.name} has no weights"
+        return FileSource.explain_untrained(self, request)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with transformers, from the folder, the hub's cache or the network."""
-        found = self._find_weights()
+        found = self.find_weights()
         if self.files is None or not found:
             raise WeightsError(
                 f"{self.name} has no weights, as .safetensors or .bin",
@@ -178,7 +172,7 @@ class Transformers(FileSource):
         parts = [read_weights_file(file) for file in found]
         config = _with_fields(self.config, read_arguments(self, request))
         loading = loading_weights(f"the weights of {self.name}")
-        with _quiet(), loading, _explained(self.name), seeded(request.seed):
+        with loading, _using(self.name), seeded(request.seed):
             # The library gets tensors, and not the folder, in which it might find other files.
             module, info = self.kind.from_pretrained(
                 None,
@@ -195,22 +189,20 @@ class Transformers(FileSource):
             )
         some = ", ".join(absent[:3]) + and_more(len(absent) - 3, " and {} more")
         verb = "is" if len(absent) == 1 else "are"
+        warning = f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
         return ModelWithWeights(
             module,
             self.files.label,
             categories=self.list_categories(module),
             trained=not absent,
-            warning=f"{some} {verb} not in the weights: RANDOM (seed {request.seed})"
-            if absent
-            else "",
+            warning=warning if absent else "",
             sha256=join_hashes([part.sha256 for part in parts]),
         )
 
-    def _find_weights(self) -> list[Path]:
-        for name in _WEIGHTS:
-            if self.files is not None and (found := self.files.find_parts(name)):
-                return found
-        return []
+    def find_weights(self) -> list[Path]:
+        if self.files is None:
+            return []
+        return next(filter(None, map(self.files.find_parts, self.weight_names)), [])
 
     # Its preprocessing
 
@@ -278,25 +270,24 @@ def _table(transformers: Any, head: str) -> Mapping[str, Any]:
 
 
 def _list_heads(transformers: Any, kind: str) -> list[str]:
-    """Return the names of the classes for a type of models, in the order of ``_HEADS``."""
     found = (_table(transformers, head).get(kind) for head in _HEADS)
     return [each if isinstance(each, str) else each[0] for each in found if each]
 
 
-def _type_in(folder: Path) -> str:
-    """Return the type of the models in a folder; empty if it does not say."""
+def _read_cached(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(content.get("model_type", ""))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _read_config(transformers: Any, name: str, files: Files) -> Any:
-    file = find_config(files, name)
-    if file is None:
-        raise _explain_no_config(name, files)
-    content = read_config(file, name, files)
+    if find_config(files, name) is None and files.find("open_clip_config.json") is not None:
+        hint = f"open_clip:{_place_of(name, files)}"
+        raise RequestError(f"{name} is a model of open_clip", hint)
+    hint = "model.save_pretrained(FOLDER) writes it beside the weights"
+    _, content = require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
         raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
@@ -324,16 +315,6 @@ def _without_choices(content: Any) -> Any:
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
-
-
-def _explain_no_config(name: str, files: Files) -> HookcliError:
-    if files.find("open_clip_config.json") is not None:
-        return RequestError(
-            f"{name} is a model of open_clip", f"open_clip:{_place_of(name, files)}"
-        )
-    return ModelError(
-        f"{name} has no config.json", "model.save_pretrained(FOLDER) writes it beside the weights"
-    )
 
 
 def _place_of(name: str, files: Files) -> str:
@@ -372,7 +353,6 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
 
 
 def _find_class(transformers: Any, config: Any) -> Any:
-    """Return the class that the configuration names, or else the first of ``_HEADS``."""
     for architecture in config.architectures or ():
         kind = getattr(transformers, architecture, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
@@ -392,7 +372,6 @@ def _find_tower(transformers: Any, vision: Any) -> Any:
 
 
 def _interpolate_positions(module: nn.Module) -> None:
-    """Let a model adapt its position embeddings to pictures of another size, if it can."""
     if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
         vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
 
@@ -403,7 +382,7 @@ def _interpolate_positions(module: nn.Module) -> None:
 def _load_processor(files: Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
-    with _quiet(), loading, _explained(name):
+    with loading, _using(name):
         found = files and next(filter(None, map(files.find, _PROCESSORS)), None)
         if files is None or not found:
             return _make_processor(transformers, config)
@@ -432,7 +411,7 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, without torch's compiler."""
+    """Import transformers, if it is recent enough."""
     transformers = import_library("transformers", "'hookcli[hf]'", name)
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
@@ -445,34 +424,11 @@ def import_transformers(name: str) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Let transformers and the hub print nothing in the ``with`` block."""
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), not are_progress_bars_disabled()
-    shown = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    disable_progress_bars()
+def _using(name: str) -> Iterator[None]:
+    """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
     try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        (enable_progress_bars if bars else disable_progress_bars)()
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turn an ImportError in the ``with`` block into one that says what to install."""
-    try:
-        yield
+        with quiet(), redirect_stderr(io.StringIO()):  # the bars of downloads and of loading
+            yield
     except ImportError as error:
         package = error.name or "a package"
         raise RequestError(

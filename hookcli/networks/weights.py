@@ -38,10 +38,9 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process loads the weights that this process loaded.
+    """Return a request with which another process loads the weights called ``loaded`` in this one.
 
-    In the other process, ``auto`` and ``pretrained`` may mean different weights. ``loaded`` is the
-    name of this process's weights, as in ``ModelWithWeights.name``.
+    In the other process, ``auto`` and ``pretrained`` may mean different weights.
     """
     if request.weights not in ("auto", "pretrained"):
         return request
@@ -50,7 +49,6 @@ def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequ
 
 
 def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Use random weights if the trained ones are unavailable or do not fit the request."""
     why = source.explain_untrained(request)
     if not why:
         try:

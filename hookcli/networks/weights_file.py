@@ -47,29 +47,21 @@ _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """The content of a weights file.
+    """The content of a weights file."""
 
-    Attributes:
-        tensors: the tensors by key. They are dense, on the CPU, and not larger than their storages.
-        versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: a note on which set of weights was chosen, or which tensors were left out; empty if
-            ``tensors`` holds all of the file's weights.
-        others: the values that are not tensors, by key, such as the extra state of a module.
-        sha256: the hash of the bytes that were read.
-    """
-
-    tensors: dict[str, Tensor]
-    versions: dict[str, int]
-    note: str = ""
+    tensors: dict[str, Tensor]  # dense, on the CPU, and not larger than their storages
+    versions: dict[str, int]  # of the saved modules, by module path; empty if the file has none
+    note: str = ""  # which set of weights was chosen, or which tensors were left out
+    # the values that are not tensors, such as the extra state of a module
     others: dict[str, object] = field(default_factory=dict)
-    sha256: str = ""
+    sha256: str = ""  # of the bytes that were read
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, perhaps a checkpoint.
 
-    The state dict may be inside the dict of a checkpoint. ``key`` names the part of the file that
-    holds it: a key, several keys joined by dots, or the beginning of the names of its tensors.
+    ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
+    beginning of the names of its tensors.
     """
     content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
@@ -82,9 +74,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
         )
     state, note = _unwrap(file, part)
     tensors, values = _list_tensors(file, state), dict.items(state)
-    if not any(
-        map(Tensor.numel, tensors.values())
-    ):  # in ZeRO's stage 3, the shards have the values
+    if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
         raise _refuse_kind(file, ZERO)
     others = {
         each: value for each, value in values if isinstance(each, str) and each not in tensors
@@ -158,8 +148,7 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
     if kind.join:
         return _refuse_kind(file, kind)
     return WeightsError(
-        f"{file} holds {what}, and loading it would run its code",
-        _save_hint(file, kind),
+        f"{file} holds {what}, and loading it would run its code", _save_hint(file, kind)
     )
 
 
@@ -321,7 +310,6 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
 
 
 def _list_versions(state: dict[object, object]) -> dict[str, int]:
-    """Return the modules' valid versions, by path, from the attribute ``_metadata``."""
     metadata = getattr(state, "_metadata", None)
     versions: dict[str, int] = {}
     for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():

@@ -3,19 +3,14 @@
 Importing ``torch._dynamo`` also imports ``torch._inductor``, sympy and triton, and takes 1 to 1.5
 seconds. Four steps of hookcli would load a part of this without compiling anything:
 
-* ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported`` from
-  ``torch._dynamo.utils`` at its top. It calls the function only when it pools boxes on a GPU with
-  deterministic algorithms, or when torchvision has no compiled operators.
-* Operators on the meta device: many are Python functions inside the wrapper
-  ``torch._compile._disable_dynamo``. At the first call, the wrapper imports ``torch._dynamo`` to
-  declare the function not compilable.
-* ``import timm``: as of 1.0.31 it declares a function not compilable.
-* ``import torch.utils.flop_counter``: as of torch 2.15 it imports the class of triton's kernels,
-  because a kernel may also have a formula for its operations.
+* ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported``, which
+  it calls only with deterministic algorithms on a GPU, or without compiled operators.
+* Operators on the meta device and ``import timm`` (1.0.31), which declare functions not compilable.
+* ``import torch.utils.flop_counter``: torch 2.15 imports the class of triton's kernels for it.
 
-During each step, ``sys.modules`` has a stand-in for the module that the step imports. The stand-in
-defines the only name that the step needs. If code asks for any other name, the real module is
-imported, replaces the stand-in, and provides the name. After the step, the stand-in is gone.
+During each step, ``sys.modules`` has a stand-in for the module, with the only name that the step
+needs. If code asks for any other name, the real module replaces the stand-in. After the step, the
+stand-in is gone.
 """
 
 from __future__ import annotations
@@ -51,11 +46,10 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, and return its result.
+    """Call ``function`` without loading torch's compiler, unless it imports a part of the compiler.
 
-    If ``function`` declares other functions not compilable, the declaration has no effect, and a
-    compiler that is loaded later may compile them. If ``function`` imports a module inside
-    ``torch._dynamo``, hookcli calls ``function`` again and lets it load the compiler.
+    If ``function`` declares other functions not compilable, a compiler that is loaded later may
+    still compile them.
     """
     try:
         with _declaring_not_compilable():

@@ -173,7 +173,10 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypa
 
 @pytest.mark.parametrize(
     ("file", "error"),
-    [("config.json", "has no config.json"), ("model.safetensors", "has no model.safetensors")],
+    [
+        ("config.json", "has no config.json"),
+        ("model.safetensors", "has no weights (model.safetensors)"),
+    ],
 )
 def test_a_folder_that_lacks_a_file_is_refused(run, models, file, error):
     shutil.copytree(models / "unet", "own")

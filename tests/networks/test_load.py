@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
+import hookcli.networks.source
 import hookcli.networks.torchvision
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
@@ -540,7 +541,7 @@ def silent_port():
 
 
 def test_a_server_that_never_answers_does_not_hold_the_run_up(silent_port, publish, monkeypatch):
-    monkeypatch.setattr(hookcli.networks.torchvision, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(hookcli.networks.source, "CONNECT_SECONDS", 0.5)
     publish(silent_port, "s-00000000.pth")
     begin = time.monotonic()
     assert not load().info.trained

@@ -10,7 +10,7 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError
-from hookcli.networks.processors import ModelProcessor, choose_task
+from hookcli.networks.processors import choose_task
 
 
 class Cropper:
@@ -21,7 +21,7 @@ class Cropper:
 
 
 def test_a_processor_whose_result_is_empty_is_refused_before_the_model_runs():
-    task = choose_task(nn.Module, ModelProcessor(Cropper), SimpleNamespace())
+    task = choose_task("Module")(Cropper, SimpleNamespace())
     with pytest.raises(ModelError) as caught:
         task.prepare(ModelRequest("hf:own"), nn.Module(), None)
     assert caught.value.message == (

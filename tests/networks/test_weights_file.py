@@ -299,14 +299,6 @@ def test_a_model_is_built_with_values_once_and_of_the_right_size(monkeypatch):
     assert built == [7]
 
 
-def test_a_model_that_computes_its_widths_with_tensors_is_built_with_values_once(monkeypatch):
-    three = torchvision.models.regnet_y_400mf(weights=None, num_classes=3).state_dict()
-    torch.save(three, "w.pth")
-    built = note_builds_with_values(monkeypatch, torchvision.models.RegNet)
-    assert_loaded(load(name="regnet_y_400mf").module, three)
-    assert built == [3]
-
-
 def test_a_file_that_does_not_fit_is_refused_before_a_model_is_built(monkeypatch):
     built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
     assert refusal({"a": torch.zeros(1)}, "squeezenet1_1").startswith(
