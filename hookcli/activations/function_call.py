@@ -47,21 +47,13 @@ _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a torch function that has ended.
-
-    Attributes:
-        function: the function as torch passes it to a ``TorchFunctionMode``.
-        name: the name of the function; for a property such as ``T``, the name of the property.
-        args: the positional arguments, and the first argument even if it was passed by name.
-        kwargs: the other arguments.
-        output: the return value; None if the function raised or returns nothing.
-    """
+    """A call of a torch function that has ended."""
 
     function: Callable[..., Any]
-    name: str
-    args: Sequence[Any]
+    name: str  # as torch calls it, such as ``add_``, or the name of a property such as ``T``
+    args: Sequence[Any]  # with the first argument, even if it was passed by name
     kwargs: Mapping[str, Any]
-    output: object
+    output: object  # None if the function raised
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -89,10 +81,7 @@ class FunctionCall:
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the function loses the positions of its inputs.
-
-        ``given`` are the inputs that have positions.
-        """
+        """Return whether the function loses the positions of its inputs ``given``."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -111,7 +100,6 @@ def read_call(
 
 
 def _name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function; for a property such as ``T``, the name of the property."""
     if function is torch.nn.functional.unfold:
         return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
     name = getattr(function, "__name__", "")

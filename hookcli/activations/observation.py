@@ -29,26 +29,16 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of one tensor inside a hook.
-
-    Attributes:
-        shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
-            divided into images.
-        reduced: the tensor's statistics: one row per image, or a single row for all images.
-        sample: some of the tensor's values, (rows, S); None when no sample was requested.
-        change: the relative distance of each row from the same row without edits, (rows,); None
-            in a run without edits.
-        sketch: the sketch of each row, (rows, 67); None when no sketches were requested.
-    """
+    """The observation of one tensor inside a hook."""
 
     call: Call
     layout: Layout
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one image's part, ``(1, …)``, or of the whole tensor
     dtype: torch.dtype
-    reduced: RowStats
-    sample: Tensor | None = None
-    change: Tensor | None = None
-    sketch: Tensor | None = None
+    reduced: RowStats  # a row per image, or one for all images
+    sample: Tensor | None = None  # (rows, S)
+    change: Tensor | None = None  # relative to the run without edits, (rows,)
+    sketch: Tensor | None = None  # (rows, 67)
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
@@ -113,7 +103,6 @@ def _read_record(
 
 
 def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:
-    """Return the statistics of one row; a statistic over no values is None."""
     numel = math.prod(observed.shape)
     sizes = {"numel": numel, "finite": numel - figures["nan_count"] - figures["inf_count"]}
     known: dict[str, Any] = {

@@ -26,12 +26,11 @@ class Shares:
     Attentions are numbered from 0 in the order of their calls.
 
     Attributes:
-        added: the attentions whose probabilities are added to other probabilities on the way.
-        projected: the attentions whose heads are mixed with each other on the way.
-        changed: the attentions whose probabilities are changed in another way.
-        over_queries: the attentions whose softmax runs over queries instead of keys.
-        weighs_unknown: whether the last call weighed values with the result of a softmax that may
-            be an attention (``begin_unknown``).
+        added: the attentions whose probabilities are added to others on the way.
+        projected: those whose heads are mixed with each other.
+        changed: those whose probabilities are changed in another way.
+        over_queries: those whose softmax runs over queries instead of keys.
+        weighs_unknown: whether the last call weighed values with a softmax of ``begin_unknown``.
     """
 
     def __init__(self) -> None:
@@ -44,10 +43,9 @@ class Shares:
         self._keys: list[int] = []
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Begin to follow the probabilities of the next attention.
+        """Follow the next attention's probabilities; none if its own function weighed the values.
 
-        ``probabilities`` is empty if the attention's own function weighed the values. ``keys`` is
-        the part of the probabilities' ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
+        ``keys`` is the part of their ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
         ``columns``.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
@@ -66,8 +64,8 @@ class Shares:
     ) -> None:
         """Follow the probabilities through a call that neither begins nor ends an attention.
 
-        If the call is a product, ``summed`` has the parts of the probabilities' ``Trail`` over
-        which the product sums: 0 for ``own``, 1 for ``columns``, and none for a sum over heads.
+        ``summed`` has the parts of their ``Trail`` over which a product sums; none for a sum over
+        heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)

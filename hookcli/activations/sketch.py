@@ -17,14 +17,9 @@ from hookcli.records.golden import BUCKETS
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """Return one sketch per row, (rows, 67) in float32; all zeros if the rows have no values.
+    """Return a sketch per row of a dense tensor of any dtype, (rows, 67) in float32.
 
-    The sketches are on the device of ``rows``, or on the CPU for a tensor on MPS. NaN and Inf count
-    as 0. A sum that is too large for float32 becomes the largest float32 number.
-
-    Args:
-        rows: (rows, …), with one image per row. The tensor must be dense and detached. All dtypes
-            are allowed, including complex and quantized dtypes.
+    NaN and Inf count as 0. A sum that is too large for float32 becomes the largest float32 number.
     """
     flat = _as_real(rows).flatten(1)  # in the order of the axes, whatever the order in memory
     own, row_signs = _own_signs(flat.device), _row_signs(flat.shape[1], flat.device)

@@ -35,12 +35,11 @@ class RowStats:
     """The statistics of one tensor, row by row.
 
     Attributes:
-        table: the statistics of each row, in the order of ``STATISTICS``, either on the host or as
-            a tensor (rows, statistics) in float64 on the device. If a row has no finite value, its
-            mean, standard deviation, minimum and maximum are meaningless.
-        low: the smallest value of each channel, (rows, C), or NaN if the channel contains NaN; None
-            without a channel axis or without values.
-        high: the largest value of each channel, in the same form as ``low``.
+        table: in the order of ``STATISTICS``, on the host or (rows, statistics) in float64 on the
+            device; mean, std, min and max of a row without finite values are meaningless.
+        low: each channel's smallest value, (rows, C), or NaN if it contains NaN; None without
+            channels.
+        high: each channel's largest value, in the form of ``low``.
     """
 
     table: Sequence[Sequence[float]] | Tensor
@@ -49,13 +48,10 @@ class RowStats:
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Return the statistics of each row of ``rows``.
+    """Return the statistics of each row (one image) of ``rows``.
 
-    Args:
-        rows: (rows, …), with one image per row. Half precision is converted to float32 and integers
-            to float64, quantized values are dequantized, and complex values are replaced by their
-            magnitudes.
-        channel_axis: the axis of the channels, 1 or more; None if ``rows`` has no channel axis.
+    Half precision is converted to float32 and integers to float64, quantized values are
+    dequantized, and complex values are replaced by their magnitudes.
     """
     values = _as_float(rows)
     if values.device.type == "mps":

@@ -60,26 +60,17 @@ if TYPE_CHECKING:
 class TokenTrails:
     """The trails of all tensors in one forward pass of one image.
 
+    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip; tensors in ``learned``, such as
+    parameters, are not computed from them.
+
     Attributes:
         shares: how the model changes the probabilities of each attention that ``follow`` found.
         saw_product: whether the last function multiplied tokens with tokens.
         saw_softmax: whether the last function weighed values with the result of a softmax over
             tensors that hookcli could not follow.
-
-    Example:
-        >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
-        >>> # right after every torch function that the model calls:
-        >>> places = trails.follow(function, args, kwargs, output)
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
-        """Prepare to follow a forward pass.
-
-        Args:
-            pixels: the input tensor of the model: (1, C, H, W), or (1, C, T, H, W) for a clip.
-            learned: values, possibly nested. Their tensors, such as parameters and buffers, are not
-                computed from the pixels. If ``pixels`` is among these tensors, it is ignored.
-        """
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
         count = math.prod(self._sizes)
@@ -102,8 +93,7 @@ class TokenTrails:
     ) -> TokenPlaces | None:
         """Follow the tokens through a call of ``function``, as a ``TorchFunctionMode`` gets it.
 
-        Return the places of queries and keys if the call computes an attention or the softmax of an
-        attention; None for all other calls.
+        Return the places of queries and keys if the call computes an attention or its softmax.
         """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
@@ -330,7 +320,6 @@ class TokenTrails:
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return a tensor's ``own``: ``LEARNED`` for learned tensors, ``LOST`` for unknown ones."""
         if tensor in self._trails:
             return self._trails[tensor].own
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)

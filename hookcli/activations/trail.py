@@ -18,17 +18,11 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The pixels of origin of a tensor's values.
+    """The pixels of origin of a tensor's values, in its shape.
 
-    The trail of a product of two tensors with positions, such as queries and keys, has two parts,
-    and so has the trail of each tensor that is made from the product. All other trails have the
-    part ``own`` alone.
-
-    Attributes:
-        own: the pixel of each value, in the shape of the tensor; in a product, the pixel of each
-            value's row, such as the query.
-        columns: in a product, the pixel of each value's column, such as the key, in the shape of
-            the tensor; None for all other tensors.
+    In a product of tensors with positions, such as queries and keys, and in what is made from it,
+    ``own`` is the pixel of each value's row, and ``columns`` of its column. All others have no
+    ``columns``.
     """
 
     own: Tensor
@@ -41,11 +35,7 @@ def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail in the shape of ``tensor`` with the same ``value`` for each of its values.
-
-    ``value`` is the index of a pixel, or a constant such as ``LOST``. The result is an expanded
-    scalar.
-    """
+    """Return a trail like ``tensor`` with the same ``value`` everywhere, an expanded scalar."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
@@ -55,12 +45,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail of the output of a convolution, a pooling or an interpolation.
-
-    Args:
-        trail: the trail of the input, (N, C, …).
-        shape: the shape of the output, (N, C, …).
-    """
+    """Return the trail (N, C, …) of what a convolution, pooling or interpolation returns."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -71,9 +56,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     """Return the trail of a sum, mean, maximum or minimum: the first pixel of the reduced values.
 
-    ``axes`` and ``options`` are the other arguments of the reducing function. If the values have
-    several pixels but the results have only one, the reduction covers the whole image, and its
-    trail is ``LEARNED`` everywhere.
+    A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     """
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -99,12 +82,8 @@ def spread(
 ) -> Tensor:
     """Return the trail of a product's factor, expanded to the shape of the product.
 
-    Args:
-        trail: the trail of the factor.
-        inside: a letter for each axis of the factor.
-        in_output: a letter for each axis of the product. The product sums over the axes of the
-            factor whose letters are missing here.
-        shape: the shape of the product.
+    There is a letter for each axis of the factor and of the product, which sums over the other
+    letters.
     """
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -114,10 +93,7 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value of a tensor comes from a pixel, according to its trail.
-
-    A trail holds the index of the pixel of origin of each value.
-    """
+    """Return whether any value of a tensor comes from a pixel, according to its trail."""
     return bool((trail > OUTSIDE).any())
 
 

@@ -72,11 +72,7 @@ _NOTHING: Mapping[Tensor, int] = {}
 class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the channels through all operations in a block.
 
-    Example:
-        >>> with ChannelTrails({pixels: 1}, model.parameters()) as trails:
-        ...     output = model(pixels)
-        ...     trails.axes_of(output)
-        (1,)
+    ``inputs`` has the channel axis of each input tensor; ``learned`` has parameters and buffers.
     """
 
     supports_higher_order_operators = True
@@ -84,10 +80,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(
         self, inputs: Mapping[Tensor, int] = _NOTHING, learned: Iterable[Tensor] = ()
     ) -> None:
-        """Prepare to follow a forward pass of a model with the parameters and buffers ``learned``.
-
-        ``inputs`` has the channel axis of each input tensor.
-        """
         super().__init__()  # type: ignore[no-untyped-call]
         self._trails: MutableMapping[Tensor, Tensor | None] = WeakIdKeyDictionary()
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
@@ -97,10 +89,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes of ``tensor`` along which the channel differs; empty without channels.
+        """Return the axes along which the channel differs; None if hookcli could not follow them.
 
         There are several if heads or groups split the channels. The first is the axis along which
-        the index of the channel changes least. Return None if hookcli could not follow them.
+        the index of the channel changes least.
         """
         if tensor not in self._trails:
             return None
@@ -242,10 +234,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {part: _shrink(each) for part, each in zip(outputs, moved, strict=True)}
 
     def _align(self, parts: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the trails of tensors to join; learned tensors get the channels of the others.
-
-        Return None if any trail is lost, or if no tensor has one.
-        """
+        """Return the trails of tensors to join, or None; learned tensors get the known channels."""
         known = [each for part in parts if (each := self._trails.get(part)) is not None]
         trails = []
         for part in parts:

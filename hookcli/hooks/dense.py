@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return a tensor detached and dense; tensors in sparse or other layouts are converted.
+    """Return a tensor detached and dense; it shares the memory of a dense tensor.
 
-    If the tensor is dense, the result shares its memory.
-
-    Raises:
-        RequestError: the tensor holds no values (meta device), or is nested.
+    Tensors on the meta device and nested tensors, which have no such values, are refused.
     """
     if tensor.is_meta:
         raise RequestError(
@@ -33,10 +30,7 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def list_not_finite(nested: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value.
-
-    Tensors on the meta device and nested tensors count as finite.
-    """
+    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value."""
     found = set[str]()
     for _, tensor in named_tensors(nested):
         if tensor.is_meta or tensor.is_nested:

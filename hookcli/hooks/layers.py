@@ -181,19 +181,12 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """Return the family of a module's class, such as ``conv``; empty if the class has no family.
-
-    The family follows from the name of the class and the Python module that defines the class.
-    """
+    """Return the family of a module's class, such as ``conv``; empty if the class has none."""
     return family_of_class(base.__name__, base.__module__)
 
 
 def family_of_class(name: str, python_module: str) -> str:
-    """Return the family of a class; empty if the class has no family.
-
-    ``python_module`` is the Python module that defines the class, such as
-    ``torch.nn.modules.conv``.
-    """
+    """Return the family of a class that is defined in ``python_module``; empty if it has none."""
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
     if name.endswith(("Attention", "AttentionV2")):
@@ -210,7 +203,6 @@ def family_of_operation(name: str) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return the position of the channel axis; ``UNKNOWN`` if the type does not show it."""
     # ``RoIAlign`` and ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W).
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
@@ -246,10 +238,7 @@ def _claim(module: nn.Module) -> Channels:
 
 
 def channels_of_class(name: str, family: str) -> Channels:
-    """Return the position of the channel axis in the output of a class of modules.
-
-    The position is ``UNKNOWN`` if the name and the family of the class do not show it.
-    """
+    """Return the channel axis of a class's output, as far as its name and family show it."""
     if name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST):
         return Channels.FIRST
     if family in ("conv", "pool"):

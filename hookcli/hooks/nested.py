@@ -20,9 +20,9 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
 
     The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
     dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
-    wrapper of one tensor, such as e2cnn's ``GeometricTensor``. Dots join the keys of several
-    levels, as in ``0.tensors``. If ``value`` itself is a tensor, the key is "". A container inside
-    itself is walked once. The depth of nesting is not limited, because the walk is not recursive.
+    wrapper of one tensor, such as e2cnn's ``GeometricTensor``; dots join the levels. The key of
+    ``value`` itself is "". A container inside itself is walked once, and any depth, because the
+    walk is not recursive.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
@@ -46,8 +46,8 @@ def map_tensors(
 ) -> object:
     """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
-    The function modifies no container: a container with a changed tensor is copied, and any other
-    container is returned as it is. ``key`` and ``inside`` are for the recursive calls only.
+    Containers with changed tensors are copied. ``key`` and ``inside`` are for the recursive calls
+    only.
     """
     if isinstance(value, Tensor):
         return change(key, value)

@@ -73,10 +73,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
 def keep_calls(
     operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
 ) -> Iterator[LayerInfo]:
-    """Yield each operation that has a chosen call, with all its chosen calls.
-
-    The field ``chosen_calls`` of the operation is empty if all its calls are chosen.
-    """
+    """Yield each operation with its chosen calls; ``chosen_calls`` is empty if those are all."""
     for each in operations:
         layer = each.layer
         every = range(len(each.moments))
@@ -137,9 +134,9 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
 
 
 def to_slice(form: str, first: int, last: int, count: int) -> slice:
-    """Return the slice of a list that has the items from ``first`` to ``last``, both included.
+    """Return the slice of ``count`` items from ``first`` to ``last``, both included.
 
-    Positions are counted from 1, and negative ones from the end of the ``count`` items.
+    Positions are counted from 1, and negative ones from the end.
     """
     if first == 0 or last == 0:
         raise FilterSyntaxError(

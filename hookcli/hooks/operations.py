@@ -106,18 +106,11 @@ _ATEN = {
 
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
-    """An operation that a forward pass called.
-
-    Attributes:
-        layer: the operation as a layer.
-        moments: the position of each of its calls among the calls of all operations, from 1.
-        computes: whether the operation computed new values from tensors. An operation such as
-            ``flatten`` only returns views or copies, and ``zeros`` creates tensors without input.
-    """
+    """An operation that a forward pass called."""
 
     layer: LayerInfo
-    moments: tuple[int, ...]
-    computes: bool
+    moments: tuple[int, ...]  # the positions of its calls among those of all operations, from 1
+    computes: bool  # whether it made new values from tensors, unlike ``flatten``
 
     def is_view_of(self, paths: Collection[str]) -> bool:
         """Return whether this operation is among ``paths``, but computes no new values."""
@@ -126,37 +119,23 @@ class FoundOperation:
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A call of a torch function that is about to run.
+    """A call of a torch function that is about to run."""
 
-    Attributes:
-        path: the path of the calling module and the function's name: ``layer1.0/op:add``.
-        in_torch: whether the caller is a leaf module of torch itself, as when ``Conv2d`` calls
-            ``conv2d``.
-    """
-
-    path: str
+    path: str  # of the calling module, and the function's name: ``layer1.0/op:add``
     function: Callable[..., object]
     args: tuple[object, ...]
     kwargs: dict[str, object]
-    in_torch: bool
+    in_torch: bool  # whether a leaf of torch calls it, as ``Conv2d`` calls ``conv2d``
 
 
 class Listener(Protocol):
     """A pair of functions that hookcli calls before and after each operation."""
 
     def begin(self, operation: OperationCall) -> object:
-        """Receive an operation that is about to run; return a value for ``end``, or None.
-
-        If the value is None, hookcli does not call ``end`` for the operation.
-        """
+        """Receive an operation before it runs; return a value for ``end``, or None for no end."""
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output of an operation; return a replacement, or None to keep the output.
-
-        Args:
-            call: the value that ``begin`` returned for the operation.
-            output: the output of the operation; None if the operation raised.
-        """
+        """Receive the output, None if the operation raised; return a replacement or None."""
 
 
 @contextmanager
@@ -165,11 +144,10 @@ def listen_to_operations(
 ) -> Iterator[None]:
     """Call ``listener`` before and after each torch function that the model calls in the block.
 
-    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``. To
-    compare the results with a forward pass outside the block, run that forward pass inside
-    ``without_fast_path``. The listener does not receive calls that other threads make, because a
-    mode of torch cannot see other threads. Nor does it receive calls that hookcli's own hooks make.
-    ``watchable`` has the modules on which hooks fire, as ``list_watchable`` returns them.
+    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``; to
+    compare with a forward pass outside the block, run that ``without_fast_path``. A mode of torch
+    cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable`` has the
+    modules on which hooks fire, as ``list_watchable`` returns them.
     """
     mode = _Mode(listener)
     placed = PlacedHooks()
@@ -189,12 +167,10 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Disable the fast path of ``nn.MultiheadAttention`` while the block lasts.
+    """Disable the fast path of ``nn.MultiheadAttention``, a global setting, while the block lasts.
 
     In evaluation mode, the fast path computes the whole attention in one step that hides all
-    intermediate tensors, and the results differ in the last digits. The setting is global to the
-    process; hookcli restores the setting when the block ends. With ``unless``, the block changes
-    nothing.
+    intermediate tensors, and the results differ in the last digits.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -207,8 +183,7 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 def is_torch_leaf(module: nn.Module) -> bool:
     """Return whether a module is a leaf whose ``forward`` is torch's own code, such as ``Conv2d``.
 
-    The torch functions that such a module calls are a part of the module. ``MultiheadAttention``
-    counts as a leaf, and parametrizations, such as weight norm, do not count as submodules.
+    ``MultiheadAttention`` counts as a leaf, and parametrizations do not count as submodules.
     """
     if isinstance(module, torch.jit.ScriptModule):
         return False
@@ -220,8 +195,8 @@ def is_torch_leaf(module: nn.Module) -> bool:
 def name_operation(function: Callable[..., object]) -> str:
     """Return the name of a torch function, the same for all its spellings.
 
-    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``. A property keeps its
-    own name: ``Tensor.T`` is ``T``.
+    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``; ``Tensor.T`` is
+    ``T``.
     """
     name: str = getattr(function, "__name__", "")
     if name == "__get__":
@@ -333,10 +308,7 @@ def operation_path(module_path: str, name: str) -> str:
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth of an operation in the tree of modules.
-
-    ``module_path`` is the path of the module that calls the operation.
-    """
+    """Return the depth in the tree of modules of an operation that ``module_path`` calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -367,26 +339,15 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A running call of an operation, and the state of the inputs before the call.
-
-    Attributes:
-        path: the path of the operation, such as ``layer1.0/op:add``.
-        inputs: the tensors among the arguments.
-        writes: the total number of writes to the inputs before the call. Torch does not count
-            writes to tensors of inference mode.
-        in_place: whether the operation's name or an argument says that an input is overwritten.
-    """
+    """A running call of an operation, and the state of its input tensors before the call."""
 
     path: str
     inputs: tuple[Tensor, ...]
-    writes: int
-    in_place: bool
+    writes: int  # to the inputs, before the call; torch counts none in inference mode
+    in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
-        """Return whether the call computed values: it wrote to an input or returned new memory.
-
-        A call without input tensors, or without output tensors, computes nothing.
-        """
+        """Return whether the call took tensors, and wrote to one or returned new memory."""
         tensors = [tensor for _, tensor in named_tensors(output)]
         if not (tensors and self.inputs):
             return False
@@ -403,16 +364,11 @@ def begin_operation(operation: OperationCall) -> OpenOperation:
 
 
 def may_compute(name: str) -> bool:
-    """Return whether an operation of this name may compute new values from tensors.
-
-    All other operations return views or copies, or create tensors without reading the values of any
-    input.
-    """
+    """Return whether an operation of this name may compute new values from tensors."""
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 
 def _count_writes(tensors: Iterable[Tensor]) -> int:
-    """Return the number of writes to the tensors so far; tensors of inference mode count as 0."""
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 

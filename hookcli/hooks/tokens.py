@@ -20,13 +20,10 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     """Return the facts about tokens that ``modules`` show, by path; empty if none shows any.
 
     A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
-    each module, hookcli finds the smallest part of the model that contains the module and a patch
-    convolution. If this part has only one patch convolution, the kernel is the size of a patch.
-
-    The number of tokens before the patches' tokens is ``num_prefix_tokens`` of timm, and the number
-    of tokens after the patches' tokens is ``num_detection_tokens`` in a configuration of
-    transformers. If several modules around a module have such an attribute, hookcli reads the
-    attribute of the outermost module.
+    each module, the smallest part of the model around it with a patch convolution counts, if it has
+    only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
+    ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
+    them.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in _list_above(path))
@@ -72,6 +69,5 @@ def _list_above(path: str) -> Iterator[str]:
 
 
 def _count(thing: object, name: str) -> int | None:
-    """Return the attribute ``name`` of an object if it is an integer of at least 0; else None."""
     number = ask(thing, name)
     return number if type(number) is int and number >= 0 else None

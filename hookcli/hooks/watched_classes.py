@@ -68,7 +68,6 @@ def end(kind: type) -> None:
 
 
 def _change_forward(before: Any, kind: type) -> Callable[..., object]:
-    """Return a ``forward`` that runs the hooks of hookcli if it is called directly."""
     # A call inside a call of the same module, such as ``super().forward(x)``, is a part of it.
 
     @functools.wraps(before)

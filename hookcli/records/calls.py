@@ -23,17 +23,13 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, described by its ``LayerInfo``.
-
-    Attributes:
-        reason: why the layer did not run, as far as hookcli can tell.
-    """
+    """A selected layer that never ran, and why, as far as hookcli can tell."""
 
     layer: LayerInfo
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return the record for JSON documents, with the layer's module path and the reason."""
+        """Return the record for JSON documents."""
         return UncalledLayer(self.layer.label, self.reason)
 
 
@@ -101,12 +97,10 @@ class LayerInfo:
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return the layout of a tensor that the layer takes or returns.
+        """Return the layout of a tensor (with the batch axis) that the layer takes or returns.
 
-        Args:
-            shape: the shape of the tensor, with the batch axis.
-            pixels: the height and width of the network's input; None if unknown.
-            tensor: which tensor of a call it is, as in ``Call.tensor``.
+        ``pixels`` are the height and width of the network's input, and ``tensor`` is as in
+        ``Call.tensor``.
         """
         names = (name for each, name in self.inferred if each == tensor)
         name = next((each for each in names if len(each) == len(shape)), "")

@@ -66,11 +66,7 @@ def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, .
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a command that change tensors before saving, each with its value.
-
-    Raises:
-        ValueError: the last word is such an option and has no value.
-    """
+    """Return the options of a command that change tensors before saving, with their values."""
     found = []
     for place, word in enumerate(command):
         if word in SAVED_IN_PART:
@@ -81,20 +77,13 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options`` into two tuples.
-
-    The first has the options that reduce tensors, each with its value. The second has the dtypes
-    to which tensors are converted.
-    """
+    """Split what ``list_saved_options`` returns: options that reduce tensors, and bare dtypes."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return the words of a command that repeats a run and saves its tensors.
-
-    ``pool`` is the value of ``--pool``; ``none`` saves whole tensors.
-    """
+    """Return the words of a command that repeats a run and saves its tensors, with ``pool``."""
     kept: list[str] = []
     words = iter(command)
     for word in words:
@@ -112,8 +101,7 @@ def list_differences(
     """Yield the differences between the request of an earlier run and a new request, as phrases.
 
     A phrase continues "the earlier run was started", and has the old value first: ``with --layers
-    conv, not --layers linear``. Only the keys of the new request are compared. ``prefix`` is put
-    before the name of each key.
+    conv, not --layers linear``. Only the keys of the new request are compared.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -150,10 +138,9 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the options that affect the layers' outputs and differ between two commands.
+    """Yield the options that affect the layers' outputs and differ: the name and both values.
 
-    Each item is the name of the option, its value in ``old``, and its value in ``new``. The value
-    is None if the command lacks the option; a missing ``--mode`` has the default mode.
+    A value is None if the command lacks the option; a missing ``--mode`` has the default mode.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     for name in _list_value_options():

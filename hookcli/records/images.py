@@ -155,10 +155,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on how values of more than 8 bits became intensities.
-
-    Each sentence has whether it is a warning, which asks for a decision of the user.
-    """
+    """Yield sentences on how values of more than 8 bits became intensities, and if they warn."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -250,12 +247,9 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that two runs have.
+    """Yield the key in A and the key in B of each image that two runs have, given hashes by key.
 
-    hookcli matches images by content. Of several images with the same content, hookcli prefers the
-    image with the same key. If no image has the same content, hookcli matches images by key.
-
-    Both arguments map image keys to the hash of the content.
+    Images match by content, preferably with the same key; and by key if no content matches.
     """
     contents: dict[str, list[str]] = {}
     for key, content in b.items():

@@ -183,9 +183,6 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row of ``records.parquet``, given its cells by column.
-
-    Missing and null cells get the default of their field; unknown columns are ignored.
-    """
+    """Return a row of ``records.parquet``; missing and null cells get the field's default."""
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

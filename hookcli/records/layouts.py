@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 class Channels(Enum):
     """The position of the channel axis in a layer's output, as far as the layer's type shows it.
 
-    The output of an elementwise layer has the same axes as the input. Such a layer is
-    ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it shows where channels are,
-    and ``SAME`` otherwise. ``WINDOWS`` means that channels are last, and that the other axes are
-    windows and tokens instead of rows and columns.
+    An elementwise layer is ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it
+    shows where channels are, and ``SAME`` otherwise. With ``WINDOWS``, channels are last, and the
+    other axes are windows and tokens.
 
-    Two members are for functional operations whose name does not show the channel axis.
-    ``BY_INPUT``: the output has the axes of an input in the same order. ``BY_NOTHING``: it may have
-    any other axes.
+    The name of a functional operation may not show the channel axis. ``BY_INPUT``: the output has
+    the axes of an input in the same order. ``BY_NOTHING``: it may have any other axes.
     """
 
     FIRST = "first"
@@ -42,10 +40,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The member for an elementwise layer if the layer before it has this member.
-
-        This member must be ``FIRST`` or ``LAST``.
-        """
+        """The member for an elementwise layer after a layer that is ``FIRST`` or ``LAST``."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -68,9 +63,8 @@ class Layout:
             is the batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
         channel_axis: the index of the channel axis; None if unknown.
         height: the number of rows of one feature map; 0 if the tensor has no rows and columns.
-        width: the number of columns of one feature map; 0 if the tensor has no rows and columns.
         prefix: the number of tokens before the image's tokens: class, distillation and register
-            tokens. With NLC, other tokens may follow the image's tokens, such as detection tokens.
+            tokens. Others may follow them, such as detection tokens.
         inferred: whether hookcli inferred the layout from other tensors, such as an input of the
             same shape, because neither the module's type nor the shape decides.
     """
@@ -99,11 +93,7 @@ class Layout:
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes with which ``permute`` makes a tensor (N, C, …).
-
-        The order is empty without a channel axis. With NLC, the permuted tensor still has all
-        tokens; ``image_tokens`` selects the tokens that cover the image.
-        """
+        """The order of axes that permutes a tensor to (N, C, …); empty without a channel axis."""
         if self.channel_axis is None:
             return ()
         rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
@@ -111,10 +101,7 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of the tokens that cover the image.
-
-        The slice is the whole axis unless the layout is NLC with known rows and columns.
-        """
+        """The slice of the tokens that cover the image; everything for other layouts than NLC."""
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
@@ -137,18 +124,11 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The form of a model's token sequences: one token per image patch, and extra tokens.
+    """The form of a model's token sequences: one token per image patch, and extra tokens."""
 
-    Attributes:
-        patch: the height and width of a patch, in pixels; None if no layer shows this size.
-        before: the number of extra tokens before the patches' tokens; None if the model does not
-            show this number.
-        after: the number of extra tokens after the patches' tokens.
-    """
-
-    patch: tuple[int, int] | None = None
-    before: int | None = None
-    after: int = 0
+    patch: tuple[int, int] | None = None  # height and width in pixels, if a layer shows them
+    before: int | None = None  # extra tokens before the patches' tokens; None if unknown
+    after: int = 0  # extra tokens after the patches' tokens
 
 
 NO_TOKENS = Tokens()
@@ -163,16 +143,10 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor whose first axis is the batch.
+    """Return the layout of a tensor whose first axis is the batch; ``UNKNOWN`` unless one fits.
 
-    The layout is ``UNKNOWN`` if the arguments fit no layout, or fit several.
-
-    Args:
-        shape: the shape of the tensor, with the batch axis.
-        channels: the position of the channel axis, as far as the layer's type shows it.
-        pixels: the height and width of the network's input. Feature maps must have the same
-            proportions, up to rounding by less than one row or column; None means square.
-        tokens: the patch size and the extra tokens of the model's sequences.
+    Feature maps must have the proportions of ``pixels``, the height and width of the network's
+    input, up to rounding by less than one row or column; None means square.
     """
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
@@ -192,11 +166,10 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout that has a given name and fits a shape; ``UNKNOWN`` if no layout fits.
+    """Return the layout with a name of ``resolve_layout`` that fits a shape, or ``UNKNOWN``.
 
-    The name comes from ``resolve_layout``. It shows neither the size of the feature maps nor the
-    number of tokens before the image's tokens. ``recall_layout`` takes the smallest number with
-    which the remaining tokens form an image in the proportions of ``pixels``.
+    The number of tokens before the image's tokens is the smallest with which the remaining tokens
+    form an image in the proportions of ``pixels``.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)

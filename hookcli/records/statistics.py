@@ -35,15 +35,12 @@ class Statistic:
     """The declaration of a statistic: its meaning, how to merge it, and how to show it.
 
     Attributes:
-        text: the meaning of the statistic, in words that fit one tensor and several images.
-        unit: ``number``: computed from the finite values, and None if there are none. ``share``: a
-            share of all values, 0 to 1, and None if there are no values. ``count``: a number of
-            values.
-        merge: a function that returns the statistic of two sets of values together, given the
-            name of the statistic and the ``Pairs`` of both sets. ``TotalStats.merge`` calls the
-            function only if both sets have the statistic.
-        heading: the title of the statistic's column in tables; empty if tables do not show the
-            statistic.
+        text: the meaning, in words that fit one tensor and several images.
+        unit: ``number``: computed from the finite values, and None if there are none. ``share`` of
+            all values, 0 to 1, and None if there are none. ``count``: a number of values.
+        merge: returns the statistic of two sets of values, given its name and ``Pairs`` of both
+            sets. Both have the statistic.
+        heading: the title of the statistic's column in tables; empty for no column.
     """
 
     text: str
@@ -94,9 +91,7 @@ _smaller, _larger, _add = _combine(min), _combine(max), _combine(sum)
 
 @dataclass(frozen=True)
 class Statistics:
-    """The base class with a field for each statistic.
-
-    The statistics describe one tensor, or the tensors of several images together.
+    """The statistics of one tensor, or of the tensors of several images together.
 
     To add a statistic, declare a field here, and compute its value in ``activations/stats``.
     """

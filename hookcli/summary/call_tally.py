@@ -23,25 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleHit:
-    """The images in which a call is beyond the threshold of a rule.
+    """The images in which a call is beyond the threshold of a rule."""
 
-    Attributes:
-        number: the largest number that the rule measured in an image; for the rules ``nan`` and
-            ``inf``, the sum of the numbers of all images.
-        images: the keys of the images, at most the first 200.
-        against: the id of the other call with which the rule compared this call; empty for rules
-            that compare no calls.
-    """
-
-    number: float = 0.0
-    images: list[str] = field(default_factory=list)
-    against: str = ""
+    number: float = 0.0  # the largest of the images' numbers; for ``nan`` and ``inf``, their sum
+    images: list[str] = field(default_factory=list)  # the keys of the images, at most the first 200
+    against: str = ""  # the id of the call that the rule compared with this one
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Add the hits of later images.
-
-        If ``adds`` is True, the numbers are added up. If not, the larger number is kept.
-        """
+        """Add the hits of later images, with the sum or else the larger of the numbers."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -58,13 +47,9 @@ class CallTally:
     Attributes:
         low: the smallest value of each channel, as bytes of float64 numbers; None without channels,
             or if images differ in the number of channels.
-        high: the largest value of each channel, in the form of ``low``.
-        channels: the number of channels; None without a channel axis.
         hits: by rule, the images in which the call is beyond the rule's threshold.
-        changes: the sum of the squares of the images' changes (``LayerRecord.change``); None in a
-            run without edits.
-        reason: why the gradient is missing for the first image without a gradient; empty if no
-            gradient is missing.
+        changes: the sum of the squares of the images' changes (``LayerRecord.change``).
+        reason: why the gradient is missing for the first image without a gradient.
     """
 
     call: Call
@@ -99,11 +84,7 @@ class CallTally:
         known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return two arrays (C,): the smallest and the largest value of each channel.
-
-        The values cover all images. Return None without channels, or if images differ in the number
-        of channels.
-        """
+        """Return the smallest and the largest value of each channel, (C,) each, or None."""
         if self.low is None or self.high is None:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)

@@ -34,22 +34,15 @@ class Chunk:
     fields are also the names in the saved files.
 
     Attributes:
-        number: the number of the chunk, counted from 0.
         files: the state of each image's file, in the order of the run, including skipped images.
-        images: the images that went through the model, in the order of the run.
         calls: by call id, the statistics of the call over the images.
-        called: by module path of the selected layers that ran, what the layer took or returned if
-            that held no tensor; otherwise an empty text.
-        written: by call id, what overwrote the call's output in place: a module (``by relu
-            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        broken: by kind (``NaN`` or ``Inf``), the key of the first image for which hookcli observed
-            such a value.
+        called: by module path of the layers that ran, what it took or returned instead of a tensor.
+        written: by call id, what overwrote the call's output in place, as in ``WriteWatcher``.
+        broken: by ``NaN`` or ``Inf``, the key of the first image with such a value.
         attention: by call id, the statistics of the attention call over the images.
-        attention_maps: the maps of the attention calls, for the page.
         written_files: the files that were written or queued, relative to the run folder.
         alone: whether later chunks must run one image at a time.
         halved: the number of batches that ran out of memory and ran again in halves.
-        edits: the effects of the edits on the images.
         merge_key: the settings as text; two chunks can be merged only if the texts are equal.
     """
 
@@ -89,10 +82,7 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Merge the values of later images into ``known``, call by call.
-
-    Texts cannot be merged: ``known`` keeps the earlier text.
-    """
+    """Merge the values of later images into ``known``; of texts, the earlier stays."""
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value

@@ -19,15 +19,11 @@ class Evidence:
     """The facts about a run that the rules of findings need.
 
     Attributes:
-        takes_any_size: whether the model is made for pictures of any size.
-        sizes: by image key, the (height, width) of the given image and the (height, width) of the
-            network's input.
-        producers: by kind (``NaN`` or ``Inf``), a sentence that says which module produced the
-            first such value.
-        written: by call id, what overwrote the call's output in place: a module (``by relu
-            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        intensities: by image key, the range of values of each picture of more than 8 bits.
+        sizes: by image key, (height, width) of the given image and of the network's input.
+        producers: by ``NaN`` or ``Inf``, a sentence on the module that made the first such value.
+        written: by call id, what overwrote the call's output in place, as in ``WriteWatcher``.
         files: by image key, the file of the image as the user gave it.
+        intensities: by image key, the range of values of each picture of more than 8 bits.
     """
 
     calls: Mapping[str, CallTally]

@@ -26,7 +26,7 @@ def list_findings(
 ) -> tuple[Finding, ...]:
     """Return all findings, sorted by rule (the most serious first), then by number (largest first).
 
-    ``thresholds`` maps rules to thresholds; a rule without an entry has its default threshold.
+    A rule that ``thresholds`` lacks has its default threshold.
     """
     limits = {**RULES, **thresholds}
     del limits["untrained"]  # this rule has no threshold

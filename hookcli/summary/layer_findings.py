@@ -46,10 +46,7 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about calls whose standard deviation explodes or vanishes in some image.
-
-    ``summary.scales`` compares the standard deviation of each call with a counterpart.
-    """
+    """Yield findings about calls whose standard deviation explodes or vanishes in some image."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, hit in _list_hits(evidence, rule).items():

@@ -26,15 +26,10 @@ _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a o
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A layer's role in its block, and the numbers of the blocks around the layer.
+    """A layer's role in its block, and the numbers of the blocks around the layer."""
 
-    Attributes:
-        name: the module path with a star for each number of a block: ``layer*.*.conv2``.
-        blocks: the numbers of the blocks, the outermost block first; adjacent numbers are a single
-            item, such as ``2.3`` for ``layer2.3.conv2``.
-    """
-
-    name: str
+    name: str  # the module path with a star for each number of a block: ``layer*.*.conv2``
+    # the outermost first; adjacent numbers are one: ``2.3`` for ``layer2.3.conv2``
     blocks: tuple[str, ...] = ()
 
     @property
@@ -48,9 +43,8 @@ def role_of(module_path: str) -> Role:
     """Return the role of the layer at ``module_path``.
 
     A number followed by a name is the number of a block. A trailing number belongs to the layer
-    (``mlp.3``, ``conv2``). If a trailing number is the only number in the path, the layer is an
-    item of a plain sequence (``features.3``). Numbers in an operation's name (``op:conv2d``) always
-    belong to the operation.
+    (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
+    (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
     """
     groups: list[list[re.Match[str]]] = []
     name_start = module_path.rfind("/") + 1
@@ -71,16 +65,11 @@ def role_of(module_path: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class ScaleHit:
-    """A call whose standard deviation is beyond the threshold of a rule.
-
-    Attributes:
-        number: the factor by which the standard deviation is larger (``exploding``) or smaller
-            (``vanishing``) than the counterpart suggests.
-    """
+    """A call whose standard deviation is beyond the threshold of a rule."""
 
     rule: str
     record: LayerRecord
-    number: float
+    number: float  # the factor from what the counterpart suggests, above 1
     against: LayerRecord
 
 
@@ -202,7 +191,6 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
-    """Return the reference of each call that has a counterpart, in the order of the tensors."""
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
     for index, place in enumerate(row):
@@ -258,10 +246,9 @@ def _place_of(record: LayerRecord) -> _Place:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Return one image's outputs in the order in which the calls ended.
+    """Return one image's outputs, given in the order of the calls' starts, in that of their ends.
 
-    ``records`` must be in the order in which the calls started. A block starts before the layers
-    inside the block, and ends after these layers.
+    A block starts before the layers inside the block, and ends after these layers.
     """
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
@@ -273,7 +260,6 @@ def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
 
 
 def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
-    """Return whether ``record`` is from a call inside ``running``, or from the same call."""
     path = running.call.layer.module_path
     inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
     return not path or inside or record.call.order == running.call.order

@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """The statistics of all calls, in the order in which the calls were first observed.
+    """The statistics of all calls, in the order in which the calls were first observed."""
 
-    Attributes:
-        limits: by rule, the thresholds with which each image is compared; empty to apply no rules.
-    """
-
+    # of each rule that is applied to each image
     limits: Mapping[str, float] = field(default_factory=dict)
     calls: dict[str, CallTally] = field(default_factory=dict)
 
