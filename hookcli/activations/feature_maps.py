@@ -120,7 +120,6 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
 
 
 def _to_floats(activation: Tensor) -> Tensor:
-    """Return real values in float32; complex numbers become their magnitudes."""
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
     values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
@@ -176,7 +175,6 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
-    """Return the score that ranks each channel, (C,); NaN or Inf if the channel contains them."""
     means = maps.mean((1, 2))
     if rank == "mean":
         return means
@@ -194,7 +192,6 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest finite values; ``axes`` get the length 1."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)

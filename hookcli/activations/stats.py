@@ -130,7 +130,6 @@ def _reduce_fast(
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
-    """Return the mean and the population variance of each row."""
     # The mean of the squares minus the square of the mean loses digits when the mean is large
     # compared with the standard deviation: the function then subtracts the means and sums again.
     numel = values.shape[1:].numel()
@@ -149,7 +148,6 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _norms(values: Tensor) -> Tensor:
-    """Return the Euclidean norm of each row, (rows,), computed from the norms of short runs."""
     # For a whole row, ``vector_norm`` would use one float32 accumulator per lane, with an error of
     # 1 % over 1e8 values. Runs follow the memory order, so channels-last tensors are read in order.
     axes = _run_axes(values.shape, values.stride())
@@ -194,7 +192,6 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
 
 
 def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
-    """Return each statistic's rows, of any values, computed in float64 in two passes."""
     flat = values.flatten(1).double()
     finite = flat.isfinite()
     count = finite.sum(1)

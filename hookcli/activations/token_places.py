@@ -139,7 +139,6 @@ def find_places(
 
 
 def _mark_padding(is_padding: Tensor) -> Tensor:
-    """Return ``PADDING`` where a token only fills up a window, and ``NO_PLACE`` elsewhere."""
     return torch.where(is_padding, PADDING, NO_PLACE)
 
 

@@ -223,7 +223,6 @@ class TokenTrails:
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
-        """Return the new trail of ``target``, which the function ``name`` has overwritten."""
         # ``options``: an index and a value for ``__setitem__``, a value for ``copy_`` and
         # ``fill_``.
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
@@ -298,7 +297,6 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of an elementwise result or of new channels for each token."""
         # ``LOST`` if no trail fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not is_weights(trail)] or trails

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.comparison.diff import list_changed
-from hookcli.config import DEFAULTS
 from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import Uncalled
-from hookcli.records.command import compare_command
+from hookcli.records.command import command_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -98,9 +97,9 @@ def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
 
 
 def _facts(side: Side) -> dict[str, object]:
-    info = side.info
+    info, run = side.info, side.request.run
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
         "versions": {},
-        "command": compare_command(side.request.run, DEFAULTS.at),  # both observe the same tensors
+        "command": command_words("compare", run, run),
     }

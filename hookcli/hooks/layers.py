@@ -115,7 +115,6 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _list_parts(module: nn.Module) -> set[str]:
-    """Return the names of a layer's children that compute its weights or observe its output."""
     # These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
     # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
@@ -215,7 +214,6 @@ def _channels_of(module: nn.Module) -> Channels:
 
 
 def _width_of(module: nn.Module) -> int:
-    """Return the number of channels that a module says it returns; 0 if it does not say so."""
     names = ("num_features", "num_channels", "out_channels", "out_features", "embed_dim")
     shape = ask(module, "normalized_shape")
     found = [shape[0] if type(shape) is tuple and shape else None, *(ask(module, n) for n in names)]

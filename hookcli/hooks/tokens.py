@@ -52,7 +52,6 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
 
 
 def _patch_of(module: nn.Module) -> tuple[int, int] | None:
-    """Return the height and width of a convolution's patches; None for other modules."""
     if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
         return None
     height, width = module.kernel_size
@@ -61,7 +60,6 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
 
 
 def _list_above(path: str) -> Iterator[str]:
-    """Yield ``path`` and the paths around it, innermost first, up to the model's empty path."""
     yield path
     while path:
         path = path.rpartition(".")[0]

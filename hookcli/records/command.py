@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, InspectConfig, MachineRequest
+from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, MachineRequest
 from hookcli.outside.flags import list_values
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import AblationConfig, At, RunConfig, RunRequest
+    from hookcli.config import RunConfig, RunRequest
 
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
@@ -28,36 +28,16 @@ def to_command(config: RunConfig) -> tuple[str, ...]:
     The command leaves out the options of the machine (``--threads``) and of the run folder
     (``-o``), and other options that do not affect the result, such as ``--on-error``.
     """
-    return _list_words(config.command, config.run, config)
+    return command_words(config.command, config.run, config)
 
 
-def ablation_command(config: AblationConfig) -> tuple[str, ...]:
-    """Return the words of the command that repeats an ablation."""
-    return _list_words("ablate", config.run, config)
-
-
-def compare_command(request: RunRequest, at: At, *against: object) -> tuple[str, ...]:
-    """Return the words of the ``compare`` command for one of the two variants.
-
-    ``against`` is the request that says what is different in the other.
-    """
-    return _list_words("compare", request, InspectConfig(request, at=at), *against)
-
-
-def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str, ...]:
-    """Return the words of a command that reads runs, or runs a model first.
-
-    ``style`` is the request with the command's own options.
-    """
-    return _list_words(command, run, InspectConfig(run), style)
-
-
-def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, ...]:
+def command_words(command: str, run: RunRequest, *requests: object) -> tuple[str, ...]:
+    """Return the words of a command that repeats a run with the options of ``requests``."""
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
-        for config in configs
-        for field, flag, value in list_values(config, left_out=_LEFT_OUT)
+        for request in requests
+        for field, flag, value in list_values(request, left_out=_LEFT_OUT)
         if not flag.is_argument and flag.repeats and (flag.always or value != field.default)
     ]
     options.sort(key=lambda words: words[:1] != ("--layers",))

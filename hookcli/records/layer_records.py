@@ -75,7 +75,6 @@ class ChannelRange:
     high: Sequence[float]
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the values are equal, even if the types of the sequences differ."""
         if not isinstance(other, ChannelRange):
             return NotImplemented
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))

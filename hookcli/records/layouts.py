@@ -184,7 +184,6 @@ def recall_layout(
 def _three_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> Layout:
-    """Return the layout of a tensor with three axes: (N, L, C) tokens or (N, C, L) sequences."""
     if channels is Channels.FIRST or (channels is Channels.LIKELY_FIRST and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.is_last:
@@ -227,7 +226,6 @@ def _find_image(
 def _four_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of a tensor with four axes: (N, C, H, W) or (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
@@ -247,7 +245,6 @@ def _four_axes(
 def _five_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of a tensor with five axes: (N, C, D, H, W) or (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)

@@ -274,17 +274,13 @@ class ReportDocument(FinishedRun):
 
     @property
     def shown_versions(self) -> Iterator[tuple[str, str]]:
-        """The names and versions of the packages that the page shows.
-
-        They are the packages that every run uses, and the libraries that this run uses in addition.
-        """
+        """The packages that the page shows: those of every run, and libraries of this run."""
         for name, version in self.versions.items():
             is_shown = name in _SHOWN_VERSIONS or name not in DEFINED_VERSIONS["required"]
             if is_shown or (name == "timm" and version):
                 yield name, version
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if a version that the page shows, or a grid's call, is missing."""
         for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")

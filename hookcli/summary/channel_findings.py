@@ -136,7 +136,6 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
 
 
 def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
-    """Return calls in the order in which they end: a block after the layers inside the block."""
     ends: dict[str, int] = {}  # the end of the last call inside a block, by the path of the block
     keys = {}
     for tally in reversed(outputs):

@@ -91,7 +91,6 @@ def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
 
 
 def _add(mine: Any, theirs: Any) -> Any:
-    """Return the sum of one field's values in two consecutive chunks; ``mine`` may change."""
     match mine:
         case dict():
             merge_by_call(mine, theirs)

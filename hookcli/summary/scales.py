@@ -75,8 +75,6 @@ class ScaleHit:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The facts about a call that decide with which other calls hookcli can compare it."""
-
     module_path: str
     # module type, layout, whether it is spatial, call index, output
     form: tuple[str, str, bool, int, str]
@@ -153,7 +151,6 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return the factor by which a call's size is larger than its counterpart suggests."""
     # A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
     # size of the call right before. The factor is the ratio of the two sizes, except in two cases.
     # 1. The ratio is below ``limit``, but the ratio and the call's step are both beyond the square

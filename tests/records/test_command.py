@@ -26,7 +26,7 @@ from hookcli.config import (
     ScoreRequest,
     TensorRequest,
 )
-from hookcli.records.command import ablation_command, compare_command, list_differences, to_command
+from hookcli.records.command import command_words, list_differences, to_command
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import Outcome
@@ -110,10 +110,12 @@ def test_the_command_of_gradients_holds_what_the_backward_starts_at():
 
 def test_the_commands_of_an_ablation_and_of_a_comparison():
     config = AblationConfig(RUN, ScoreRequest("5", "sum"), AblationStyle((1, 2), 4))
-    assert " ".join(ablation_command(config)) == (
+    assert " ".join(command_words("ablate", RUN, config)) == (
         f"hookcli ablate {RUN_WORDS} --target 5 --score sum --channels 1,2 --batch-size 4"
     )
-    assert " ".join(compare_command(RUN, "input")) == (f"hookcli compare {RUN_WORDS} --at input")
+    assert " ".join(command_words("compare", RUN, InspectConfig(RUN, at="input"))) == (
+        f"hookcli compare {RUN_WORDS} --at input"
+    )
 
 
 def test_the_option_that_shows_all_channels_is_named():
