@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookcli.activations.trail import tensors_in
+from hookcli.hooks.nested import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,12 +58,12 @@ class FunctionCall:
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors in the arguments of the call."""
-        return list(tensors_in((self.args, self.kwargs)))
+        return tensors_in((self.args, self.kwargs))
 
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that the function returned, or that ``__setitem__`` wrote to."""
-        return list(tensors_in(self.args[:1] if self.name == "__setitem__" else self.output))
+        return tensors_in(self.args[:1] if self.name == "__setitem__" else self.output)
 
     @property
     def is_fused(self) -> bool:

@@ -45,9 +45,9 @@ from hookcli.activations.trail import (
     sample,
     spread,
     spreads_to,
-    tensors_in,
     varies,
 )
+from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.operations import name_operation
 
 if TYPE_CHECKING:
@@ -297,7 +297,8 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        # ``LOST`` if no trail fits the shape of ``output``, or each value depends on all tokens.
+        # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none
+        # fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not is_weights(trail)] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 # A trail holds, for each value of a tensor, the index of a pixel counted from 1, or a constant:
 # OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that do not come from
@@ -103,14 +103,3 @@ def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
         return False
     ends = zip(reversed(shape), reversed(larger), strict=False)
     return all(length in (1, wanted) for length, wanted in ends)
-
-
-def tensors_in(values: object) -> Iterator[Tensor]:
-    """Yield all tensors in a value, including those in nested tuples, lists and dictionaries."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from tensors_in(list(values.values()))
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from tensors_in(value)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.hooks.nested import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ class Aliases:
         """
         tensors = {}
         for given in self._running.pop(call.id):
-            comes_out = any(tensor is given.alias for _, tensor in named_tensors(output))
+            comes_out = any(tensor is given.alias for tensor in tensors_in(output))
             own = not (given.tensor.is_leaf or given.tensor._is_view())
             if given.alias._version != given.version or (comes_out and own):
                 with _unsafe_preserve_version_counter(given.tensor):  # the write is counted already

@@ -73,21 +73,19 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
     with ExitStack() as stack:
         for each in reversed([c for c in changes if c.side == "grad_input"]):
             aliases = Aliases()
-
-            def started(
-                call: Call, inputs: object, each: Change = each, own: Aliases = aliases
-            ) -> object:
-                def follow(key: str, alias: Tensor) -> None:
-                    place = replace(call, side=each.side, output_key=key)
-                    stack.enter_context(_hook(alias, partial(each.apply, place)))
-
-                return own.give(call, inputs, _needs_gradient, follow)
-
-            def finished(call: Call, output: object, own: Aliases = aliases) -> object:
-                return own.end(call, output)
-
-            stack.enter_context(watch(model, each.layers, started, finished, ends_first=True))
+            start = partial(_give_aliases, each, stack, aliases)
+            stack.enter_context(watch(model, each.layers, start, aliases.end, ends_first=True))
         yield
+
+
+def _give_aliases(
+    each: Change, hooks: ExitStack, aliases: Aliases, call: Call, inputs: object
+) -> object:
+    def follow(key: str, alias: Tensor) -> None:
+        place = replace(call, side=each.side, output_key=key)
+        hooks.enter_context(_hook(alias, partial(each.apply, place)))
+
+    return aliases.give(call, inputs, _needs_gradient, follow)
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.errors import NestedTensorError, RequestError
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ def to_dense(tensor: Tensor) -> Tensor:
 def list_not_finite(nested: object) -> frozenset[str]:
     """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value."""
     found = set[str]()
-    for _, tensor in named_tensors(nested):
+    for tensor in tensors_in(nested):
         if tensor.is_meta or tensor.is_nested:
             continue
         values = to_dense(tensor)

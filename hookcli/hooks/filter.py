@@ -153,9 +153,10 @@ def _match_one(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     elif form.startswith("path:"):
         matched = _match_path(entries, form[5:])
     else:
-        matched = (
-            _match_kind(entries, form) or _match_path(entries, form) or _match_glob(entries, form)
-        )
+        matched = _match_kind(entries, form) or _match_path(entries, form)
+        matched = matched or [
+            e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)
+        ]
     if not matched:
         kinds = {kind for e in entries for kind in (*e.types, *e.families)}
         raise NoLayerMatchedError(form, [*(e.layer.label for e in entries), *sorted(kinds)])
@@ -189,10 +190,6 @@ def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
         if matched:
             return matched
     return []
-
-
-def _match_glob(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
-    return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
 
 
 def _entry(layer: LayerInfo, module: nn.Module) -> Entry:

@@ -91,11 +91,12 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
         parts.update(f"{path}.{name}".lstrip(".") for name in inner)
         is_leaf = not is_part and inner.issuperset(module._modules.keys())
         claim, channels = _claim(module), _channels_of(module)
+        families = {family_of(base) for base in type(module).__mro__}
         if claim in _CLAIMS:
-            if claim is channels or not _is_norm(module):  # a norm may be used either way
+            if claim is channels or "norm" not in families:  # a norm may be used either way
                 neighbour = claim.of_neighbour
         elif is_leaf:
-            if _follows_neighbour(module):
+            if families & {"act", "dropout"} or isinstance(module, nn.Identity):  # elementwise
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
                 neighbour = Channels.UNKNOWN  # after a Permute, for example, the layout may differ
@@ -115,7 +116,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _list_parts(module: nn.Module) -> set[str]:
-    # These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    # The parts are torch's parametrizations, adapters of peft with the layer that they adapt, packed
     # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
         return set()
@@ -220,10 +221,6 @@ def _width_of(module: nn.Module) -> int:
     return next((each for each in found if type(each) is int), 0)
 
 
-def _is_norm(module: nn.Module) -> bool:
-    return any(family_of(base) == "norm" for base in type(module).__mro__)
-
-
 def _claim(module: nn.Module) -> Channels:
     """Return the position of the channel axis that a module's class and its bases suggest."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
@@ -242,9 +239,3 @@ def channels_of_class(name: str, family: str) -> Channels:
     if family in ("conv", "pool"):
         return Channels.FIRST
     return Channels.LAST if family == "linear" or name == "Embedding" else Channels.UNKNOWN
-
-
-def _follows_neighbour(module: nn.Module) -> bool:
-    """Return whether a module works elementwise, so that its output has the input's layout."""
-    families = {family_of(base) for base in type(module).__mro__}
-    return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -38,6 +38,11 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
             waiting += [(_join(key, name), each) for name, each in reversed(parts)]
 
 
+def tensors_in(value: object) -> list[Tensor]:
+    """Return every tensor in a nested value, in order."""
+    return [tensor for _, tensor in named_tensors(value)]
+
+
 def map_tensors(
     value: object,
     change: Callable[[str, Tensor], Tensor],

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.networks.modules import find_modules
 from hookcli.records.calls import OPERATION
@@ -40,68 +40,28 @@ _COPIES = frozenset(
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
 )
 _SAME = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arcsin": "asin",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "bitwise_left_shift": "lshift",
-    "bitwise_right_shift": "rshift",
-    "and": "bitwise_and",
-    "clip": "clamp",
-    "concat": "cat",
-    "concatenate": "cat",
-    "divide": "div",
-    "fix": "trunc",
-    "floordiv": "floor_divide",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "invert": "bitwise_not",
-    "less": "lt",
-    "less_equal": "le",
-    "mod": "remainder",
-    "multiply": "mul",
-    "moveaxis": "movedim",
-    "negative": "neg",
-    "not_equal": "ne",
-    "or": "bitwise_or",
-    "rsub": "sub",
-    "special_expit": "sigmoid",
-    "special_log_softmax": "log_softmax",
-    "special_softmax": "softmax",
-    "subtract": "sub",
-    "swapaxes": "transpose",
-    "swapdims": "transpose",
-    "true_divide": "div",
-    "truediv": "div",
-    "xor": "bitwise_xor",
-}
-
-
+    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "arctan2": "atan2",
+    "bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "and": "bitwise_and",
+    "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div", "fix": "trunc",
+    "floordiv": "floor_divide", "greater": "gt", "greater_equal": "ge", "invert": "bitwise_not",
+    "less": "lt", "less_equal": "le", "mod": "remainder", "multiply": "mul", "moveaxis": "movedim",
+    "negative": "neg", "not_equal": "ne", "or": "bitwise_or", "rsub": "sub",
+    "special_expit": "sigmoid", "special_log_softmax": "log_softmax", "special_softmax": "softmax",
+    "subtract": "sub", "swapaxes": "transpose", "swapdims": "transpose", "true_divide": "div",
+    "truediv": "div", "xor": "bitwise_xor",
+}  # fmt: skip
 # The torch functions of operators of ATen that have other names.
 _ATEN = {
-    "_native_batch_norm_legit_no_training": "batch_norm",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "_upsample_bicubic2d_aa": "interpolate",
-    "_upsample_bilinear2d_aa": "interpolate",
-    "addmm": "linear",
-    "col2im": "fold",
-    "convolution": "conv2d",
-    "grid_sampler": "grid_sample",
-    "grid_sampler_2d": "grid_sample",
-    "im2col": "unfold",
-    "linalg_vector_norm": "norm",
-    "native_group_norm": "group_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm", "_softmax": "softmax",
+    "_log_softmax": "log_softmax", "addmm": "linear", "col2im": "fold", "convolution": "conv2d",
+    "grid_sampler": "grid_sample", "grid_sampler_2d": "grid_sample", "im2col": "unfold",
+    "linalg_vector_norm": "norm", "native_group_norm": "group_norm",
     "native_layer_norm": "layer_norm",
-    "upsample_bicubic2d": "interpolate",
-    "upsample_bilinear2d": "interpolate",
-    "upsample_linear1d": "interpolate",
-    "upsample_nearest1d": "interpolate",
-    "upsample_nearest2d": "interpolate",
-    "upsample_nearest3d": "interpolate",
-    "upsample_trilinear3d": "interpolate",
-}
+} | dict.fromkeys([
+    "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "upsample_bicubic2d",
+    "upsample_bilinear2d", "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d",
+    "upsample_nearest3d", "upsample_trilinear3d",
+], "interpolate")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +302,13 @@ class OpenOperation:
     """A running call of an operation, and the state of its input tensors before the call."""
 
     path: str
-    inputs: tuple[Tensor, ...]
+    inputs: list[Tensor]
     writes: int  # to the inputs, before the call; torch counts none in inference mode
     in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
         """Return whether the call took tensors, and wrote to one or returned new memory."""
-        tensors = [tensor for _, tensor in named_tensors(output)]
+        tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False
         given = {_memory(tensor) for tensor in self.inputs}
@@ -358,7 +318,7 @@ class OpenOperation:
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
     """Return an operation that is about to run, with the state of its inputs."""
-    inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
+    inputs = tensors_in((operation.args, operation.kwargs))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
