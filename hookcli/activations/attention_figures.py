@@ -23,10 +23,7 @@ CLASS_TOKEN = NO_PLACE
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the row of an attention call with probabilities (windows, heads, queries, keys).
-
-    This needs the memory of one more copy of the probabilities, or two if some are not finite.
-    """
+    """Return the row of a call with probabilities (windows, heads, queries, keys)."""
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
     real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
@@ -95,10 +92,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the queries' grid that contains a point of the image or first frame.
-
-    ``across`` and ``down`` are shares of the width and height of the network's input.
-    """
+    """Return the cell of the queries' grid at a point, in shares of the width and height."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column

@@ -19,10 +19,7 @@ _LEVELS = 255
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
-    """Return why attention cannot be rolled out over these calls; empty if nothing prevents it.
-
-    All calls must have the same tokens, and each token must be able to see all others.
-    """
+    """Return why attention cannot be rolled out over these calls; empty if it can."""
     if not calls:
         return "no attention is visible"
     first = calls[0]

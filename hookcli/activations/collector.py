@@ -66,30 +66,23 @@ class LeadingAxisError(Exception):
 
 @dataclass(slots=True)
 class Collector:
-    """The observer of one forward pass, or of its backward pass.
-
-    Attributes:
-        pixels: the height and width of the network's input.
-        unedited: the tensors of the same calls without edits, by call id.
-        drawn: the sides that get pictures, such as ``output``.
-        activations: the outputs by which drawn gradients are multiplied, by call id.
-        has_other_leading_axis: whether at least one tensor had a leading axis other than the batch.
-    """
+    """The observer of one forward pass, or of its backward pass."""
 
     keys: tuple[str, ...]
-    pixels: tuple[int, int]
+    pixels: tuple[int, int]  # the height and width of the network's input
     style: GridStyle
     sample: bool = False
     focus: Tensor | None = None
     save: SaveStyle | None = None
-    unedited: Mapping[str, Tensor] | None = None
-    drawn: tuple[str, ...] = ("output", "input")
+    unedited: Mapping[str, Tensor] | None = None  # the same calls without edits
+    drawn: tuple[str, ...] = ("output", "input")  # the sides that get pictures
+    # the outputs by which drawn gradients are multiplied
     activations: Mapping[str, Tensor] | None = None
     sketch: bool = False
     heat: HeatOf | None = None
     heats: list[Heat] = field(default_factory=list)
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
-    has_other_leading_axis: bool = False
+    has_other_leading_axis: bool = False  # whether any tensor's was not the batch
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     called: dict[str, str] = field(default_factory=dict)

@@ -24,27 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The pictures of one activation of one image.
+    """The pictures of one activation of one image."""
 
-    Attributes:
-        levels: (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE. Signed levels begin at 1, and
-            the value 0 has the level MIDDLE.
-        channels: the channel of each tile, (K,), counted from 0.
-        shown: the height and width of a feature map before it was scaled down.
-        figures: minimum, maximum, mean and standard deviation of each channel, (4, K); the last two
-            are NaN if the channel contains NaN or Inf.
-        scores: what ``rank_by_focus`` returned for each channel, (K,).
-        maps: the channels at the layer's resolution, (K, H, W) in levels of ``ChannelMaps``.
-        range: the smallest and largest value of the layer, (2,), if all tiles share this range.
-    """
-
+    # (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE; signed from 1, with 0 at MIDDLE
     levels: Tensor
-    channels: Tensor
+    channels: Tensor  # of the tiles, (K,)
     total: int
-    shown: tuple[int, int]
+    shown: tuple[int, int]  # height and width of a map before it was scaled down
+    # (4, K): minimum, maximum, mean and standard deviation; with NaN or Inf, the last are NaN
     figures: Tensor
-    scores: Tensor | None = None
-    maps: Tensor | None = None
+    scores: Tensor | None = None  # of ``rank_by_focus``, (K,)
+    maps: Tensor | None = None  # (K, H, W) in levels of ``ChannelMaps``, at the layer's resolution
+    # smallest and largest value of the layer, (2,), if all tiles share it
     range: Tensor | None = None
 
 

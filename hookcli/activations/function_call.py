@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.operations import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,13 +97,7 @@ def read_call(
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
     if first is not None:  # the caller passed it by name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
-    return FunctionCall(function, _name_of(function), args, kwargs=kwargs, output=output)
-
-
-def _name_of(function: Callable[..., object]) -> str:
+    name = own_name(function)
     if function is torch.nn.functional.unfold:
-        return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
-    name = getattr(function, "__name__", "")
-    if name == "__get__":
-        return str(getattr(getattr(function, "__self__", None), "__name__", ""))
-    return _SAME.get(name, str(name))
+        name = "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
+    return FunctionCall(function, _SAME.get(name, name), args, kwargs=kwargs, output=output)

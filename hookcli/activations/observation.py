@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -88,18 +88,19 @@ def _read_record(
     figures, channels, sketch = rows[row]
     stats = _read_stats(observed, dict(zip(STATISTICS, figures, strict=True)))
     change = None if observed.change is None else float(observed.change[row])
-    record = LayerRecord(
+    histogram: tuple[int, ...] = ()
+    if observed.sample is not None and stats.min is not None and stats.max is not None:
+        histogram = _count_bins(observed.sample[row], stats.min, stats.max)
+    return LayerRecord(
         image,
         observed.call,
         observed.layout,
         stats=stats,
         channels=channels,
+        histogram=histogram,
         change=change,
         sketch=sketch,
     )
-    if observed.sample is None or stats.min is None or stats.max is None:
-        return record
-    return replace(record, histogram=_count_bins(observed.sample[row], stats.min, stats.max))
 
 
 def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 from hookcli.activations.feature_maps import as_maps
-from hookcli.hooks.dense import to_dense
+from hookcli.hooks.dense import memory_of, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     if style.dtype is not None and values.is_floating_point():
         values = values.to(getattr(torch, style.dtype))
     kept = values.contiguous()
-    return kept.clone() if _share_memory(kept, activation) else kept
+    return kept.clone() if memory_of(kept) == memory_of(activation) else kept
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
@@ -107,10 +107,3 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
     if maps.dim() == 4:
         return adaptive_avg_pool2d(maps, (side, side))
     return adaptive_avg_pool3d(maps, (None, side, side))
-
-
-def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether writing to one tensor changes the other; only strided tensors share memory."""
-    if other.layout != torch.strided:
-        return False
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch.utils.weak import WeakIdKeyDictionary
@@ -20,27 +21,20 @@ _PROJECTING = {"conv1d", "conv2d", "linear"}
 _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs values
 
 
+@dataclass(slots=True)
 class Shares:
     """Follows each attention's probabilities until they weigh the values.
 
     Attentions are numbered from 0 in the order of their calls.
-
-    Attributes:
-        added: the attentions whose probabilities are added to others on the way.
-        projected: those whose heads are mixed with each other.
-        changed: those whose probabilities are changed in another way.
-        over_queries: those whose softmax runs over queries instead of keys.
-        weighs_unknown: whether the last call weighed values with a softmax of ``begin_unknown``.
     """
 
-    def __init__(self) -> None:
-        self.added: set[int] = set()
-        self.projected: set[int] = set()
-        self.changed: set[int] = set()
-        self.over_queries: set[int] = set()
-        self.weighs_unknown = False
-        self._of: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
-        self._keys: list[int] = []
+    added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
+    projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
+    changed: set[int] = field(default_factory=set)  # attentions changed in another way
+    over_queries: set[int] = field(default_factory=set)  # attentions with a softmax over queries
+    weighs_unknown: bool = False  # whether the last call weighed values by ``begin_unknown``
+    _of: MutableMapping[Tensor, frozenset[int]] = field(default_factory=WeakIdKeyDictionary)
+    _keys: list[int] = field(default_factory=list)
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
         """Follow the next attention's probabilities; none if its own function weighed the values.

@@ -32,19 +32,13 @@ _SAFE = (1e-15, 1e15)
 
 @dataclass(frozen=True, slots=True)
 class RowStats:
-    """The statistics of one tensor, row by row.
+    """The statistics of one tensor, row by row."""
 
-    Attributes:
-        table: in the order of ``STATISTICS``, on the host or (rows, statistics) in float64 on the
-            device; mean, std, min and max of a row without finite values are meaningless.
-        low: each channel's smallest value, (rows, C), or NaN if it contains NaN; None without
-            channels.
-        high: each channel's largest value, in the form of ``low``.
-    """
-
+    # in the order of ``STATISTICS``; without any finite value, a row's numbers mean nothing
     table: Sequence[Sequence[float]] | Tensor
+    # (rows, C); NaN for a channel that contains NaN; None without a channel axis
     low: Tensor | None
-    high: Tensor | None
+    high: Tensor | None  # as ``low``
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:

@@ -47,6 +47,7 @@ from hookcli.activations.trail import (
     spreads_to,
     varies,
 )
+from hookcli.hooks.dense import memory_of
 from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.operations import name_operation
 
@@ -61,13 +62,9 @@ class TokenTrails:
     """The trails of all tensors in one forward pass of one image.
 
     ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip; tensors in ``learned``, such as
-    parameters, are not computed from them.
-
-    Attributes:
-        shares: how the model changes the probabilities of each attention that ``follow`` found.
-        saw_product: whether the last function multiplied tokens with tokens.
-        saw_softmax: whether the last function weighed values with the result of a softmax over
-            tensors that hookcli could not follow.
+    parameters, are not computed from them. ``saw_product`` and ``saw_softmax`` tell whether the
+    last function multiplied tokens with tokens, or weighed values with the result of a softmax over
+    tensors that hookcli could not follow.
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
@@ -91,10 +88,7 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through a call of ``function``, as a ``TorchFunctionMode`` gets it.
-
-        Return the places of queries and keys if the call computes an attention or its softmax.
-        """
+        """Follow a call; return the places of queries and keys if it computes an attention."""
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
@@ -131,9 +125,9 @@ class TokenTrails:
         # ``trail`` is the new trail of ``target``. No tensor is marked if ``own`` is unchanged.
         if torch.equal(self._own(target), trail.own):
             return
-        memory = target.untyped_storage()._cdata
+        memory = memory_of(target)
         for part in [*self._trails, *self._learned]:
-            if part.untyped_storage()._cdata == memory:
+            if memory_of(part) == memory:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:

@@ -68,11 +68,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with an alias in place of each tensor that needs one, until ``end``.
-
-        ``follow`` gets the output key and the alias of each. A tensor that a call takes twice has
-        one alias.
-        """
+        """Return ``inputs`` with one alias for each tensor that needs one, until ``end``."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from hookcli.hooks.dense import memory_of
 from hookcli.hooks.nested import tensors_in
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if is_same and (part in self._trails) is (part in trails):
                 continue
             for other in [*self._learned, *self._trails]:
-                if _memory_of(other) == _memory_of(part) is not None:
+                if memory_of(other) == memory_of(part):
                     self._learned.pop(other, None)
                     self._trails.pop(other, None)
 
@@ -388,10 +389,7 @@ def _shrink(trail: Tensor) -> Tensor:
 
 
 def _mixed(trail: Tensor) -> Tensor:
-    """Mark the trail of values that a layer mixed over positions, as in MLP-Mixer.
-
-    They have channels of the layer, along the positions, beside those that they had before.
-    """
+    """Mark the trail of values that a layer mixed over positions, as in MLP-Mixer."""
     return -1 - trail.abs()
 
 
@@ -401,10 +399,6 @@ def _is_mixed(trail: Tensor) -> bool:
 
 def _axes(trail: Tensor) -> tuple[int, ...]:
     return tuple(a for a in range(trail.dim()) if trail.stride(a) and trail.shape[a] > 1)
-
-
-def _memory_of(tensor: Tensor) -> int | None:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
 def _is_view(func: Any) -> bool:

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return a tensor detached and dense; it shares the memory of a dense tensor.
-
-    Tensors on the meta device and nested tensors, which have no such values, are refused.
-    """
+    """Return a tensor detached and dense; refuse one that is nested or has no values."""
     if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",
@@ -27,6 +24,14 @@ def to_dense(tensor: Tensor) -> Tensor:
         raise NestedTensorError
     values = tensor.detach()
     return values if values.layout == torch.strided else values.to_dense()
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return a number that all tensors with the same memory have in common."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse tensors, and inside torch.vmap
+        return id(tensor)
 
 
 def list_not_finite(nested: object) -> frozenset[str]:

@@ -179,10 +179,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make every floating-point parameter require a gradient, and drop it, while the block lasts.
-
-    Afterwards, ``requires_grad`` and ``.grad`` have their earlier values again.
-    """
+    """Make floating-point parameters require gradients, which are dropped, inside the block."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -116,7 +116,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _list_parts(module: nn.Module) -> set[str]:
-    # The parts are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    # Parts are torch's parametrizations, adapters of peft with the layer that they adapt, packed
     # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
         return set()

@@ -49,11 +49,7 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
-
-    Containers with changed tensors are copied. ``key`` and ``inside`` are for the recursive calls
-    only.
-    """
+    """Return a copy with ``change(output key, tensor)`` in place of each tensor, if any changes."""
     if isinstance(value, Tensor):
         return change(key, value)
     if id(value) in inside:

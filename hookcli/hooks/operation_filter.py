@@ -134,10 +134,7 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
 
 
 def to_slice(form: str, first: int, last: int, count: int) -> slice:
-    """Return the slice of ``count`` items from ``first`` to ``last``, both included.
-
-    Positions are counted from 1, and negative ones from the end.
-    """
+    """Return the slice from ``first`` to ``last``, counted from 1, or from the end if negative."""
     if first == 0 or last == 0:
         raise FilterSyntaxError(
             f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"

@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hookcli.hooks.dense import memory_of
 from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.networks.modules import find_modules
@@ -116,7 +118,7 @@ def listen_to_operations(
         for layer in watchable:
             module = modules[layer.module_path]
             place = _Place(layer.module_path, is_torch_leaf(module))
-            placed.put_before(layer.label, module, mode.entered(place))
+            placed.put_before(layer.label, module, partial(mode.entered, place))
             placed.put_after(layer.label, module, mode.left, always=True)
         with mode:
             yield
@@ -141,10 +143,7 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf whose ``forward`` is torch's own code, such as ``Conv2d``.
-
-    ``MultiheadAttention`` counts as a leaf, and parametrizations do not count as submodules.
-    """
+    """Return whether a module is a leaf of torch's own code; ``MultiheadAttention`` is one, too."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     inside = module._modules.keys() - {"parametrizations"}
@@ -153,16 +152,15 @@ def is_torch_leaf(module: nn.Module) -> bool:
 
 
 def name_operation(function: Callable[..., object]) -> str:
-    """Return the name of a torch function, the same for all its spellings.
+    """Return the name of a torch function, such as ``add`` for ``+``, ``add_`` and ``+=``."""
+    return name_spelling(own_name(function))
 
-    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``; ``Tensor.T`` is
-    ``T``.
-    """
+
+def own_name(function: Callable[..., object]) -> str:
+    """Return the name of a function, or of the property that it gets."""
+    owner = getattr(function, "__self__", None)
     name: str = getattr(function, "__name__", "")
-    if name == "__get__":
-        owner: object = getattr(function, "__self__", None)
-        name = getattr(owner, "__name__", "")
-    return name_spelling(name)
+    return getattr(owner, "__name__", "") if name == "__get__" else name
 
 
 def name_spelling(name: str) -> str:
@@ -219,12 +217,9 @@ class _Mode(TorchFunctionMode):
         self._running: list[_Place] = []
         self._thread = threading.get_ident()
 
-    def entered(self, place: _Place) -> Callable[..., None]:
-        def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
-            if threading.get_ident() == self._thread:
-                self._running.append(place)
-
-        return hook
+    def entered(self, place: _Place, _module: nn.Module, _args: object, _kwargs: object) -> None:
+        if threading.get_ident() == self._thread:
+            self._running.append(place)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
         if self._running and threading.get_ident() == self._thread:
@@ -311,9 +306,9 @@ class OpenOperation:
         tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False
-        given = {_memory(tensor) for tensor in self.inputs}
+        given = {memory_of(tensor) for tensor in self.inputs}
         is_written = self.in_place or _count_writes(self.inputs) > self.writes
-        return is_written or any(_memory(tensor) not in given for tensor in tensors)
+        return is_written or any(memory_of(tensor) not in given for tensor in tensors)
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
@@ -330,12 +325,3 @@ def may_compute(name: str) -> bool:
 
 def _count_writes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
-
-
-def _memory(tensor: Tensor) -> int:
-    # It identifies the object alone if torch gives no access to the memory, as for sparse tensors
-    # and inside ``torch.vmap``.
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)

@@ -80,10 +80,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook(gradient)`` whenever a backward pass has computed the gradient of ``tensor``.
-
-    The hook gets None if no gradient reached the tensor; what it returns replaces the gradient.
-    """
+    """Call ``hook(gradient)``, with None if none came; what it returns replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

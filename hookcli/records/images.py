@@ -24,20 +24,12 @@ Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of an image file, by which hookcli finds out later whether the file has changed.
+    """The state of an image file, by which hookcli finds out later whether the file has changed."""
 
-    Attributes:
-        file: the path or URL of the file; for an image in a tensor file, the image's name in the
-            file follows.
-        size: the number of bytes; -1 if unknown, for example because the file did not exist.
-        mtime_ns: the time of the file's last change, in nanoseconds; 0 if unknown.
-        sha256: the SHA-256 of the file's bytes; empty if hookcli did not read the file.
-    """
-
-    file: str
-    size: int = -1
-    mtime_ns: int = 0
-    sha256: str = ""
+    file: str  # the path or URL; for an image in a tensor file, its name follows
+    size: int = -1  # in bytes; -1 if unknown, as for a missing file
+    mtime_ns: int = 0  # 0 if unknown
+    sha256: str = ""  # empty if hookcli did not read the file
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,7 @@ class TensorStats(Statistics, _TensorForm):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelRange:
-    """The smallest and largest value of each channel, in channel order.
-
-    Both are NaN for a channel that contains NaN.
-    """
+    """Each channel's smallest and largest value; both NaN for a channel that contains NaN."""
 
     low: Sequence[float]
     high: Sequence[float]

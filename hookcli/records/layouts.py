@@ -107,11 +107,10 @@ class Layout:
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the feature maps in a tensor, given the shape of the tensor.
+        """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L).
 
-        The result is (N, C, H, W); for a clip, (N, C, D, H, W); for a sequence, (N, C, L). Before
-        you reshape the tensor to this result, permute it to ``channels_first`` and select
-        ``image_tokens``. The layout must have a channel axis and, with NLC, rows and columns.
+        A tensor has it after ``permute(channels_first)`` and the slice ``image_tokens``. The layout
+        must have a channel axis and, with NLC, rows and columns.
         """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":

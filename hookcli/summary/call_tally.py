@@ -43,13 +43,6 @@ class CallTally:
     """The statistics of one call over the images so far.
 
     ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` are those of the first image.
-
-    Attributes:
-        low: the smallest value of each channel, as bytes of float64 numbers; None without channels,
-            or if images differ in the number of channels.
-        hits: by rule, the images in which the call is beyond the rule's threshold.
-        changes: the sum of the squares of the images' changes (``LayerRecord.change``).
-        reason: why the gradient is missing for the first image without a gradient.
     """
 
     call: Call
@@ -59,12 +52,13 @@ class CallTally:
     histogram: tuple[int, ...] = ()
     images: int = 0
     stats: TotalStats = field(default_factory=TotalStats)
+    # each channel's smallest value, as bytes of float64; None if images differ in channels
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None
-    hits: dict[str, RuleHit] = field(default_factory=dict)
-    changes: float | None = None
-    reason: str = ""
+    hits: dict[str, RuleHit] = field(default_factory=dict)  # by rule
+    changes: float | None = None  # the sum of the squares of the images' changes
+    reason: str = ""  # why the first missing gradient is missing
 
     def merge(self, other: CallTally) -> None:
         """Add the statistics of later images."""

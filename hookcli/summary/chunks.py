@@ -32,38 +32,28 @@ class Chunk:
 
     The sum leaves ``number``, ``files`` and ``merge_key`` at their defaults. The names of the
     fields are also the names in the saved files.
-
-    Attributes:
-        files: the state of each image's file, in the order of the run, including skipped images.
-        calls: by call id, the statistics of the call over the images.
-        called: by module path of the layers that ran, what it took or returned instead of a tensor.
-        written: by call id, what overwrote the call's output in place, as in ``WriteWatcher``.
-        broken: by ``NaN`` or ``Inf``, the key of the first image with such a value.
-        attention: by call id, the statistics of the attention call over the images.
-        written_files: the files that were written or queued, relative to the run folder.
-        alone: whether later chunks must run one image at a time.
-        halved: the number of batches that ran out of memory and ran again in halves.
-        merge_key: the settings as text; two chunks can be merged only if the texts are equal.
     """
 
     number: int = 0
-    files: list[FileState] = field(default_factory=list)
+    files: list[FileState] = field(default_factory=list)  # of all images, skipped ones included
     images: list[ImageResult] = field(default_factory=list)
     skipped: list[SkippedImage] = field(default_factory=list)
     calls: dict[str, CallTally] = field(default_factory=dict)
+    # what layers that ran took or returned instead of a tensor
     called: dict[str, str] = field(default_factory=dict)
+    # by call id, what overwrote the output in place
     written: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # by ``NaN`` or ``Inf``, the first image
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
     thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)
-    written_files: list[str] = field(default_factory=list)
-    alone: bool = False
-    halved: int = 0
+    written_files: list[str] = field(default_factory=list)  # or queued, relative to the run folder
+    alone: bool = False  # whether later chunks must run one image at a time
+    halved: int = 0  # batches that ran out of memory and ran again in halves
     edits: EditEffects = field(default_factory=EditEffects)
-    merge_key: str = ""
+    merge_key: str = ""  # settings as text, equal in all chunks
 
     def merge(self, following: Chunk) -> None:
         """Add the results of the following chunk."""

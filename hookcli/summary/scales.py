@@ -106,23 +106,16 @@ def find_scale_hits(
     """Return the calls at which one image's standard deviation explodes or vanishes.
 
     A call's counterpart is the call of the same role in the previous block or, for the first block,
-    in the next block. Outside of blocks, the counterpart is the previous call of a layer that has
-    the same type and the same parent. A call without a counterpart is not checked.
+    in the next. Outside of blocks, it is the previous call of a layer with the same type and
+    parent. A call without a counterpart is not checked.
 
-    The call itself must cause the change. hookcli decides this by the call's step, which is the
-    call's standard deviation divided by the standard deviation of the call right before. One of
-    these conditions must hold:
+    The call itself must cause the change. Its step is its standard deviation divided by that of
+    the call right before. The step must be beyond the threshold; or beyond its square root, if the
+    ratio to the counterpart's step is beyond the threshold, or if the call is in the first block.
 
-    - The step is beyond the threshold.
-    - The step is beyond the square root of the threshold, and the ratio of the step to the
-      counterpart's step is beyond the threshold.
-    - The call is in the first block, and its step is beyond the square root of the threshold.
-
-    Consequences of a hit are not hits. These are the return to the earlier standard deviation, and
-    the same change in later layers until their counterparts have changed, too.
-
-    ``records`` are one image's outputs, or their gradients, in the order in which the model made
-    them.
+    Consequences are not hits: the return to the earlier standard deviation, and the same change in
+    later layers until their counterparts have changed, too. ``records`` are one image's outputs, or
+    their gradients, in the order in which the model made them.
     """
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
@@ -243,10 +236,7 @@ def _place_of(record: LayerRecord) -> _Place:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Return one image's outputs, given in the order of the calls' starts, in that of their ends.
-
-    A block starts before the layers inside the block, and ends after these layers.
-    """
+    """Sort an image's outputs, given in the order of their calls' starts, by their ends."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

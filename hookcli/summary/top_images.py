@@ -23,16 +23,13 @@ class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
     In a tie, the earlier image comes first; NaN and minus infinity are left out.
-
-    Attributes:
-        count: the number of images to keep per channel.
-        values: by call id, the largest values (C, count); minus infinity without an image.
-        places: by call id, the images' positions in the run (C, count); -1 without an image.
     """
 
-    count: int = 0
+    count: int = 0  # images to keep per channel
     chunks: int = 0
+    # (C, count) by call id; minus infinity without an image
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    # in the run, (C, count); -1 without an image
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(
@@ -124,8 +121,7 @@ def list_tops(
 ) -> list[TopTally]:
     """Return the top images of one chunk, independently of the chunks before.
 
-    In one tally, all images of a call have the same number of channels. Further tallies have images
-    with other numbers, and ``chunks`` 0.
+    Further tallies, with ``chunks`` 0, have the images with other numbers of channels.
     """
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
@@ -152,10 +148,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
-    """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
-
-    So are data with a position outside a run of ``images`` images.
-    """
+    """Return what ``to_bytes`` saved; None if damaged, or with positions beyond ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         if saved.digest != _digest(saved.count, saved.parts, saved.calls):
