@@ -36,11 +36,8 @@ from hookcli.activations.trail import (
     OUTSIDE,
     WEIGHTS,
     Trail,
-    each_part,
     everywhere,
     has_places,
-    is_product,
-    is_weights,
     reduce,
     sample,
     spread,
@@ -262,7 +259,7 @@ class TokenTrails:
         if right_trail is not None and right_trail.columns is not None:
             self._summed = _parts_summed(right_trail, in_right, summed)
             return Trail(columns)
-        weighted = any(is_weights(trail) for trail in (left_trail, right_trail) if trail)
+        weighted = any(trail.is_weights for trail in (left_trail, right_trail) if trail)
         if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
             return None
         across = any(
@@ -294,7 +291,7 @@ class TokenTrails:
         # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none
         # fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
-        trails = [trail for trail in trails if not is_weights(trail)] or trails
+        trails = [trail for trail in trails if not trail.is_weights] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]
         if same:
             return max(same, key=lambda trail: trail.columns is not None)
@@ -303,10 +300,10 @@ class TokenTrails:
                 axes = range(trail.own.dim())
                 if [axis for axis in axes if varies(trail.own, axis)] == [axes[-1]]:
                     return Trail(everywhere(LOST, output))  # each value depends on all tokens
-                return each_part(trail, lambda part: part[..., :1].expand(output.shape))
+                return trail.change(lambda part: part[..., :1].expand(output.shape))
         for trail in trails:
             if spreads_to(trail.own.shape, output.shape):
-                return each_part(trail, lambda part: part.expand(output.shape))
+                return trail.change(lambda part: part.expand(output.shape))
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
@@ -338,16 +335,16 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
     options = call.args[1:]
     if call.moves:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ
-        return each_part(trail, lambda part: move(part, *options, **call.kwargs))
+        return trail.change(lambda part: move(part, *options, **call.kwargs))
     if call.name == "pad":
         sides = options[0] if options else call.kwargs["pad"]
         return Trail(torch.nn.functional.pad(trail.own, sides, value=OUTSIDE))
     if call.samples and output.dim() == trail.own.dim():
-        return each_part(trail, lambda part: sample(part, output.shape))
+        return trail.change(lambda part: sample(part, output.shape))
     if call.name in REDUCING and output.dim() > 1:
-        reduced = each_part(trail, lambda part: reduce(part, *options[:1], **call.kwargs))
+        reduced = trail.change(lambda part: reduce(part, *options[:1], **call.kwargs))
         # for example, a sum over the keys is no product any more
-        return reduced if is_product(reduced) else Trail(reduced.own)
+        return reduced if reduced.is_product else Trail(reduced.own)
     return None
 
 

@@ -28,10 +28,22 @@ class Trail(NamedTuple):
     own: Tensor
     columns: Tensor | None = None
 
+    @property
+    def is_product(self) -> bool:
+        """Whether the last two axes are queries and keys."""
+        own, columns = self
+        if columns is None or own.dim() < 2:
+            return False
+        return not (varies(own, -1) or varies(columns, -2))
 
-def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
-    """Return a trail with ``change`` applied to ``own``, and to ``columns`` unless it is None."""
-    return Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
+    @property
+    def is_weights(self) -> bool:
+        """Whether this is the trail of weights that mix channels (``WEIGHTS``)."""
+        return self.own.numel() > 0 and int(self.own.reshape(-1)[0]) == WEIGHTS
+
+    def change(self, change: Callable[[Tensor], Tensor]) -> Trail:
+        """Return a trail with ``change`` applied to each part."""
+        return Trail(change(self.own), None if self.columns is None else change(self.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
@@ -62,19 +74,6 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     first = torch.amin(trail, *axes, **options)
     of_all = varies(trail.reshape(-1), 0) and not varies(first.reshape(-1), 0)
     return everywhere(LEARNED, first) if of_all else first
-
-
-def is_product(trail: Trail) -> bool:
-    """Return whether the last two axes of a trail are queries and keys."""
-    own, columns = trail
-    if columns is None or own.dim() < 2:
-        return False
-    return not (varies(own, -1) or varies(columns, -2))
-
-
-def is_weights(trail: Trail) -> bool:
-    """Return whether a trail belongs to weights that mix channels (``WEIGHTS``)."""
-    return trail.own.numel() > 0 and int(trail.own.reshape(-1)[0]) == WEIGHTS
 
 
 def spread(

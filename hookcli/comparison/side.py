@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.comparison.diff import list_changed
+from hookcli.config import InspectConfig
 from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
 from hookcli.passes.runner import Batch
@@ -97,9 +98,9 @@ def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
 
 
 def _facts(side: Side) -> dict[str, object]:
-    info, run = side.info, side.request.run
+    info = side.info
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
         "versions": {},
-        "command": command_words("compare", run, run),
+        "command": command_words("compare", InspectConfig(side.request.run)),
     }

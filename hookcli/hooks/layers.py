@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from hookcli.hooks.parameters import count_parameters, is_adapter
-from hookcli.hooks.tokens import find_tokens
+from hookcli.hooks.tokens import find_tokens, list_above
 from hookcli.networks.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
@@ -138,13 +138,8 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
-    outer = (modules.get(path) for path in _list_outer(layer))
-    return any(isinstance(each, torch.jit.ScriptModule) for each in outer)
-
-
-def _list_outer(layer: LayerInfo) -> list[str]:
-    names = layer.module_path.split(".") if layer.module_path else []
-    return [".".join(names[:end]) for end in reversed(range(len(names)))]
+    outer = [*list_above(layer.module_path)][1:]
+    return any(isinstance(modules.get(path), torch.jit.ScriptModule) for path in outer)
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
@@ -157,7 +152,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "the model removed it while it ran"
     if _is_in_script(modules, layer):
         return "its hooks are passed by: it is TorchScript"
-    for each in _list_outer(layer):
+    for each in [*list_above(layer.module_path)][1:]:
         parent = type(modules.get(each)).__name__
         if "Attention" in parent and layer.params:
             return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"

@@ -26,11 +26,11 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     them.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
-    inside = Counter(above for path in patches for above in _list_above(path))
+    inside = Counter(above for path in patches for above in list_above(path))
     alone = {
         above: patch
         for path, patch in patches.items()
-        for above in _list_above(path)
+        for above in list_above(path)
         if inside[above] == 1
     }
     before = {path: _count(module, "num_prefix_tokens") for path, module in modules.items()}
@@ -40,7 +40,7 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     }
     found = {}
     for path in modules:
-        around = list(_list_above(path))
+        around = list(list_above(path))
         nearest = next((above for above in around if inside[above]), "")
         around.reverse()
         found[path] = Tokens(
@@ -59,7 +59,8 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
     return (height, width) if is_cut and height * width > 1 else None
 
 
-def _list_above(path: str) -> Iterator[str]:
+def list_above(path: str) -> Iterator[str]:
+    """Yield ``path`` and the paths around it, innermost first, up to the model's empty path."""
     yield path
     while path:
         path = path.rpartition(".")[0]

@@ -12,7 +12,7 @@ from hookcli.records.text import and_more
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import RunConfig, RunRequest
+    from hookcli.config import AblationConfig, RunConfig
 
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
@@ -22,25 +22,23 @@ _MOST_WORDS = 8  # how many words of a difference a message shows
 _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command without the option means
 
 
-def to_command(config: RunConfig) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run.
+def command_words(
+    command: str, config: RunConfig | AblationConfig, *requests: object
+) -> tuple[str, ...]:
+    """Return the words of the command that repeats a run, with the options of all requests.
 
     The command leaves out the options of the machine (``--threads``) and of the run folder
     (``-o``), and other options that do not affect the result, such as ``--on-error``.
     """
-    return command_words(config.command, config.run, config)
-
-
-def command_words(command: str, run: RunRequest, *requests: object) -> tuple[str, ...]:
-    """Return the words of a command that repeats a run with the options of ``requests``."""
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
-        for request in requests
+        for request in (config, *requests)
         for field, flag, value in list_values(request, left_out=_LEFT_OUT)
         if not flag.is_argument and flag.repeats and (flag.always or value != field.default)
     ]
     options.sort(key=lambda words: words[:1] != ("--layers",))
+    run = config.run
     begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
     return (*begin, *chain.from_iterable(options))
 

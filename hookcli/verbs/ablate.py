@@ -72,7 +72,7 @@ class Ablation(UnwrittenOutcome):
     def document(self) -> AblationDocument:
         """Return all channels, with the model and the images."""
         return AblationDocument(
-            command=command_words("ablate", self.config.run, self.config),
+            command=command_words("ablate", self.config),
             model=self.result.model,
             images=self.result.images,
             skipped=self.result.skipped,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hookcli import errors
-from hookcli.config import DEFAULTS, SaveStyle, TensorRequest, Theme
+from hookcli.config import DEFAULTS, InspectConfig, SaveStyle, TensorRequest, Theme
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.files import refuse_url, safe_name
@@ -224,7 +224,7 @@ def open_analysis(
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
     chosen = replace(source.run, layers=forms) if is_run or only else source.run
-    command = command_words(call.verb, chosen, chosen, style)
+    command = command_words(call.verb, InspectConfig(chosen), style)
     place = output.out
     if place is None and call.listener.writes:
         place = _FOLDER / f"{call.verb}-{_name(source)}"

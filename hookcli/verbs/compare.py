@@ -109,7 +109,7 @@ def compare(
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
     inspected = InspectConfig(config.run, at=at)
-    command = command_words("compare", config.run, inspected, request)
+    command = command_words("compare", inspected, request)
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 
