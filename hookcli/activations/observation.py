@@ -52,7 +52,6 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
-    """Return the rows of every tensor on the host, each with its channels and sketch."""
     known = ((r.reduced.table, r.reduced.low, r.reduced.high, r.sketch) for r in seen)
     brought = _transfer([each for parts in known for each in parts if isinstance(each, Tensor)])
     figures = []

@@ -32,27 +32,17 @@ class TokenPlaces:
     A place is a cell in a grid over the image, counted row by row from 0; ``NO_PLACE`` for a token
     that covers no part of the image, such as a class token, and ``PADDING`` for one that fills up a
     window.
-
-    Attributes:
-        shape: the axes of one image's probabilities, without queries and keys. An axis that mixes
-            windows and heads is split into two axes.
-        window_axes: the axes in ``shape`` that count windows; the others count heads.
-        queries: the place of each query, (windows, queries).
-        keys: the place of each key, (windows, keys).
-        query_grid: (rows, columns), or (frames, rows, columns); empty if no query has a cell.
-        key_grid: the same; smaller if the model pools the keys.
-        unknown: why no token has a cell; empty if one has. Padding is known even then.
-        is_turned: whether the model's probabilities are (…, keys, queries).
     """
 
+    # the axes of the probabilities without queries and keys, windows apart from heads
     shape: tuple[int, ...]
-    window_axes: tuple[int, ...]
-    queries: Tensor
-    keys: Tensor
-    query_grid: tuple[int, ...] = ()
-    key_grid: tuple[int, ...] = ()
-    unknown: str = ""
-    is_turned: bool = False
+    window_axes: tuple[int, ...]  # of ``shape``; the others count heads
+    queries: Tensor  # (windows, queries)
+    keys: Tensor  # (windows, keys)
+    query_grid: tuple[int, ...] = ()  # (rows, columns), or (frames, rows, columns)
+    key_grid: tuple[int, ...] = ()  # smaller if the model pools the keys
+    unknown: str = ""  # why no token has a cell; padding is known even then
+    is_turned: bool = False  # whether the model's probabilities are (…, keys, queries)
 
     @property
     def windows(self) -> int:
@@ -70,7 +60,7 @@ class TokenPlaces:
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
         """Return these places; unknown for this ``reason`` if those of another pass differ."""
-        if other is None or self.unknown or self._is_like(other):
+        if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
             _mark_padding((mine == PADDING) & (theirs == PADDING))
@@ -80,13 +70,9 @@ class TokenPlaces:
         )
         return replace(self, queries=queries, keys=keys, query_grid=(), key_grid=(), unknown=reason)
 
-    def _is_like(self, other: TokenPlaces) -> bool:
-        facts = ("shape", "window_axes", "query_grid", "key_grid", "is_turned")
-        return (
-            all(getattr(self, fact) == getattr(other, fact) for fact in facts)
-            and torch.equal(self.queries, other.queries)
-            and torch.equal(self.keys, other.keys)
-        )
+    def _facts(self) -> tuple[object, ...]:
+        places = self.queries.tolist(), self.keys.tolist()
+        return self.shape, self.window_axes, places, self.query_grid, self.key_grid, self.is_turned
 
     def arrange(self, probabilities: Tensor) -> Tensor:
         """Return an image's (…, queries, keys) as (windows, heads, queries, keys)."""

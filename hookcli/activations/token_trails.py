@@ -1,18 +1,15 @@
 """The positions of attention tokens on the image, found by following values from the pixels on.
 
 Every model has its own way to cut images into windows, shift windows, pool keys, and put class
-tokens in front, so this module does not rely on the names of models. Each tensor that is computed
-from the pixels gets a *trail*: the pixel of origin of every value. If a function moves values
-(``reshape``, ``roll``, ``cat``), hookcli calls the function again on the trail, so that the trail
-moves in the same way. A function that computes new values, such as ``relu`` or ``linear``, keeps
-the positions of its input. The trail of a product of two tensors, such as queries and keys, has two
-parts: one for the rows and one for the columns. hookcli regards a softmax over such a product as an
-attention, and no other softmax.
+tokens in front. So each tensor that is computed from the pixels gets a *trail*: the pixel of origin
+of every value. A function that moves values (``reshape``, ``roll``, ``cat``) is called again on the
+trail; others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a
+product of two tensors, such as queries and keys, has a part for the rows and one for the columns.
+Only a softmax over such a product is an attention.
 
 Tensors that are computed from parameters and buffers alone are *learned*: they cover no part of the
-image. hookcli cannot follow code that calls no visible torch function, such as scripted code.
-
-Nothing here changes a tensor of the model.
+image. hookcli cannot follow code that calls no visible torch function, such as scripted code, and
+changes no tensor of the model.
 """
 
 from __future__ import annotations

@@ -178,8 +178,7 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
         matched = [e.layer for e in entries if name in e.types]
     if not indexed or not matched:
         return matched
-    first, last = int(indexed["first"]), int(indexed["last"] or indexed["first"])
-    return matched[to_slice(form, first, last, len(matched))]
+    return matched[to_slice(indexed, len(matched))]
 
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:

@@ -152,7 +152,6 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Return the call of an unwatched operation, to find out whether it computes values."""
         # The result is None if the operation is part of a torch module, is settled or cannot
         # compute values.
         if self.others is None or operation.in_torch or operation.path in self.settled:

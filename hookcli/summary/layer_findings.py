@@ -102,7 +102,6 @@ def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the moment at which the model makes a tensor."""
     # Compare only keys of activations with each other, or keys of gradients. The model makes
     # gradients from the last call to the first, and an output's gradient before the input's.
     if call.side in ("output", "input"):

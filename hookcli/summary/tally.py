@@ -1,8 +1,4 @@
-"""The statistics of all calls over many images, summed image by image in constant memory.
-
-``summary.chunks`` merges the tallies of consecutive images. The same images in the same chunks give
-the same bytes.
-"""
+"""The statistics of all calls over many images, summed image by image in constant memory."""
 
 from __future__ import annotations
 
