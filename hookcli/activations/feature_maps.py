@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
+from hookcli.activations.stats import as_real
 from hookcli.records.pictures import LEVELS, MAP_LEVELS, MOST_BARS, MOST_SIDE
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def take_tiles(
     With ``focus``, how much of each pixel lies inside and outside a box (2, H, W), channels are
     ranked by how much larger their values are inside.
     """
-    values = _to_floats(activation)
+    values = as_real(activation.detach()).float()
     if not layout.is_spatial:
         return _take_bars(values, layout)
     maps = _as_pictures(values, layout)
@@ -103,18 +104,11 @@ def take_tiles(
 
 def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
     """Return the mean, maximum, sum or L2 norm of the channels of an activation (1, …): (h, w)."""
-    maps = _as_pictures(_to_floats(activation), layout)
+    maps = _as_pictures(as_real(activation.detach()).float(), layout)
     if of == "max":
         return maps.amax(0)
     norms: Tensor = maps.norm(dim=0)
     return norms if of == "l2" else maps.sum(0) if of == "sum" else maps.mean(0)
-
-
-def _to_floats(activation: Tensor) -> Tensor:
-    values = activation.detach()
-    values = values.dequantize() if values.is_quantized else values
-    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
-    return values.float()
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from hookcli.activations.stats import magnitudes
+from hookcli.activations.stats import as_real
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.statistics import OVER, STATISTICS
 
@@ -116,9 +116,7 @@ def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorSt
 
 def take_sample(rows: Tensor) -> Tensor:
     """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
-    flat = rows.dequantize() if rows.is_quantized else rows
-    flat = flat.reshape(len(rows), -1)  # a row can be a single number, without an axis
-    flat = magnitudes(flat) if flat.is_complex() else flat
+    flat = as_real(rows).reshape(len(rows), -1)  # a row can be a single number, without an axis
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)
 

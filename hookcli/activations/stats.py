@@ -70,18 +70,16 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def _as_float(rows: Tensor) -> Tensor:
-    values = rows.detach()
-    if values.is_quantized:
-        values = values.dequantize()
-    if values.is_complex():
-        values = magnitudes(values)
+    values = as_real(rows.detach())
     if values.dtype in (torch.float32, torch.float64):
         return values
     return values.to(torch.float32 if values.is_floating_point() else torch.float64)
 
 
-def magnitudes(values: Tensor) -> Tensor:
-    """Return the magnitudes of complex values; NaN if the real or the imaginary part is NaN."""
+def as_real(values: Tensor) -> Tensor:
+    """Return values dequantized; the magnitudes of complex values, NaN if either part is NaN."""
+    if not values.is_complex():
+        return values.dequantize() if values.is_quantized else values
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     return wide.abs().masked_fill(wide.isnan(), math.nan)
 

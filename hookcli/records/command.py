@@ -121,17 +121,13 @@ def list_value_options(
     A value is None if the command lacks the option; a missing ``--mode`` has the default mode.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
-    for name in _list_value_options():
+    both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
+    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
+    for name in dict.fromkeys(flag.names[0] for flag in flags):
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
         if in_old != in_new:
             old_value, new_value = _values(name, in_old), _values(name, in_new)
             yield name, old_value or _UNSAID.get(name), new_value or _UNSAID.get(name)
-
-
-def _list_value_options() -> tuple[str, ...]:
-    both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
-    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
-    return tuple(dict.fromkeys(flag.names[0] for flag in flags))
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:

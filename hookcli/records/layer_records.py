@@ -1,8 +1,4 @@
-"""Records of layers: the statistics of their tensors, as strings and numbers without tensors.
-
-Every statistic that leaves a forward or a backward pass is in one of these frozen dataclasses.
-Nothing here computes on tensors, reads or writes files, or knows how statistics are shown.
-"""
+"""Records of layers: the statistics of their tensors, as strings and numbers without tensors."""
 
 from __future__ import annotations
 
