@@ -24,15 +24,11 @@ MULTI_HEAD_ARGUMENTS = inspect.signature(functional.multi_head_attention_forward
 def call_probabilities(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
 ) -> Tensor:
-    """Return the probabilities of a call: the share of each query's attention on each key.
+    """Return the share of each query's attention on each key, (…, queries, keys) in float32.
 
-    Dropout is left out. If masks hide all keys from a query, the query's probabilities are zeros,
-    as in torch's own function. ``function`` is ``scaled_dot_product_attention``,
-    ``multi_head_attention_forward`` or ``softmax``; ``output`` is read only if it is a softmax.
-
-    Returns:
-        Probabilities (…, queries, keys) as float32. A softmax's probabilities may share the memory
-        of its output, so do not overwrite them. ``TokenPlaces.arrange`` orders the leading axes.
+    Dropout is left out. If masks hide all keys from a query, its probabilities are zeros, as in
+    torch's own function. Do not overwrite a softmax's probabilities, which may share its output's
+    memory. ``TokenPlaces.arrange`` orders the leading axes.
     """
     with torch.no_grad():
         if function == "softmax":

@@ -23,11 +23,7 @@ CLASS_TOKEN = NO_PLACE
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the row of an attention call.
-
-    The probabilities are (windows, heads, queries, keys). The computation needs the memory of one
-    more copy of the probabilities, or of two copies if some probabilities are not finite.
-    """
+    """Return the row of a call with probabilities (windows, heads, queries, keys)."""
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
     real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
@@ -75,18 +71,10 @@ def measure_attention(
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
     """Return one query's attention to the image, for every head: (heads, rows, columns).
 
-    The map leaves out a head's attention to keys that are not on the image. If several queries
-    share the cell, the map is the mean over these queries.
-
-    Args:
-        probabilities: (windows, heads, queries, keys); a rollout has one window and one head.
-        places: the places of these queries and keys on the image.
-        cell: the query's cell in the grid of the queries, counted row by row; ``CLASS_TOKEN``
-            chooses the first query that covers no part of the image.
-
-    Returns:
-        The map; for a clip, (heads, frames, rows, columns). None if no query has this cell, or if
-        the keys have no places.
+    A clip has (heads, frames, rows, columns). The map is the mean over the queries of the ``cell``,
+    counted row by row; ``CLASS_TOKEN`` chooses the first query that covers no part of the image. It
+    is None without such a query, or without places of the keys. A rollout has one window and one
+    head.
     """
     if not places.key_grid:
         return None
@@ -104,11 +92,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the queries' grid that contains a point of the image.
-
-    For a clip, the point is in the first frame. ``across`` and ``down`` are the point's distances
-    from the left and top edges, as shares of the width and height of the network's input.
-    """
+    """Return the cell of the queries' grid at a point, in shares of the width and height."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column

@@ -19,11 +19,7 @@ _LEVELS = 255
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
-    """Return why attention cannot be rolled out over these calls; empty if nothing prevents it.
-
-    Rollout multiplies each call's attention with the next call's, so all calls must have the same
-    tokens, and each token must be able to see all others.
-    """
+    """Return why attention cannot be rolled out over these calls; empty if it can."""
     if not calls:
         return "no attention is visible"
     first = calls[0]
@@ -42,12 +38,10 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 
 
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
-    """Return the rollout up to and including one call, (tokens, tokens).
+    """Return the rollout ``before``, continued with one call's attention: (tokens, tokens).
 
-    ``probabilities`` are those of this call, (1, heads, tokens, tokens), and ``before`` is the
-    rollout of the earlier calls. The function averages the probabilities over the heads, averages
-    the result with the identity, which represents the residual connection, and multiplies it by
-    ``before``. Abnar and Zuidema define rollout this way (https://arxiv.org/abs/2005.00928).
+    This averages ``probabilities`` (1, heads, tokens, tokens) over the heads, and with the identity
+    for the residual connection, as Abnar and Zuidema do (https://arxiv.org/abs/2005.00928).
     """
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
@@ -56,14 +50,10 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return the side of the grid to which maps are reduced; None if they fit as they are.
+    """Return the side of the grid to which maps are reduced, at most 14; None if they fit as is.
 
-    The side is 14, or, if maps of that side do not fit, the largest side that fits.
-
-    Args:
-        maps: the number of heads, the query grid and the key grid of each call of each image.
-        limit: the maximum size of all maps together in bytes, with one byte per head, query and
-            key.
+    ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
+    ``limit`` is in bytes, one per head, query and key.
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
@@ -76,11 +66,9 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
 
 
 def thin_map(values: Tensor, side: int | None) -> Tensor:
-    """Return maps (heads, rows, columns) as levels in uint8, 0 to 255.
+    """Return maps (heads, rows, columns) as levels 0 to 255 in uint8, averaged down to ``side``.
 
-    In each head's map, the largest value has the level 255. The maps must not be negative, and NaN
-    becomes 0. Maps with more than ``side`` rows or columns are averaged down to ``side``. If
-    ``side`` is None, maps keep their size.
+    In each head's map, the largest value has the level 255. No map may be negative; NaN becomes 0.
     """
     values = values.nan_to_num(0)
     if side is not None:
@@ -92,11 +80,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return the cells of a grid (rows, columns) whose maps are kept.
-
-    A grid with more than ``side`` rows or columns keeps evenly spaced cells; a smaller grid keeps
-    all its cells.
-    """
+    """Return the cells of a grid (rows, columns) whose maps are kept, at most ``side`` a side."""
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
         [(2 * place + 1) * length // (2 * kept) for place in range(kept)] for length, kept in sizes

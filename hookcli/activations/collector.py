@@ -31,46 +31,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A map of one image, drawn over the network's input.
-
-    Attributes:
-        kind: ``cam``, ``saliency``, or what the map shows of the channels (``config.HeatOf``).
-        call: the call whose channels the map shows; None for a saliency map of the pixels.
-        values: the map, (h, w). Grad-CAM and saliency have no negative values.
-        layout: the layout of the call's tensor; None for Grad-CAM and saliency.
-        shape: the shape of one image's part of the tensor; empty for Grad-CAM and saliency.
-    """
+    """A map of one image, drawn over the network's input."""
 
     image: str
-    kind: str
-    call: Call | None
-    values: Tensor
-    layout: Layout | None = None
-    shape: tuple[int, ...] = ()
+    kind: str  # ``cam``, ``saliency``, or one of ``config.HeatOf``
+    call: Call | None  # None for a saliency map of the pixels
+    values: Tensor  # (h, w); Grad-CAM and saliency have no negative values
+    layout: Layout | None = None  # of the call's tensor; None for Grad-CAM and saliency
+    shape: tuple[int, ...] = ()  # of one image's part of the tensor
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of one forward pass, or of a forward and a backward pass.
-
-    Attributes:
-        records: one record per image and observed tensor.
-        called: the module paths of the observed layers that ran, each with a text as in
-            ``hooks.observe``.
-        output: the output of the model; None if it raised an exception.
-        kept: the tensors to save, each as (call id, image, tensor). The tensors (1, …) are on the
-            host.
-        unedited: the output of the model without edits; None in a run without edits.
-        score: the number from which the backward pass started; None without a backward pass.
-        attention: the rows and maps of the attention calls; None if attention was not requested.
-    """
+    """The result of one forward pass, or of a forward and a backward pass."""
 
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    # by module path of the layers that ran; see ``hooks.observe``
     called: Mapping[str, str] = field(default_factory=dict)
-    output: object = None
+    output: object = None  # of the model; None if it raised
     keys: tuple[str, ...] = ()
-    kept: tuple[tuple[str, str, Tensor], ...] = ()
+    kept: tuple[tuple[str, str, Tensor], ...] = ()  # (call id, image, tensor (1, …) on the host)
     unedited: object = None
     score: Score | None = None
     unedited_score: Score | None = None
@@ -85,35 +66,23 @@ class LeadingAxisError(Exception):
 
 @dataclass(slots=True)
 class Collector:
-    """The observer of one forward pass, or of its backward pass.
-
-    Attributes:
-        pixels: the height and width of the network's input.
-        sample: whether to keep some values of each tensor for histograms.
-        save: which parts of the tensors to save; None saves none.
-        unedited: the tensors of the same calls without edits, by call id; None in a run without
-            edits.
-        drawn: the sides that get pictures, such as ``output``.
-        activations: the outputs with which gradients are multiplied before they are drawn, by call
-            id; None draws the gradients alone.
-        heat: which maps over the image are made of each tensor with places; None makes none.
-        has_other_leading_axis: whether at least one tensor had a leading axis other than the batch.
-    """
+    """The observer of one forward pass, or of its backward pass."""
 
     keys: tuple[str, ...]
-    pixels: tuple[int, int]
+    pixels: tuple[int, int]  # the height and width of the network's input
     style: GridStyle
     sample: bool = False
     focus: Tensor | None = None
     save: SaveStyle | None = None
-    unedited: Mapping[str, Tensor] | None = None
-    drawn: tuple[str, ...] = ("output", "input")
+    unedited: Mapping[str, Tensor] | None = None  # the same calls without edits
+    drawn: tuple[str, ...] = ("output", "input")  # the sides that get pictures
+    # the outputs by which drawn gradients are multiplied
     activations: Mapping[str, Tensor] | None = None
     sketch: bool = False
     heat: HeatOf | None = None
     heats: list[Heat] = field(default_factory=list)
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
-    has_other_leading_axis: bool = False
+    has_other_leading_axis: bool = False  # whether any tensor's was not the batch
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     called: dict[str, str] = field(default_factory=dict)
@@ -179,7 +148,6 @@ class Collector:
     def _observe(
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
     ) -> None:
-        """Reduce rows (rows, …) with channels along ``axis``, and store the observation."""
         plain = None if self.unedited is None else self.unedited.get(call.id)
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
@@ -207,20 +175,15 @@ class Collector:
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """Store a copy of a tensor in ``kept`` under the id of its call.
-
-    ``functools.partial(keep_tensor, kept)`` is an observer.
-    """
+    """Store a copy of a tensor in ``kept`` by its call's id: an observer, with ``partial``."""
     kept[call.id] = to_dense(tensor).clone()
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return the relative change of each row, (rows,).
+    """Return the relative L2 distance of each row from the same row of ``plain``, (rows,).
 
-    The relative change is the L2 norm of the difference between a row and the same row of
-    ``plain``, divided by the L2 norm of the row of ``plain``. It is 0 if both rows are equal, Inf
-    if only the row of ``plain`` is all zero, and NaN if ``rows`` and ``plain`` have different
-    numbers of values.
+    It is 0 if both rows are equal, Inf if only the row of ``plain`` is all zero, and NaN if the
+    numbers of values differ.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -231,10 +194,7 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """Return one image's part (1, …) of a tensor.
-
-    A tensor with a leading axis of 1 belongs to all images, and is returned whole.
-    """
+    """Return one image's part (1, …); a leading axis of 1 belongs to all images."""
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
+from hookcli.activations.stats import as_real
 from hookcli.records.pictures import LEVELS, MAP_LEVELS, MOST_BARS, MOST_SIDE
 
 if TYPE_CHECKING:
@@ -24,64 +25,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The pictures of one activation of one image.
+    """The pictures of one activation of one image."""
 
-    Attributes:
-        levels: the colour levels of each tile, (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE.
-            Signed levels begin at 1, and the value 0 has the level MIDDLE.
-        channels: the channel of each tile, (K,), counted from 0.
-        shown: the height and width of a feature map before it was scaled down.
-        figures: the minimum, the maximum, the mean and the standard deviation of each tile's
-            channel, (4, K). The mean and the standard deviation of a channel that contains NaN or
-            Inf are NaN.
-        scores: the score of each tile's channel, (K,): the mean inside the box of ``--focus`` minus
-            the mean outside, in standard deviations of the channel. None without a box.
-        maps: the same channels at the layer's full resolution, (K, H, W) in uint8, with the levels
-            of ``records.pictures.ChannelMaps``. None if no channel maps are written.
-        range: the smallest and largest value of the layer, (2,), if all tiles share this range;
-            None if each channel's levels cover its own range.
-    """
-
+    # (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE; signed from 1, with 0 at MIDDLE
     levels: Tensor
-    channels: Tensor
+    channels: Tensor  # of the tiles, (K,)
     total: int
-    shown: tuple[int, int]
+    shown: tuple[int, int]  # height and width of a map before it was scaled down
+    # (4, K): minimum, maximum, mean and standard deviation; with NaN or Inf, the last are NaN
     figures: Tensor
-    scores: Tensor | None = None
-    maps: Tensor | None = None
+    scores: Tensor | None = None  # of ``rank_by_focus``, (K,)
+    maps: Tensor | None = None  # (K, H, W) in levels of ``ChannelMaps``, at the layer's resolution
+    # smallest and largest value of the layer, (2,), if all tiles share it
     range: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """An activation without height and width, drawn as bars.
+    """An activation without height and width, drawn as bars."""
 
-    Attributes:
-        values: the value of each bar, (n,) in float32.
-        per_channel: True if there is one bar per channel (the mean of the channel's values);
-            otherwise each bar is the mean of ``run`` consecutive values in the order of the axes.
-        run: the number of values that each bar averages.
-    """
-
-    values: Tensor
-    per_channel: bool
-    run: int
+    values: Tensor  # (n,) in float32
+    per_channel: bool  # one bar for the mean of each channel
+    run: int  # how many consecutive values each bar averages
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The content of a picture of one call for one image.
-
-    Its tensors stay on the device until the forward pass has ended.
-
-    Attributes:
-        shape: the shape of one image's part of the tensor, (1, …).
-    """
+    """A picture of one call for one image; its tensors stay on the device during the pass."""
 
     image: str
     call: Call
     layout: Layout
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one image's part of the tensor, (1, …)
     content: Tiles | Bars
 
     @property
@@ -93,16 +68,12 @@ class Picture:
 def take_tiles(
     activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
 ) -> Tiles | Bars:
-    """Return the tiles or bars of one image's activation, without a reference to it.
+    """Return the tiles of one image's activation (1, …), or bars if it has no height and width.
 
-    Args:
-        activation: the activation of one image, with its leading axis: (1, …).
-        layout: the layout of the activation; an activation without height and width becomes bars.
-        style: the channels to show, their order, and the scale.
-        focus: how much of each pixel lies inside and outside a box, (2, H, W) from 0 to 1. If
-            given, channels are ranked by how much larger their values are inside than outside.
+    With ``focus``, how much of each pixel lies inside and outside a box (2, H, W), channels are
+    ranked by how much larger their values are inside.
     """
-    values = _to_floats(activation)
+    values = as_real(activation.detach()).float()
     if not layout.is_spatial:
         return _take_bars(values, layout)
     maps = _as_pictures(values, layout)
@@ -132,41 +103,28 @@ def take_tiles(
 
 
 def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
-    """Return the mean, the maximum, the sum or the L2 norm of the channels of each place, (h, w).
-
-    ``activation`` is that of one image, (1, …), and ``layout`` has height and width.
-    """
-    maps = _as_pictures(_to_floats(activation), layout)
+    """Return the mean, maximum, sum or L2 norm of the channels of an activation (1, …): (h, w)."""
+    maps = _as_pictures(as_real(activation.detach()).float(), layout)
     if of == "max":
         return maps.amax(0)
     norms: Tensor = maps.norm(dim=0)
     return norms if of == "l2" else maps.sum(0) if of == "sum" else maps.mean(0)
 
 
-def _to_floats(activation: Tensor) -> Tensor:
-    """Return real values in float32; complex numbers become their magnitudes."""
-    values = activation.detach()
-    values = values.dequantize() if values.is_quantized else values
-    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
-    return values.float()
-
-
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
     """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient.
 
-    The Grad-CAM is the sum of the channels, each weighted by its mean gradient, with negative
-    values set to 0: Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
+    Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
     """
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return a score for each channel, (C,): its mean inside a box minus its mean outside.
+    """Return each channel's mean inside a box minus its mean outside, in standard deviations, (C,).
 
-    The unit is the standard deviation of the channel, and a constant channel has the score 0.
-    ``focus`` (2, H, W) says how much of each input pixel lies inside and outside the box. The
-    function averages ``focus`` over the area that each position of the maps (C, h, w) covers.
+    A constant channel has the score 0. ``focus`` (2, H, W) says how much of each input pixel lies
+    inside and outside; each place of ``maps`` (C, h, w) gets the mean over its area.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -175,10 +133,7 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Return the feature maps (N, C, h, w) of a tensor.
-
-    For a clip they are (N, C, D, h, w), and for a sequence (N, C, L).
-    """
+    """Return the maps (N, C, h, w) of a tensor; of a clip (N, C, D, h, w), else (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
@@ -205,7 +160,6 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
-    """Return the score that ranks each channel, (C,); NaN or Inf if the channel contains them."""
     means = maps.mean((1, 2))
     if rank == "mean":
         return means
@@ -223,7 +177,6 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest finite values; ``axes`` get the length 1."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)

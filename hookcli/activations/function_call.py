@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookcli.activations.trail import tensors_in
+from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.operations import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,31 +48,23 @@ _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a torch function that has ended.
-
-    Attributes:
-        function: the function as torch passes it to a ``TorchFunctionMode``.
-        name: the name of the function; for a property such as ``T``, the name of the property.
-        args: the positional arguments, and the first argument even if it was passed by name.
-        kwargs: the other arguments.
-        output: the return value; None if the function raised or returns nothing.
-    """
+    """A call of a torch function that has ended."""
 
     function: Callable[..., Any]
-    name: str
-    args: Sequence[Any]
+    name: str  # as torch calls it, such as ``add_``, or the name of a property such as ``T``
+    args: Sequence[Any]  # with the first argument, even if it was passed by name
     kwargs: Mapping[str, Any]
-    output: object
+    output: object  # None if the function raised
 
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors in the arguments of the call."""
-        return list(tensors_in((self.args, self.kwargs)))
+        return tensors_in((self.args, self.kwargs))
 
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that the function returned, or that ``__setitem__`` wrote to."""
-        return list(tensors_in(self.args[:1] if self.name == "__setitem__" else self.output))
+        return tensors_in(self.args[:1] if self.name == "__setitem__" else self.output)
 
     @property
     def is_fused(self) -> bool:
@@ -89,10 +82,7 @@ class FunctionCall:
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the function loses the positions of its inputs.
-
-        ``given`` are the inputs that have positions.
-        """
+        """Return whether the function loses the positions of its inputs ``given``."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -107,14 +97,7 @@ def read_call(
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
     if first is not None:  # the caller passed it by name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
-    return FunctionCall(function, _name_of(function), args, kwargs=kwargs, output=output)
-
-
-def _name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function; for a property such as ``T``, the name of the property."""
+    name = own_name(function)
     if function is torch.nn.functional.unfold:
-        return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
-    name = getattr(function, "__name__", "")
-    if name == "__get__":
-        return str(getattr(getattr(function, "__self__", None), "__name__", ""))
-    return _SAME.get(name, str(name))
+        name = "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
+    return FunctionCall(function, _SAME.get(name, name), args, kwargs=kwargs, output=output)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from hookcli.activations.stats import magnitudes
+from hookcli.activations.stats import as_real
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.statistics import OVER, STATISTICS
 
@@ -29,26 +29,16 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of one tensor inside a hook.
-
-    Attributes:
-        shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
-            divided into images.
-        reduced: the tensor's statistics: one row per image, or a single row for all images.
-        sample: some of the tensor's values, (rows, S); None when no sample was requested.
-        change: the relative distance of each row from the same row without edits, (rows,); None
-            in a run without edits.
-        sketch: the sketch of each row, (rows, 67); None when no sketches were requested.
-    """
+    """The observation of one tensor inside a hook."""
 
     call: Call
     layout: Layout
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one image's part, ``(1, …)``, or of the whole tensor
     dtype: torch.dtype
-    reduced: RowStats
-    sample: Tensor | None = None
-    change: Tensor | None = None
-    sketch: Tensor | None = None
+    reduced: RowStats  # a row per image, or one for all images
+    sample: Tensor | None = None  # (rows, S)
+    change: Tensor | None = None  # relative to the run without edits, (rows,)
+    sketch: Tensor | None = None  # (rows, 67)
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
@@ -62,7 +52,6 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
-    """Return the rows of every tensor on the host, each with its channels and sketch."""
     known = ((r.reduced.table, r.reduced.low, r.reduced.high, r.sketch) for r in seen)
     brought = _transfer([each for parts in known for each in parts if isinstance(each, Tensor)])
     figures = []
@@ -98,22 +87,22 @@ def _read_record(
     figures, channels, sketch = rows[row]
     stats = _read_stats(observed, dict(zip(STATISTICS, figures, strict=True)))
     change = None if observed.change is None else float(observed.change[row])
-    record = LayerRecord(
+    histogram: tuple[int, ...] = ()
+    if observed.sample is not None and stats.min is not None and stats.max is not None:
+        histogram = _count_bins(observed.sample[row], stats.min, stats.max)
+    return LayerRecord(
         image,
         observed.call,
         observed.layout,
         stats=stats,
         channels=channels,
+        histogram=histogram,
         change=change,
         sketch=sketch,
     )
-    if observed.sample is None or stats.min is None or stats.max is None:
-        return record
-    return replace(record, histogram=_count_bins(observed.sample[row], stats.min, stats.max))
 
 
 def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:
-    """Return the statistics of one row; a statistic over no values is None."""
     numel = math.prod(observed.shape)
     sizes = {"numel": numel, "finite": numel - figures["nan_count"] - figures["inf_count"]}
     known: dict[str, Any] = {
@@ -127,9 +116,7 @@ def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorSt
 
 def take_sample(rows: Tensor) -> Tensor:
     """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
-    flat = rows.dequantize() if rows.is_quantized else rows
-    flat = flat.reshape(len(rows), -1)  # a row can be a single number, without an axis
-    flat = magnitudes(flat) if flat.is_complex() else flat
+    flat = as_real(rows).reshape(len(rows), -1)  # a row can be a single number, without an axis
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)
 

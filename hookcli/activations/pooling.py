@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 from hookcli.activations.feature_maps import as_maps
-from hookcli.hooks.dense import to_dense
+from hookcli.hooks.dense import memory_of, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
     """Return what is saved of a tensor (rows, …), as a contiguous copy on the same device.
 
-    Pooling by ``mean`` and ``max`` returns (rows, C). The mean or maximum also covers the frames of
-    a clip and the tokens of an image, except tokens without a place on the image. Pooling to N
-    returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N).
-    Channels come first in every layout, and a map smaller than N x N repeats its values. A tensor
-    without height and width is not pooled. A tensor without a channel axis keeps everything.
-    Channels that do not exist are left out.
+    Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image, too.
+    Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence (rows,
+    C, N). Channels come first, and a map smaller than N x N repeats its values. Tensors without
+    height and width are not pooled. Channels that do not exist are left out.
 
-    Means are computed in float32 or wider. Without ``style.dtype``, a floating-point tensor keeps
-    its dtype, and the mean of integers is float32. ``style.dtype`` applies to floating-point values
-    only: integers that are not averaged stay integers. Quantized tensors are dequantized.
+    Means are computed in float32 or wider, and keep the dtype of floats unless ``style.dtype``
+    gives another; integers that are not averaged stay integers. Quantized tensors are dequantized.
     Complex tensors are saved as complex64, or as magnitudes if they are pooled.
     """
     values = _as_plain(activation)
@@ -48,14 +45,11 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     if style.dtype is not None and values.is_floating_point():
         values = values.to(getattr(torch, style.dtype))
     kept = values.contiguous()
-    return kept.clone() if _share_memory(kept, activation) else kept
+    return kept.clone() if memory_of(kept) == memory_of(activation) else kept
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """Return the shape of the saved part of one image's tensor.
-
-    ``shape`` is the shape of the whole tensor.
-    """
+    """Return the shape of the saved part of one image's tensor of this ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
@@ -86,7 +80,6 @@ def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
 
 
 def _as_plain(activation: Tensor) -> Tensor:
-    """Return dense values, real or complex64, in the memory order of ``activation``."""
     values = to_dense(activation)
     if values.is_quantized:
         return values.dequantize()
@@ -114,10 +107,3 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
     if maps.dim() == 4:
         return adaptive_avg_pool2d(maps, (side, side))
     return adaptive_avg_pool3d(maps, (None, side, side))
-
-
-def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether writing to one tensor changes the other; only strided tensors share memory."""
-    if other.layout != torch.strided:
-        return False
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -21,11 +21,8 @@ def letters_of(
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
     """Return one letter for each axis of both factors and of the product, as in ``einsum``.
 
-    The first two items are the factors, each with the letters of its axes; the third has the
-    letters of the product. Return None for products of vectors.
-
-    Raises:
-        ValueError: the number of factors is not two.
+    The first two items are the factors with their letters. Products of vectors give None; a
+    ValueError means that there are not two factors.
     """
     if name == "einsum":
         equation, *operands = args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch.utils.weak import WeakIdKeyDictionary
@@ -20,34 +21,25 @@ _PROJECTING = {"conv1d", "conv2d", "linear"}
 _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs values
 
 
+@dataclass(slots=True)
 class Shares:
     """Follows each attention's probabilities until they weigh the values.
 
     Attentions are numbered from 0 in the order of their calls.
-
-    Attributes:
-        added: the attentions whose probabilities are added to other probabilities on the way.
-        projected: the attentions whose heads are mixed with each other on the way.
-        changed: the attentions whose probabilities are changed in another way.
-        over_queries: the attentions whose softmax runs over queries instead of keys.
-        weighs_unknown: whether the last call weighed values with the result of a softmax that may
-            be an attention (``begin_unknown``).
     """
 
-    def __init__(self) -> None:
-        self.added: set[int] = set()
-        self.projected: set[int] = set()
-        self.changed: set[int] = set()
-        self.over_queries: set[int] = set()
-        self.weighs_unknown = False
-        self._of: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
-        self._keys: list[int] = []
+    added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
+    projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
+    changed: set[int] = field(default_factory=set)  # attentions changed in another way
+    over_queries: set[int] = field(default_factory=set)  # attentions with a softmax over queries
+    weighs_unknown: bool = False  # whether the last call weighed values by ``begin_unknown``
+    _of: MutableMapping[Tensor, frozenset[int]] = field(default_factory=WeakIdKeyDictionary)
+    _keys: list[int] = field(default_factory=list)
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Begin to follow the probabilities of the next attention.
+        """Follow the next attention's probabilities; none if its own function weighed the values.
 
-        ``probabilities`` is empty if the attention's own function weighed the values. ``keys`` is
-        the part of the probabilities' ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
+        ``keys`` is the part of their ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
         ``columns``.
         """
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
@@ -66,8 +58,8 @@ class Shares:
     ) -> None:
         """Follow the probabilities through a call that neither begins nor ends an attention.
 
-        If the call is a product, ``summed`` has the parts of the probabilities' ``Trail`` over
-        which the product sums: 0 for ``own``, 1 for ``columns``, and none for a sum over heads.
+        ``summed`` has the parts of their ``Trail`` over which a product sums; none for a sum over
+        heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)

@@ -17,17 +17,13 @@ from hookcli.records.golden import BUCKETS
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """Return one sketch per row, (rows, 67) in float32; all zeros if the rows have no values.
+    """Return a sketch per row of a dense tensor of any dtype, (rows, 67) in float32.
 
-    The sketches are on the device of ``rows``, or on the CPU for a tensor on MPS. NaN and Inf count
-    as 0. A sum that is too large for float32 becomes the largest float32 number.
-
-    Args:
-        rows: (rows, …), with one image per row. The tensor must be dense and detached. All dtypes
-            are allowed, including complex and quantized dtypes.
+    NaN and Inf count as 0. A sum that is too large for float32 becomes the largest float32 number.
     """
     flat = _as_real(rows).flatten(1)  # in the order of the axes, whatever the order in memory
-    own, row_signs = _own_signs(flat.device), _row_signs(flat.shape[1], flat.device)
+    own = _own_signs(flat.device)
+    row_signs = _row_signs(max(1, -(-flat.shape[1] // PERIOD)), flat.device)
     total = flat.new_zeros(len(flat), BUCKETS, dtype=torch.float64)
     for start in range(0, flat.shape[1], PERIOD):
         part = flat[:, start : start + PERIOD]
@@ -57,14 +53,9 @@ def _own_signs(device: torch.device) -> Tensor:
         return torch.from_numpy(make_own_signs()).to(device, torch.float64)
 
 
-def _row_signs(count: int, device: torch.device) -> Tensor:
-    """Return at least the signs ``row``, (n, 1), one per 67 of ``count`` values, in float64."""
-    blocks = max(1, -(-count // PERIOD))
-    return _rows_of_blocks(1 << (blocks - 1).bit_length(), device)
-
-
-@functools.lru_cache(maxsize=16)
-def _rows_of_blocks(blocks: int, device: torch.device) -> Tensor:
+@functools.lru_cache(maxsize=64)
+def _row_signs(blocks: int, device: torch.device) -> Tensor:
+    """Return the signs ``row`` of some periods, (n, 1) in float64, one per 67 values."""
     with torch.inference_mode(mode=False):
         signs = torch.from_numpy(make_row_signs(blocks * ROWS))
         return signs.unsqueeze(1).to(device, torch.float64)

@@ -32,30 +32,20 @@ _SAFE = (1e-15, 1e15)
 
 @dataclass(frozen=True, slots=True)
 class RowStats:
-    """The statistics of one tensor, row by row.
+    """The statistics of one tensor, row by row."""
 
-    Attributes:
-        table: the statistics of each row, in the order of ``STATISTICS``, either on the host or as
-            a tensor (rows, statistics) in float64 on the device. If a row has no finite value, its
-            mean, standard deviation, minimum and maximum are meaningless.
-        low: the smallest value of each channel, (rows, C), or NaN if the channel contains NaN; None
-            without a channel axis or without values.
-        high: the largest value of each channel, in the same form as ``low``.
-    """
-
+    # in the order of ``STATISTICS``; without any finite value, a row's numbers mean nothing
     table: Sequence[Sequence[float]] | Tensor
+    # (rows, C); NaN for a channel that contains NaN; None without a channel axis
     low: Tensor | None
-    high: Tensor | None
+    high: Tensor | None  # as ``low``
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Return the statistics of each row of ``rows``.
+    """Return the statistics of each row (one image) of ``rows``.
 
-    Args:
-        rows: (rows, …), with one image per row. Half precision is converted to float32 and integers
-            to float64, quantized values are dequantized, and complex values are replaced by their
-            magnitudes.
-        channel_axis: the axis of the channels, 1 or more; None if ``rows`` has no channel axis.
+    Half precision is converted to float32 and integers to float64, quantized values are
+    dequantized, and complex values are replaced by their magnitudes.
     """
     values = _as_float(rows)
     if values.device.type == "mps":
@@ -80,18 +70,16 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def _as_float(rows: Tensor) -> Tensor:
-    values = rows.detach()
-    if values.is_quantized:
-        values = values.dequantize()
-    if values.is_complex():
-        values = magnitudes(values)
+    values = as_real(rows.detach())
     if values.dtype in (torch.float32, torch.float64):
         return values
     return values.to(torch.float32 if values.is_floating_point() else torch.float64)
 
 
-def magnitudes(values: Tensor) -> Tensor:
-    """Return the magnitudes of complex values; NaN if the real or the imaginary part is NaN."""
+def as_real(values: Tensor) -> Tensor:
+    """Return values dequantized; the magnitudes of complex values, NaN if either part is NaN."""
+    if not values.is_complex():
+        return values.dequantize() if values.is_quantized else values
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     return wide.abs().masked_fill(wide.isnan(), math.nan)
 
@@ -134,7 +122,6 @@ def _reduce_fast(
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
-    """Return the mean and the population variance of each row."""
     # The mean of the squares minus the square of the mean loses digits when the mean is large
     # compared with the standard deviation: the function then subtracts the means and sums again.
     numel = values.shape[1:].numel()
@@ -153,7 +140,6 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _norms(values: Tensor) -> Tensor:
-    """Return the Euclidean norm of each row, (rows,), computed from the norms of short runs."""
     # For a whole row, ``vector_norm`` would use one float32 accumulator per lane, with an error of
     # 1 % over 1e8 values. Runs follow the memory order, so channels-last tensors are read in order.
     axes = _run_axes(values.shape, values.stride())
@@ -198,7 +184,6 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
 
 
 def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
-    """Return each statistic's rows, of any values, computed in float64 in two passes."""
     flat = values.flatten(1).double()
     finite = flat.isfinite()
     count = finite.sum(1)

@@ -29,35 +29,20 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 class TokenPlaces:
     """The places of the queries and of the keys of one attention call, for one image.
 
-    A place is the index of a cell in a grid over the image; cells are counted row by row from 0. A
-    token that covers no part of the image, such as a class token, has the place ``NO_PLACE``. A
-    token outside the image that only fills up a window has the place ``PADDING``.
-
-    Attributes:
-        shape: the lengths of the axes of one image's probabilities, without queries and keys. An
-            axis that mixes windows and heads is split into two axes.
-        window_axes: the indices in ``shape`` of the axes that count windows. The other axes count
-            heads.
-        queries: the place of each query, (windows, queries).
-        keys: the place of each key, (windows, keys).
-        query_grid: the size of the queries' grid: (rows, columns), or (frames, rows, columns) for a
-            clip; empty if no query has a cell.
-        key_grid: the size of the keys' grid, in the same form; a model that pools the keys has a
-            smaller grid for keys than for queries.
-        unknown: the reason why no query and no key has a cell; empty if at least one token has a
-            cell. Padding is known even then.
-        is_turned: whether the model's probabilities are (…, keys, queries) instead of
-            (…, queries, keys).
+    A place is a cell in a grid over the image, counted row by row from 0; ``NO_PLACE`` for a token
+    that covers no part of the image, such as a class token, and ``PADDING`` for one that fills up a
+    window.
     """
 
+    # the axes of the probabilities without queries and keys, windows apart from heads
     shape: tuple[int, ...]
-    window_axes: tuple[int, ...]
-    queries: Tensor
-    keys: Tensor
-    query_grid: tuple[int, ...] = ()
-    key_grid: tuple[int, ...] = ()
-    unknown: str = ""
-    is_turned: bool = False
+    window_axes: tuple[int, ...]  # of ``shape``; the others count heads
+    queries: Tensor  # (windows, queries)
+    keys: Tensor  # (windows, keys)
+    query_grid: tuple[int, ...] = ()  # (rows, columns), or (frames, rows, columns)
+    key_grid: tuple[int, ...] = ()  # smaller if the model pools the keys
+    unknown: str = ""  # why no token has a cell; padding is known even then
+    is_turned: bool = False  # whether the model's probabilities are (…, keys, queries)
 
     @property
     def windows(self) -> int:
@@ -74,11 +59,8 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places, or unknown places for this ``reason`` if ``other`` is different.
-
-        ``other`` has the places of the same call in another forward pass; None keeps these places.
-        """
-        if other is None or self.unknown or self._is_like(other):
+        """Return these places; unknown for this ``reason`` if those of another pass differ."""
+        if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
             _mark_padding((mine == PADDING) & (theirs == PADDING))
@@ -88,19 +70,12 @@ class TokenPlaces:
         )
         return replace(self, queries=queries, keys=keys, query_grid=(), key_grid=(), unknown=reason)
 
-    def _is_like(self, other: TokenPlaces) -> bool:
-        facts = ("shape", "window_axes", "query_grid", "key_grid", "is_turned")
-        return (
-            all(getattr(self, fact) == getattr(other, fact) for fact in facts)
-            and torch.equal(self.queries, other.queries)
-            and torch.equal(self.keys, other.keys)
-        )
+    def _facts(self) -> tuple[object, ...]:
+        places = self.queries.tolist(), self.keys.tolist()
+        return self.shape, self.window_axes, places, self.query_grid, self.key_grid, self.is_turned
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return one image's probabilities as (windows, heads, queries, keys).
-
-        ``probabilities`` must be (…, queries, keys), as ``turn`` returns them.
-        """
+        """Return an image's (…, queries, keys) as (windows, heads, queries, keys)."""
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -112,13 +87,10 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the places of queries and keys on an image or a clip.
+    """Return the places of queries (…, L) and keys (…, M), given their pixels as in ``Trail.own``.
 
-    Args:
-        queries: the pixel of each query as in ``Trail.own``, (…, L).
-        keys: the pixel of each key, (…, M), with the same leading axes as ``queries``.
-        sizes: (height, width) of the image in pixels, or (frames, height, width) of the clip.
-        collapsed: the indices in ``sizes`` of the axes that the model has reduced to a single line.
+    ``sizes`` are (height, width) or (frames, height, width) in pixels; ``collapsed`` are the axes
+    in ``sizes`` that the model has reduced to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -153,7 +125,6 @@ def find_places(
 
 
 def _mark_padding(is_padding: Tensor) -> Tensor:
-    """Return ``PADDING`` where a token only fills up a window, and ``NO_PLACE`` elsewhere."""
     return torch.where(is_padding, PADDING, NO_PLACE)
 
 

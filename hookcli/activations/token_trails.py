@@ -1,18 +1,15 @@
 """The positions of attention tokens on the image, found by following values from the pixels on.
 
 Every model has its own way to cut images into windows, shift windows, pool keys, and put class
-tokens in front, so this module does not rely on the names of models. Each tensor that is computed
-from the pixels gets a *trail*: the pixel of origin of every value. If a function moves values
-(``reshape``, ``roll``, ``cat``), hookcli calls the function again on the trail, so that the trail
-moves in the same way. A function that computes new values, such as ``relu`` or ``linear``, keeps
-the positions of its input. The trail of a product of two tensors, such as queries and keys, has two
-parts: one for the rows and one for the columns. hookcli regards a softmax over such a product as an
-attention, and no other softmax.
+tokens in front. So each tensor that is computed from the pixels gets a *trail*: the pixel of origin
+of every value. A function that moves values (``reshape``, ``roll``, ``cat``) is called again on the
+trail; others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a
+product of two tensors, such as queries and keys, has a part for the rows and one for the columns.
+Only a softmax over such a product is an attention.
 
 Tensors that are computed from parameters and buffers alone are *learned*: they cover no part of the
-image. hookcli cannot follow code that calls no visible torch function, such as scripted code.
-
-Nothing here changes a tensor of the model.
+image. hookcli cannot follow code that calls no visible torch function, such as scripted code, and
+changes no tensor of the model.
 """
 
 from __future__ import annotations
@@ -36,18 +33,16 @@ from hookcli.activations.trail import (
     OUTSIDE,
     WEIGHTS,
     Trail,
-    each_part,
     everywhere,
     has_places,
-    is_product,
-    is_weights,
     reduce,
     sample,
     spread,
     spreads_to,
-    tensors_in,
     varies,
 )
+from hookcli.hooks.dense import memory_of
+from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.operations import name_operation
 
 if TYPE_CHECKING:
@@ -60,26 +55,13 @@ if TYPE_CHECKING:
 class TokenTrails:
     """The trails of all tensors in one forward pass of one image.
 
-    Attributes:
-        shares: how the model changes the probabilities of each attention that ``follow`` found.
-        saw_product: whether the last function multiplied tokens with tokens.
-        saw_softmax: whether the last function weighed values with the result of a softmax over
-            tensors that hookcli could not follow.
-
-    Example:
-        >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
-        >>> # right after every torch function that the model calls:
-        >>> places = trails.follow(function, args, kwargs, output)
+    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip; tensors in ``learned``, such as
+    parameters, are not computed from them. ``saw_product`` and ``saw_softmax`` tell whether the
+    last function multiplied tokens with tokens, or weighed values with the result of a softmax over
+    tensors that hookcli could not follow.
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
-        """Prepare to follow a forward pass.
-
-        Args:
-            pixels: the input tensor of the model: (1, C, H, W), or (1, C, T, H, W) for a clip.
-            learned: values, possibly nested. Their tensors, such as parameters and buffers, are not
-                computed from the pixels. If ``pixels`` is among these tensors, it is ignored.
-        """
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
         count = math.prod(self._sizes)
@@ -100,11 +82,7 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow the tokens through a call of ``function``, as a ``TorchFunctionMode`` gets it.
-
-        Return the places of queries and keys if the call computes an attention or the softmax of an
-        attention; None for all other calls.
-        """
+        """Follow a call; return the places of queries and keys if it computes an attention."""
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
@@ -141,9 +119,9 @@ class TokenTrails:
         # ``trail`` is the new trail of ``target``. No tensor is marked if ``own`` is unchanged.
         if torch.equal(self._own(target), trail.own):
             return
-        memory = target.untyped_storage()._cdata
+        memory = memory_of(target)
         for part in [*self._trails, *self._learned]:
-            if part.untyped_storage()._cdata == memory:
+            if memory_of(part) == memory:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
@@ -233,7 +211,6 @@ class TokenTrails:
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
-        """Return the new trail of ``target``, which the function ``name`` has overwritten."""
         # ``options``: an index and a value for ``__setitem__``, a value for ``copy_`` and
         # ``fill_``.
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
@@ -279,7 +256,7 @@ class TokenTrails:
         if right_trail is not None and right_trail.columns is not None:
             self._summed = _parts_summed(right_trail, in_right, summed)
             return Trail(columns)
-        weighted = any(is_weights(trail) for trail in (left_trail, right_trail) if trail)
+        weighted = any(trail.is_weights for trail in (left_trail, right_trail) if trail)
         if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
             return None
         across = any(
@@ -308,10 +285,10 @@ class TokenTrails:
         return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
-        """Return the trail of an elementwise result or of new channels for each token."""
-        # ``LOST`` if no trail fits the shape of ``output``, or each value depends on all tokens.
+        # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none
+        # fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
-        trails = [trail for trail in trails if not is_weights(trail)] or trails
+        trails = [trail for trail in trails if not trail.is_weights] or trails
         same = [trail for trail in trails if trail.own.shape == output.shape]
         if same:
             return max(same, key=lambda trail: trail.columns is not None)
@@ -320,17 +297,16 @@ class TokenTrails:
                 axes = range(trail.own.dim())
                 if [axis for axis in axes if varies(trail.own, axis)] == [axes[-1]]:
                     return Trail(everywhere(LOST, output))  # each value depends on all tokens
-                return each_part(trail, lambda part: part[..., :1].expand(output.shape))
+                return trail.change(lambda part: part[..., :1].expand(output.shape))
         for trail in trails:
             if spreads_to(trail.own.shape, output.shape):
-                return each_part(trail, lambda part: part.expand(output.shape))
+                return trail.change(lambda part: part.expand(output.shape))
         return Trail(everywhere(LOST, output))
 
     def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
         return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return a tensor's ``own``: ``LEARNED`` for learned tensors, ``LOST`` for unknown ones."""
         if tensor in self._trails:
             return self._trails[tensor].own
         return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
@@ -356,16 +332,16 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
     options = call.args[1:]
     if call.moves:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ
-        return each_part(trail, lambda part: move(part, *options, **call.kwargs))
+        return trail.change(lambda part: move(part, *options, **call.kwargs))
     if call.name == "pad":
         sides = options[0] if options else call.kwargs["pad"]
         return Trail(torch.nn.functional.pad(trail.own, sides, value=OUTSIDE))
     if call.samples and output.dim() == trail.own.dim():
-        return each_part(trail, lambda part: sample(part, output.shape))
+        return trail.change(lambda part: sample(part, output.shape))
     if call.name in REDUCING and output.dim() > 1:
-        reduced = each_part(trail, lambda part: reduce(part, *options[:1], **call.kwargs))
+        reduced = trail.change(lambda part: reduce(part, *options[:1], **call.kwargs))
         # for example, a sum over the keys is no product any more
-        return reduced if is_product(reduced) else Trail(reduced.own)
+        return reduced if reduced.is_product else Trail(reduced.own)
     return None
 
 

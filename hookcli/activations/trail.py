@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 # A trail holds, for each value of a tensor, the index of a pixel counted from 1, or a constant:
 # OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that do not come from
@@ -18,34 +18,36 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The pixels of origin of a tensor's values.
+    """The pixels of origin of a tensor's values, in its shape.
 
-    The trail of a product of two tensors with positions, such as queries and keys, has two parts,
-    and so has the trail of each tensor that is made from the product. All other trails have the
-    part ``own`` alone.
-
-    Attributes:
-        own: the pixel of each value, in the shape of the tensor; in a product, the pixel of each
-            value's row, such as the query.
-        columns: in a product, the pixel of each value's column, such as the key, in the shape of
-            the tensor; None for all other tensors.
+    In a product of tensors with positions, such as queries and keys, and in what is made from it,
+    ``own`` is the pixel of each value's row, and ``columns`` of its column. All others have no
+    ``columns``.
     """
 
     own: Tensor
     columns: Tensor | None = None
 
+    @property
+    def is_product(self) -> bool:
+        """Whether the last two axes are queries and keys."""
+        own, columns = self
+        if columns is None or own.dim() < 2:
+            return False
+        return not (varies(own, -1) or varies(columns, -2))
 
-def each_part(trail: Trail, change: Callable[[Tensor], Tensor]) -> Trail:
-    """Return a trail with ``change`` applied to ``own``, and to ``columns`` unless it is None."""
-    return Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
+    @property
+    def is_weights(self) -> bool:
+        """Whether this is the trail of weights that mix channels (``WEIGHTS``)."""
+        return self.own.numel() > 0 and int(self.own.reshape(-1)[0]) == WEIGHTS
+
+    def change(self, change: Callable[[Tensor], Tensor]) -> Trail:
+        """Return a trail with ``change`` applied to each part."""
+        return Trail(change(self.own), None if self.columns is None else change(self.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail in the shape of ``tensor`` with the same ``value`` for each of its values.
-
-    ``value`` is the index of a pixel, or a constant such as ``LOST``. The result is an expanded
-    scalar.
-    """
+    """Return a trail like ``tensor`` with the same ``value`` everywhere, an expanded scalar."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
@@ -55,12 +57,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail of the output of a convolution, a pooling or an interpolation.
-
-    Args:
-        trail: the trail of the input, (N, C, …).
-        shape: the shape of the output, (N, C, …).
-    """
+    """Return the trail (N, C, …) of what a convolution, pooling or interpolation returns."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -71,9 +68,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     """Return the trail of a sum, mean, maximum or minimum: the first pixel of the reduced values.
 
-    ``axes`` and ``options`` are the other arguments of the reducing function. If the values have
-    several pixels but the results have only one, the reduction covers the whole image, and its
-    trail is ``LEARNED`` everywhere.
+    A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     """
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -81,30 +76,13 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     return everywhere(LEARNED, first) if of_all else first
 
 
-def is_product(trail: Trail) -> bool:
-    """Return whether the last two axes of a trail are queries and keys."""
-    own, columns = trail
-    if columns is None or own.dim() < 2:
-        return False
-    return not (varies(own, -1) or varies(columns, -2))
-
-
-def is_weights(trail: Trail) -> bool:
-    """Return whether a trail belongs to weights that mix channels (``WEIGHTS``)."""
-    return trail.own.numel() > 0 and int(trail.own.reshape(-1)[0]) == WEIGHTS
-
-
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
     """Return the trail of a product's factor, expanded to the shape of the product.
 
-    Args:
-        trail: the trail of the factor.
-        inside: a letter for each axis of the factor.
-        in_output: a letter for each axis of the product. The product sums over the axes of the
-            factor whose letters are missing here.
-        shape: the shape of the product.
+    There is a letter for each axis of the factor and of the product, which sums over the other
+    letters.
     """
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -114,10 +92,7 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value of a tensor comes from a pixel, according to its trail.
-
-    A trail holds the index of the pixel of origin of each value.
-    """
+    """Return whether any value of a tensor comes from a pixel, according to its trail."""
     return bool((trail > OUTSIDE).any())
 
 
@@ -127,14 +102,3 @@ def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
         return False
     ends = zip(reversed(shape), reversed(larger), strict=False)
     return all(length in (1, wanted) for length, wanted in ends)
-
-
-def tensors_in(values: object) -> Iterator[Tensor]:
-    """Yield all tensors in a value, including those in nested tuples, lists and dictionaries."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from tensors_in(list(values.values()))
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from tensors_in(value)

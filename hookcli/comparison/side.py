@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.comparison.diff import list_changed
-from hookcli.config import DEFAULTS
+from hookcli.config import InspectConfig
 from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import Uncalled
-from hookcli.records.command import compare_command
+from hookcli.records.command import command_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -102,5 +102,5 @@ def _facts(side: Side) -> dict[str, object]:
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
         "versions": {},
-        "command": compare_command(side.request.run, DEFAULTS.at),  # both observe the same tensors
+        "command": command_words("compare", InspectConfig(side.request.run)),
     }

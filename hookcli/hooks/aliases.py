@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.hooks.nested import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,11 +50,9 @@ class _Rewrite(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class _AliasedInput:
-    """An input and its alias, with the value of their shared write counter when the call began."""
-
     tensor: Tensor
     alias: Tensor
-    version: int
+    version: int  # of their shared write counter, when the call began
 
 
 @dataclass(slots=True)
@@ -70,17 +68,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with an alias in place of each tensor that needs an alias.
-
-        If a call takes the same tensor twice, the call gets the same alias twice.
-
-        Args:
-            call: the call, which must be passed to ``end`` later.
-            inputs: the inputs of the call, as one nested value.
-            needs_one: called once per tensor, with the tensor's output key; returns whether the
-                tensor needs an alias.
-            follow: called with the output key of a tensor and the tensor's new alias.
-        """
+        """Return ``inputs`` with one alias for each tensor that needs one, until ``end``."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 
@@ -101,14 +89,12 @@ class Aliases:
 
         If the call wrote to an alias or returned it, the input also takes the alias's place in
         autograd's graph. Autograd then knows about the write, and about later writes to either
-        tensor. The alias's gradient covers all later uses of the input.
-
-        There is one exception. If the call returned the alias of a leaf or of a view, and did not
-        write to the alias, the alias stays in ``output``.
+        tensor. Only the alias of a leaf or of a view that the call returned unwritten stays in
+        ``output``.
         """
         tensors = {}
         for given in self._running.pop(call.id):
-            comes_out = any(tensor is given.alias for _, tensor in named_tensors(output))
+            comes_out = any(tensor is given.alias for tensor in tensors_in(output))
             own = not (given.tensor.is_leaf or given.tensor._is_view())
             if given.alias._version != given.version or (comes_out and own):
                 with _unsafe_preserve_version_counter(given.tensor):  # the write is counted already

@@ -26,21 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change to the tensors of some layers or to the gradients of some parameters.
+    """One change to the tensors of some layers, or to the gradients of some parameters."""
 
-    Attributes:
-        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
-            a parameter).
-        layers: the layers whose tensors or gradients are changed; empty for ``param``.
-        parameters: the full names of the parameters whose gradients are changed, for ``param``.
-        apply: receives a call and one floating-point tensor or gradient of the call, and returns
-            the new value. The function must not write to the tensor. For a parameter, the call is
-            None.
-    """
-
-    side: str
-    layers: tuple[LayerInfo, ...]
-    parameters: tuple[str, ...]
+    side: str  # ``output``, ``input``, ``grad_output``, ``grad_input`` or ``param``
+    layers: tuple[LayerInfo, ...]  # empty for ``param``
+    parameters: tuple[str, ...]  # full names, for ``param``
+    # gets a call (None for a parameter) and a floating-point tensor, which it must not overwrite
     apply: Callable[[Call | None, Tensor], Tensor]
 
 
@@ -48,12 +39,8 @@ class Change:
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     """Apply ``changes`` in their order to floating-point tensors, while the block lasts.
 
-    An observer that is entered inside the block sees the changed tensors. The function ignores
-    changes whose side is ``grad_input``; for such changes, enter :func:`change_input_gradients`
-    after the observers.
-
-    Raises:
-        RequestError: none of the parameters of a change requires a gradient.
+    An observer that is entered inside the block sees the changed tensors. For changes of the side
+    ``grad_input``, enter :func:`change_input_gradients` after the observers.
     """
     with ExitStack() as stack:
         for each in changes:
@@ -80,28 +67,25 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     """Apply only the changes whose side is ``grad_input``, while the block lasts.
 
-    Enter this block after the observers of gradients, so that the observers see the changed
-    gradients: hookcli puts aliases in the place of an input, and the gradient reaches the latest
-    alias first.
+    Enter this block after the observers of gradients, so that they see the changed gradients: the
+    gradient of an input reaches the latest of its aliases first.
     """
     with ExitStack() as stack:
         for each in reversed([c for c in changes if c.side == "grad_input"]):
             aliases = Aliases()
-
-            def started(
-                call: Call, inputs: object, each: Change = each, own: Aliases = aliases
-            ) -> object:
-                def follow(key: str, alias: Tensor) -> None:
-                    place = replace(call, side=each.side, output_key=key)
-                    stack.enter_context(_hook(alias, partial(each.apply, place)))
-
-                return own.give(call, inputs, _needs_gradient, follow)
-
-            def finished(call: Call, output: object, own: Aliases = aliases) -> object:
-                return own.end(call, output)
-
-            stack.enter_context(watch(model, each.layers, started, finished, ends_first=True))
+            start = partial(_give_aliases, each, stack, aliases)
+            stack.enter_context(watch(model, each.layers, start, aliases.end, ends_first=True))
         yield
+
+
+def _give_aliases(
+    each: Change, hooks: ExitStack, aliases: Aliases, call: Call, inputs: object
+) -> object:
+    def follow(key: str, alias: Tensor) -> None:
+        place = replace(call, side=each.side, output_key=key)
+        hooks.enter_context(_hook(alias, partial(each.apply, place)))
+
+    return aliases.give(call, inputs, _needs_gradient, follow)
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:

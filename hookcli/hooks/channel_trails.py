@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.dense import memory_of
+from hookcli.hooks.nested import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -31,38 +32,22 @@ if TYPE_CHECKING:
     # None for attention weights, and for what is made of them alone
     _Trails = dict[Tensor, Tensor | None]
 
-_MOVES = frozenset(
-    {
-        "_unsafe_view",
-        "channel_shuffle",
-        "clone",
-        "contiguous",
-        "flip",
-        "gather",
-        "index",
-        "index_select",
-    }
-    | {"native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll"}
-)
+_MOVES = {
+    "_unsafe_view", "channel_shuffle", "clone", "contiguous", "flip", "gather", "index",
+    "index_select", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll",
+}  # fmt: skip
 # The first output has the axes of the first input, though torch does not tag them as pointwise.
-_KEEPS = frozenset(
-    {"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "copy_", "copy", "cumsum"}
-    | {
-        "native_dropout",
-        "native_layer_norm",
-        "_fused_rms_norm",
-        "native_group_norm",
-        "tril",
-        "triu",
-    }
-    | {"_prelu_kernel", "hardswish", "log_sigmoid_forward", "masked_fill", "rrelu_with_noise"}
-    | {"dequantize", "quantize_per_tensor", "where"}
-)
-_REDUCES = frozenset(
-    {"amax", "amin", "linalg_vector_norm", "logsumexp", "max", "mean", "median", "min", "norm"}
-    | {"prod", "std", "sum", "var"}
-)
-_PRODUCTS = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "mm"})
+_KEEPS = {
+    "_fused_rms_norm", "_log_softmax", "_prelu_kernel", "_safe_softmax", "_softmax", "_to_copy",
+    "copy", "copy_", "cumsum", "dequantize", "hardswish", "log_sigmoid_forward", "masked_fill",
+    "native_dropout", "native_group_norm", "native_layer_norm", "quantize_per_tensor",
+    "rrelu_with_noise", "tril", "triu", "where",
+}  # fmt: skip
+_REDUCES = {
+    "amax", "amin", "linalg_vector_norm", "logsumexp", "max", "mean", "median", "min", "norm",
+    "prod", "std", "sum", "var",
+}  # fmt: skip
+_PRODUCTS = {"addbmm", "addmm", "baddbmm", "bmm", "mm"}
 # Of an operation that is called on a trail; for example, if its index is on another device.
 _FAILURES = (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _SAMPLES = ("pool", "upsample", "grid_sampler", "pad")
@@ -72,11 +57,7 @@ _NOTHING: Mapping[Tensor, int] = {}
 class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the channels through all operations in a block.
 
-    Example:
-        >>> with ChannelTrails({pixels: 1}, model.parameters()) as trails:
-        ...     output = model(pixels)
-        ...     trails.axes_of(output)
-        (1,)
+    ``inputs`` has the channel axis of each input tensor; ``learned`` has parameters and buffers.
     """
 
     supports_higher_order_operators = True
@@ -84,10 +65,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(
         self, inputs: Mapping[Tensor, int] = _NOTHING, learned: Iterable[Tensor] = ()
     ) -> None:
-        """Prepare to follow a forward pass of a model with the parameters and buffers ``learned``.
-
-        ``inputs`` has the channel axis of each input tensor.
-        """
         super().__init__()  # type: ignore[no-untyped-call]
         self._trails: MutableMapping[Tensor, Tensor | None] = WeakIdKeyDictionary()
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
@@ -97,10 +74,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes of ``tensor`` along which the channel differs; empty without channels.
+        """Return the axes along which the channel differs; None if hookcli could not follow them.
 
         There are several if heads or groups split the channels. The first is the axis along which
-        the index of the channel changes least. Return None if hookcli could not follow them.
+        the index of the channel changes least.
         """
         if tensor not in self._trails:
             return None
@@ -131,8 +108,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         output = func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             return output
-        outputs = _tensors_in(output)
-        tensors = _tensors_in([args, list(kwargs.values())])
+        outputs = tensors_in(output)
+        tensors = tensors_in((args, kwargs))
         trails: _Trails = {}
         with suppress(*_FAILURES):
             trails = self._follow(func, args, kwargs, outputs)
@@ -155,7 +132,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if is_same and (part in self._trails) is (part in trails):
                 continue
             for other in [*self._learned, *self._trails]:
-                if _memory_of(other) == _memory_of(part) is not None:
+                if memory_of(other) == memory_of(part):
                     self._learned.pop(other, None)
                     self._trails.pop(other, None)
 
@@ -168,7 +145,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not outputs:
             return {}
         output = outputs[0]
-        tensors = _tensors_in(args)
+        tensors = tensors_in(args)
         if "conv" in name or name in ("roi_align", "roi_pool"):
             return self._convolve(args[0], args[1], output)
         if name == "embedding" or name.startswith("linear"):
@@ -238,14 +215,11 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.as_strided.default and outputs[0].shape == given.shape:
             return {outputs[0]: trail}  # after pooling to one place, in channels-last memory
         views = func in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-        moved = _tensors_in((torch.reshape if views else func)(trail, *options, **kwargs))
+        moved = tensors_in((torch.reshape if views else func)(trail, *options, **kwargs))
         return {part: _shrink(each) for part, each in zip(outputs, moved, strict=True)}
 
     def _align(self, parts: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the trails of tensors to join; learned tensors get the channels of the others.
-
-        Return None if any trail is lost, or if no tensor has one.
-        """
+        """Return the trails of tensors to join, or None; learned tensors get the known channels."""
         known = [each for part in parts if (each := self._trails.get(part)) is not None]
         trails = []
         for part in parts:
@@ -303,7 +277,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return {output: None} if given in self._trails else {}
         names = [argument.name for argument in func._schema.arguments]
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim")
-        axes = range(given.dim()) if dim in (None, []) else [a % given.dim() for a in _flat(dim)]
+        chosen = [dim] if isinstance(dim, int) else dim or range(given.dim())
+        axes = [axis % given.dim() for axis in chosen]
         keeps = output.dim() == given.dim()
         if _axes(trail) and set(_axes(trail)) <= set(axes):
             return {} if keeps else {output: _everywhere(output)}
@@ -354,7 +329,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def follow_channels(model: nn.Module, arguments: object) -> ChannelTrails:
     """Return trails for a forward pass of ``model`` with pictures or clips among ``arguments``."""
     colours = {}
-    for _, part in named_tensors(arguments):
+    for part in tensors_in(arguments):
         count = part.dim()
         axis = 2 if count == 5 and part.shape[1] != 3 and part.shape[2] == 3 else count > 3
         if part.is_floating_point() and (
@@ -414,10 +389,7 @@ def _shrink(trail: Tensor) -> Tensor:
 
 
 def _mixed(trail: Tensor) -> Tensor:
-    """Mark the trail of values that a layer mixed over positions, as in MLP-Mixer.
-
-    They have channels of the layer, along the positions, beside those that they had before.
-    """
+    """Mark the trail of values that a layer mixed over positions, as in MLP-Mixer."""
     return -1 - trail.abs()
 
 
@@ -429,20 +401,6 @@ def _axes(trail: Tensor) -> tuple[int, ...]:
     return tuple(a for a in range(trail.dim()) if trail.stride(a) and trail.shape[a] > 1)
 
 
-def _memory_of(tensor: Tensor) -> int | None:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
-
-
 def _is_view(func: Any) -> bool:
     aliases = [each.alias_info for each in func._schema.returns]
     return any(alias is not None and not alias.is_write for alias in aliases)
-
-
-def _flat(values: object) -> list[Any]:
-    if isinstance(values, (tuple, list)):
-        return [part for value in values for part in _flat(value)]
-    return [values]
-
-
-def _tensors_in(values: object) -> list[Tensor]:
-    return [part for part in _flat(values) if isinstance(part, Tensor)]

@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.errors import NestedTensorError, RequestError
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return a tensor detached and dense; tensors in sparse or other layouts are converted.
-
-    If the tensor is dense, the result shares its memory.
-
-    Raises:
-        RequestError: the tensor holds no values (meta device), or is nested.
-    """
+    """Return a tensor detached and dense; refuse one that is nested or has no values."""
     if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",
@@ -32,13 +26,18 @@ def to_dense(tensor: Tensor) -> Tensor:
     return values if values.layout == torch.strided else values.to_dense()
 
 
-def list_not_finite(nested: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value.
+def memory_of(tensor: Tensor) -> int:
+    """Return a number that all tensors with the same memory have in common."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse tensors, and inside torch.vmap
+        return id(tensor)
 
-    Tensors on the meta device and nested tensors count as finite.
-    """
+
+def list_not_finite(nested: object) -> frozenset[str]:
+    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value."""
     found = set[str]()
-    for _, tensor in named_tensors(nested):
+    for tensor in tensors_in(nested):
         if tensor.is_meta or tensor.is_nested:
             continue
         values = to_dense(tensor)

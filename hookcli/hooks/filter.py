@@ -42,17 +42,11 @@ _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A module that a filter may choose.
-
-    Attributes:
-        layer: the module.
-        types: the names of the module's class and its base classes.
-        families: the aliases that choose the module, such as ``conv``, ``leaf`` or ``all``.
-    """
+    """A module that a filter may choose."""
 
     layer: LayerInfo
-    types: frozenset[str]
-    families: frozenset[str]
+    types: frozenset[str]  # the names of its class and its bases
+    families: frozenset[str]  # the aliases that choose it, such as ``conv``, ``leaf`` or ``all``
 
 
 def select_layers(
@@ -61,11 +55,7 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers of a model that match any of ``forms`` and none of ``exclude``.
-
-    The modules are in the order of ``named_modules()``. The function does not read the values of
-    parameters. Everything else is as in ``choose_layers``.
-    """
+    """Return the layers of a model that match, in the order of ``named_modules()``."""
     modules = find_modules(model)
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
     return choose_layers(entries, forms, exclude, operations)
@@ -79,13 +69,8 @@ def choose_layers(
 ) -> tuple[LayerInfo, ...]:
     """Return the layers that match any of ``forms`` and none of ``exclude``.
 
-    Modules come first, in the order of ``entries``. Operations follow in running order.
-    ``operations`` are needed only if a form chooses operations (``name_operations``).
-
-    Raises:
-        FilterSyntaxError: a form cannot be read, or ``forms`` is empty.
-        NoLayerMatchedError: a form matches no layer.
-        RequestError: ``exclude`` leaves no layer.
+    Modules come first, in the order of ``entries``. Operations follow in running order;
+    ``operations`` are needed only if a form chooses them (``name_operations``).
     """
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)
@@ -168,9 +153,10 @@ def _match_one(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     elif form.startswith("path:"):
         matched = _match_path(entries, form[5:])
     else:
-        matched = (
-            _match_kind(entries, form) or _match_path(entries, form) or _match_glob(entries, form)
-        )
+        matched = _match_kind(entries, form) or _match_path(entries, form)
+        matched = matched or [
+            e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)
+        ]
     if not matched:
         kinds = {kind for e in entries for kind in (*e.types, *e.families)}
         raise NoLayerMatchedError(form, [*(e.layer.label for e in entries), *sorted(kinds)])
@@ -192,8 +178,7 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
         matched = [e.layer for e in entries if name in e.types]
     if not indexed or not matched:
         return matched
-    first, last = int(indexed["first"]), int(indexed["last"] or indexed["first"])
-    return matched[to_slice(form, first, last, len(matched))]
+    return matched[to_slice(indexed, len(matched))]
 
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
@@ -204,10 +189,6 @@ def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
         if matched:
             return matched
     return []
-
-
-def _match_glob(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
-    return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
 
 
 def _entry(layer: LayerInfo, module: nn.Module) -> Entry:

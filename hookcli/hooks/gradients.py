@@ -56,18 +56,10 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """Passes the gradients of backward passes to an observer, and lists the missing gradients.
-
-    Attributes:
-        observer: called with every gradient inside a hook; the observer must reduce or copy the
-            gradient before it returns.
-        called: the module paths of the layers that ran.
-        handles: the handles of the hooks on tensors. ``observe_gradients`` removes these hooks at
-            the end, so that a graph that lives longer no longer calls the observer.
-    """
+    """Passes the gradients of backward passes to an observer, and lists the missing gradients."""
 
     observer: Observer
-    called: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)  # module paths of layers that ran
     handles: list[RemovableHandle] = field(default_factory=list)
     _missing: dict[str, MissingGradient] = field(default_factory=dict)
     _first: dict[str, int] = field(default_factory=dict)
@@ -82,10 +74,7 @@ class Gradients:
         )
 
     def started(self, call: Call, inputs: object) -> object:
-        """Return ``inputs`` with an alias in place of every tensor that can have a gradient.
-
-        Return None for an operation, whose inputs stay as they are.
-        """
+        """Return ``inputs`` with an alias for every tensor that can have a gradient."""
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
         if call.layer.is_operation:
@@ -101,10 +90,7 @@ class Gradients:
         return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> object:
-        """Put a hook on every tensor of ``output`` that can have a gradient, and return ``output``.
-
-        In a module's output, the original tensors replace the aliases that ``started`` made.
-        """
+        """Put hooks on the tensors of ``output`` that can have a gradient; return the originals."""
         if not call.layer.is_operation:
             output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
@@ -168,14 +154,12 @@ def observe_gradients(
     """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts.
 
     ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
-    and ``param`` for the gradient of a parameter. The first two gradients belong to this call
-    alone. For ``param``, ``call.output_key`` is the name of the parameter. The parameters of a
-    layer's children do not count as the layer's parameters, except in a ``MultiheadAttention``,
-    which uses its children's parameters without calling the children.
+    both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
+    layer's parameters do not include those of its children, except in a ``MultiheadAttention``,
+    which uses them without calling the children.
 
     Both the forward and the backward pass must run inside the block. The observer runs inside the
-    hook, and must reduce or copy the gradient before the observer returns. The property ``missing``
-    of the yielded ``Gradients`` lists the gradients that were not computed.
+    hook, and must reduce or copy the gradient before it returns.
     """
     gradients = Gradients(observer)
     modules = find_modules(model)
@@ -195,11 +179,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make every parameter require a gradient while the block lasts.
-
-    Inside the block, hookcli discards each ``.grad``. After the block, ``requires_grad`` and
-    ``.grad`` have their earlier values again. Integer parameters are not affected.
-    """
+    """Make floating-point parameters require gradients, which are dropped, inside the block."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from hookcli.hooks.parameters import count_parameters, is_adapter
-from hookcli.hooks.tokens import find_tokens
+from hookcli.hooks.tokens import find_tokens, list_above
 from hookcli.networks.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
@@ -91,11 +91,12 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
         parts.update(f"{path}.{name}".lstrip(".") for name in inner)
         is_leaf = not is_part and inner.issuperset(module._modules.keys())
         claim, channels = _claim(module), _channels_of(module)
+        families = {family_of(base) for base in type(module).__mro__}
         if claim in _CLAIMS:
-            if claim is channels or not _is_norm(module):  # a norm may be used either way
+            if claim is channels or "norm" not in families:  # a norm may be used either way
                 neighbour = claim.of_neighbour
         elif is_leaf:
-            if _follows_neighbour(module):
+            if families & {"act", "dropout"} or isinstance(module, nn.Identity):  # elementwise
                 channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
                 neighbour = Channels.UNKNOWN  # after a Permute, for example, the layout may differ
@@ -115,8 +116,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _list_parts(module: nn.Module) -> set[str]:
-    """Return the names of a layer's children that compute its weights or observe its output."""
-    # These are torch's parametrizations, adapters of peft with the layer that they adapt, packed
+    # Parts are torch's parametrizations, adapters of peft with the layer that they adapt, packed
     # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
         return set()
@@ -138,13 +138,8 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
-    outer = (modules.get(path) for path in _list_outer(layer))
-    return any(isinstance(each, torch.jit.ScriptModule) for each in outer)
-
-
-def _list_outer(layer: LayerInfo) -> list[str]:
-    names = layer.module_path.split(".") if layer.module_path else []
-    return [".".join(names[:end]) for end in reversed(range(len(names)))]
+    outer = [*list_above(layer.module_path)][1:]
+    return any(isinstance(modules.get(path), torch.jit.ScriptModule) for path in outer)
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
@@ -157,7 +152,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
         return "the model removed it while it ran"
     if _is_in_script(modules, layer):
         return "its hooks are passed by: it is TorchScript"
-    for each in _list_outer(layer):
+    for each in [*list_above(layer.module_path)][1:]:
         parent = type(modules.get(each)).__name__
         if "Attention" in parent and layer.params:
             return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
@@ -181,19 +176,12 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """Return the family of a module's class, such as ``conv``; empty if the class has no family.
-
-    The family follows from the name of the class and the Python module that defines the class.
-    """
+    """Return the family of a module's class, such as ``conv``; empty if the class has none."""
     return family_of_class(base.__name__, base.__module__)
 
 
 def family_of_class(name: str, python_module: str) -> str:
-    """Return the family of a class; empty if the class has no family.
-
-    ``python_module`` is the Python module that defines the class, such as
-    ``torch.nn.modules.conv``.
-    """
+    """Return the family of a class that is defined in ``python_module``; empty if it has none."""
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
     if name.endswith(("Attention", "AttentionV2")):
@@ -210,7 +198,6 @@ def family_of_operation(name: str) -> str:
 
 
 def _channels_of(module: nn.Module) -> Channels:
-    """Return the position of the channel axis; ``UNKNOWN`` if the type does not show it."""
     # ``RoIAlign`` and ``RoIPool`` of ``torchvision.ops`` return (boxes, C, H, W).
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
         return Channels.WINDOWS
@@ -223,15 +210,10 @@ def _channels_of(module: nn.Module) -> Channels:
 
 
 def _width_of(module: nn.Module) -> int:
-    """Return the number of channels that a module says it returns; 0 if it does not say so."""
     names = ("num_features", "num_channels", "out_channels", "out_features", "embed_dim")
     shape = ask(module, "normalized_shape")
     found = [shape[0] if type(shape) is tuple and shape else None, *(ask(module, n) for n in names)]
     return next((each for each in found if type(each) is int), 0)
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return any(family_of(base) == "norm" for base in type(module).__mro__)
 
 
 def _claim(module: nn.Module) -> Channels:
@@ -246,18 +228,9 @@ def _claim(module: nn.Module) -> Channels:
 
 
 def channels_of_class(name: str, family: str) -> Channels:
-    """Return the position of the channel axis in the output of a class of modules.
-
-    The position is ``UNKNOWN`` if the name and the family of the class do not show it.
-    """
+    """Return the channel axis of a class's output, as far as its name and family show it."""
     if name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST):
         return Channels.FIRST
     if family in ("conv", "pool"):
         return Channels.FIRST
     return Channels.LAST if family == "linear" or name == "Embedding" else Channels.UNKNOWN
-
-
-def _follows_neighbour(module: nn.Module) -> bool:
-    """Return whether a module works elementwise, so that its output has the input's layout."""
-    families = {family_of(base) for base in type(module).__mro__}
-    return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

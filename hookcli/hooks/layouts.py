@@ -41,10 +41,7 @@ _FIRST = frozenset(
 
 
 def channels_of_operation(name: str) -> Channels:
-    """Return the position of the channel axis in the output of a functional operation.
-
-    If the name does not show the position, return how the position follows from the inputs.
-    """
+    """Return where an operation's output has its channels, as far as its name shows it."""
     if name in _FIRST or name.startswith("conv") or "pool" in name:
         return Channels.FIRST
     if name in ("linear", "embedding"):
@@ -67,19 +64,13 @@ class LayoutWatcher:
 
     A tensor that a layer of a decisive type returned keeps its layout. For all others, ``trails``
     decides if it could follow the channels, and otherwise the layer's type and the shape do.
-
-    Attributes:
-        size: the height and width of the network's input; None if unknown.
-        trails: follows the channels in the same forward pass.
-        inferred: the names of the layouts that were inferred, by module path and tensor of a call.
-        own_names: the names of the layouts that a layer's type or the shape of the tensor shows. If
-            hookcli cannot find the layout for an operation, the name is a question mark for each
-            axis.
     """
 
-    size: tuple[int, int] | None
+    size: tuple[int, int] | None  # the height and width of the network's input
     trails: ChannelTrails = field(default_factory=ChannelTrails)
+    # names of layouts, by module path and tensor of a call
     inferred: _Names = field(default_factory=lambda: defaultdict(set))
+    # those that the layer's type or the shape shows
     own_names: _Names = field(default_factory=lambda: defaultdict(set))
     _decided: MutableMapping[Tensor, str] = field(default_factory=WeakIdKeyDictionary)
 
@@ -132,11 +123,10 @@ class LayoutWatcher:
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
-    """Return the name of a layout with ``count`` axes, given those of ``ChannelTrails``.
+    """Return the name of a layout with ``count`` axes, of which ``axes`` hold the channels.
 
-    The name is a question mark for each axis if none of them holds the channels, and empty if
-    ``axes`` is None. If the channels are split, as into heads or into maps of a vector, they are
-    where the layout ``own`` says.
+    If the channels are split, as into heads or into maps of a vector, they are where the layout
+    ``own`` says. Question marks mean that no axis holds them.
     """
     if axes is None:
         return ""

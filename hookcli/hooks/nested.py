@@ -20,9 +20,9 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
 
     The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
     dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
-    wrapper of one tensor, such as e2cnn's ``GeometricTensor``. Dots join the keys of several
-    levels, as in ``0.tensors``. If ``value`` itself is a tensor, the key is "". A container inside
-    itself is walked once. The depth of nesting is not limited, because the walk is not recursive.
+    wrapper of one tensor, such as e2cnn's ``GeometricTensor``; dots join the levels. The key of
+    ``value`` itself is "". A container inside itself is walked once, and any depth, because the
+    walk is not recursive.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
@@ -38,17 +38,18 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
             waiting += [(_join(key, name), each) for name, each in reversed(parts)]
 
 
+def tensors_in(value: object) -> list[Tensor]:
+    """Return every tensor in a nested value, in order."""
+    return [tensor for _, tensor in named_tensors(value)]
+
+
 def map_tensors(
     value: object,
     change: Callable[[str, Tensor], Tensor],
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
-
-    The function modifies no container: a container with a changed tensor is copied, and any other
-    container is returned as it is. ``key`` and ``inside`` are for the recursive calls only.
-    """
+    """Return a copy with ``change(output key, tensor)`` in place of each tensor, if any changes."""
     if isinstance(value, Tensor):
         return change(key, value)
     if id(value) in inside:

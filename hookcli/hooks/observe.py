@@ -39,20 +39,9 @@ def observe(
     overwrites the tensor right afterwards. When the block ends, even with an error, hookcli removes
     the hooks. Calls are counted from the start of the block.
 
-    Args:
-        model: the model. Parts that torch.compile made run in eager mode while the block lasts.
-        layers: the modules and operations of the model to observe.
-        observer: called once for each tensor. In a nested value, ``call.output_key`` is the
-            tensor's name.
-        at: what to observe: ``output``, ``input`` (including keyword arguments) or ``both``.
-        called: a dictionary to which hookcli adds the module path of every layer that ran. The
-            value says what the layer took or returned if that held no tensor, and is empty
-            otherwise. If ``layers`` has any operation, hookcli also adds the paths of other
-            operations that compute values.
-
-    Raises:
-        RequestError: ``at`` is not one of the three values.
-        NestedTensorError: inside the block, a layer took or returned a nested tensor.
+    ``called`` gets the module path of every layer that ran, with what it took or returned instead
+    of a tensor, or an empty text. If ``layers`` has any operation, it also gets the paths of other
+    operations that compute values.
     """
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")

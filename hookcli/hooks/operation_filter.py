@@ -27,7 +27,7 @@ ChosenCall: TypeAlias = tuple[str, int | None]
 """A layer's path, and the index (from 0) of a call of the layer; None for all calls of a module."""
 
 _FORM = re.compile(
-    r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
+    r"(?:path:)?(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
     r"(?:\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\])?"
 )
 
@@ -43,7 +43,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
         pattern = to_pattern(form[3:])
         found = [each for each in operations if pattern.search(each.layer.module_path)]
         return _in_order(found, form, operations)
-    read = _FORM.fullmatch(form.removeprefix("path:"))
+    read = _FORM.fullmatch(form)
     if read is None:
         raise FilterSyntaxError(
             f"cannot read the operation {form!r}",
@@ -64,19 +64,13 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
         if not calls:
             known = [f"{path}#{n}" if n else path for path, n in _all_calls(operations)]
             raise NoLayerMatchedError(form, known, "operation")
-    if not read["first"]:
-        return calls
-    first = int(read["first"])
-    return calls[to_slice(form, first, int(read["last"] or first), len(calls))]
+    return calls[to_slice(read, len(calls))] if read["first"] else calls
 
 
 def keep_calls(
     operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
 ) -> Iterator[LayerInfo]:
-    """Yield each operation that has a chosen call, with all its chosen calls.
-
-    The field ``chosen_calls`` of the operation is empty if all its calls are chosen.
-    """
+    """Yield each operation with its chosen calls; ``chosen_calls`` is empty if those are all."""
     for each in operations:
         layer = each.layer
         every = range(len(each.moments))
@@ -136,20 +130,18 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
     return [(path, call) for _, path, call in sorted(moments)]
 
 
-def to_slice(form: str, first: int, last: int, count: int) -> slice:
-    """Return the slice of a list that has the items from ``first`` to ``last``, both included.
-
-    Positions are counted from 1, and negative ones from the end of the ``count`` items.
-    """
+def to_slice(form: re.Match[str], count: int) -> slice:
+    """Return the slice for the index of a form, counted from 1, or from the end if negative."""
+    first, last = int(form["first"]), int(form["last"] or form["first"])
     if first == 0 or last == 0:
         raise FilterSyntaxError(
-            f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
+            f"{form[0]!r} has the index 0", "layers are counted from 1: [1] is the first"
         )
     start = first - 1 if first > 0 else count + first
     stop = last if last > 0 else count + last + 1
     if not 0 <= start < count or not start < stop <= count:
         raise FilterSyntaxError(
-            f"{form!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
+            f"{form[0]!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
         )
     return slice(start, stop)
 

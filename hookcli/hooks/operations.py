@@ -11,13 +11,15 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.dense import memory_of
+from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.networks.modules import find_modules
 from hookcli.records.calls import OPERATION
@@ -40,84 +42,37 @@ _COPIES = frozenset(
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
 )
 _SAME = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arcsin": "asin",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "bitwise_left_shift": "lshift",
-    "bitwise_right_shift": "rshift",
-    "and": "bitwise_and",
-    "clip": "clamp",
-    "concat": "cat",
-    "concatenate": "cat",
-    "divide": "div",
-    "fix": "trunc",
-    "floordiv": "floor_divide",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "invert": "bitwise_not",
-    "less": "lt",
-    "less_equal": "le",
-    "mod": "remainder",
-    "multiply": "mul",
-    "moveaxis": "movedim",
-    "negative": "neg",
-    "not_equal": "ne",
-    "or": "bitwise_or",
-    "rsub": "sub",
-    "special_expit": "sigmoid",
-    "special_log_softmax": "log_softmax",
-    "special_softmax": "softmax",
-    "subtract": "sub",
-    "swapaxes": "transpose",
-    "swapdims": "transpose",
-    "true_divide": "div",
-    "truediv": "div",
-    "xor": "bitwise_xor",
-}
-
-
+    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "arctan2": "atan2",
+    "bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "and": "bitwise_and",
+    "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div", "fix": "trunc",
+    "floordiv": "floor_divide", "greater": "gt", "greater_equal": "ge", "invert": "bitwise_not",
+    "less": "lt", "less_equal": "le", "mod": "remainder", "multiply": "mul", "moveaxis": "movedim",
+    "negative": "neg", "not_equal": "ne", "or": "bitwise_or", "rsub": "sub",
+    "special_expit": "sigmoid", "special_log_softmax": "log_softmax", "special_softmax": "softmax",
+    "subtract": "sub", "swapaxes": "transpose", "swapdims": "transpose", "true_divide": "div",
+    "truediv": "div", "xor": "bitwise_xor",
+}  # fmt: skip
 # The torch functions of operators of ATen that have other names.
 _ATEN = {
-    "_native_batch_norm_legit_no_training": "batch_norm",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "_upsample_bicubic2d_aa": "interpolate",
-    "_upsample_bilinear2d_aa": "interpolate",
-    "addmm": "linear",
-    "col2im": "fold",
-    "convolution": "conv2d",
-    "grid_sampler": "grid_sample",
-    "grid_sampler_2d": "grid_sample",
-    "im2col": "unfold",
-    "linalg_vector_norm": "norm",
-    "native_group_norm": "group_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm", "_softmax": "softmax",
+    "_log_softmax": "log_softmax", "addmm": "linear", "col2im": "fold", "convolution": "conv2d",
+    "grid_sampler": "grid_sample", "grid_sampler_2d": "grid_sample", "im2col": "unfold",
+    "linalg_vector_norm": "norm", "native_group_norm": "group_norm",
     "native_layer_norm": "layer_norm",
-    "upsample_bicubic2d": "interpolate",
-    "upsample_bilinear2d": "interpolate",
-    "upsample_linear1d": "interpolate",
-    "upsample_nearest1d": "interpolate",
-    "upsample_nearest2d": "interpolate",
-    "upsample_nearest3d": "interpolate",
-    "upsample_trilinear3d": "interpolate",
-}
+} | dict.fromkeys([
+    "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "upsample_bicubic2d",
+    "upsample_bilinear2d", "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d",
+    "upsample_nearest3d", "upsample_trilinear3d",
+], "interpolate")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
-    """An operation that a forward pass called.
-
-    Attributes:
-        layer: the operation as a layer.
-        moments: the position of each of its calls among the calls of all operations, from 1.
-        computes: whether the operation computed new values from tensors. An operation such as
-            ``flatten`` only returns views or copies, and ``zeros`` creates tensors without input.
-    """
+    """An operation that a forward pass called."""
 
     layer: LayerInfo
-    moments: tuple[int, ...]
-    computes: bool
+    moments: tuple[int, ...]  # the positions of its calls among those of all operations, from 1
+    computes: bool  # whether it made new values from tensors, unlike ``flatten``
 
     def is_view_of(self, paths: Collection[str]) -> bool:
         """Return whether this operation is among ``paths``, but computes no new values."""
@@ -126,37 +81,23 @@ class FoundOperation:
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A call of a torch function that is about to run.
+    """A call of a torch function that is about to run."""
 
-    Attributes:
-        path: the path of the calling module and the function's name: ``layer1.0/op:add``.
-        in_torch: whether the caller is a leaf module of torch itself, as when ``Conv2d`` calls
-            ``conv2d``.
-    """
-
-    path: str
+    path: str  # of the calling module, and the function's name: ``layer1.0/op:add``
     function: Callable[..., object]
     args: tuple[object, ...]
     kwargs: dict[str, object]
-    in_torch: bool
+    in_torch: bool  # whether a leaf of torch calls it, as ``Conv2d`` calls ``conv2d``
 
 
 class Listener(Protocol):
     """A pair of functions that hookcli calls before and after each operation."""
 
     def begin(self, operation: OperationCall) -> object:
-        """Receive an operation that is about to run; return a value for ``end``, or None.
-
-        If the value is None, hookcli does not call ``end`` for the operation.
-        """
+        """Receive an operation before it runs; return a value for ``end``, or None for no end."""
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output of an operation; return a replacement, or None to keep the output.
-
-        Args:
-            call: the value that ``begin`` returned for the operation.
-            output: the output of the operation; None if the operation raised.
-        """
+        """Receive the output, None if the operation raised; return a replacement or None."""
 
 
 @contextmanager
@@ -165,11 +106,10 @@ def listen_to_operations(
 ) -> Iterator[None]:
     """Call ``listener`` before and after each torch function that the model calls in the block.
 
-    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``. To
-    compare the results with a forward pass outside the block, run that forward pass inside
-    ``without_fast_path``. The listener does not receive calls that other threads make, because a
-    mode of torch cannot see other threads. Nor does it receive calls that hookcli's own hooks make.
-    ``watchable`` has the modules on which hooks fire, as ``list_watchable`` returns them.
+    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``; to
+    compare with a forward pass outside the block, run that ``without_fast_path``. A mode of torch
+    cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable`` has the
+    modules on which hooks fire, as ``list_watchable`` returns them.
     """
     mode = _Mode(listener)
     placed = PlacedHooks()
@@ -178,7 +118,7 @@ def listen_to_operations(
         for layer in watchable:
             module = modules[layer.module_path]
             place = _Place(layer.module_path, is_torch_leaf(module))
-            placed.put_before(layer.label, module, mode.entered(place))
+            placed.put_before(layer.label, module, partial(mode.entered, place))
             placed.put_after(layer.label, module, mode.left, always=True)
         with mode:
             yield
@@ -189,12 +129,10 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Disable the fast path of ``nn.MultiheadAttention`` while the block lasts.
+    """Disable the fast path of ``nn.MultiheadAttention``, a global setting, while the block lasts.
 
     In evaluation mode, the fast path computes the whole attention in one step that hides all
-    intermediate tensors, and the results differ in the last digits. The setting is global to the
-    process; hookcli restores the setting when the block ends. With ``unless``, the block changes
-    nothing.
+    intermediate tensors, and the results differ in the last digits.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -205,11 +143,7 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf whose ``forward`` is torch's own code, such as ``Conv2d``.
-
-    The torch functions that such a module calls are a part of the module. ``MultiheadAttention``
-    counts as a leaf, and parametrizations, such as weight norm, do not count as submodules.
-    """
+    """Return whether a module is a leaf of torch's own code; ``MultiheadAttention`` is one, too."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     inside = module._modules.keys() - {"parametrizations"}
@@ -218,16 +152,15 @@ def is_torch_leaf(module: nn.Module) -> bool:
 
 
 def name_operation(function: Callable[..., object]) -> str:
-    """Return the name of a torch function, the same for all its spellings.
+    """Return the name of a torch function, such as ``add`` for ``+``, ``add_`` and ``+=``."""
+    return name_spelling(own_name(function))
 
-    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``. A property keeps its
-    own name: ``Tensor.T`` is ``T``.
-    """
+
+def own_name(function: Callable[..., object]) -> str:
+    """Return the name of a function, or of the property that it gets."""
+    owner = getattr(function, "__self__", None)
     name: str = getattr(function, "__name__", "")
-    if name == "__get__":
-        owner: object = getattr(function, "__self__", None)
-        name = getattr(owner, "__name__", "")
-    return name_spelling(name)
+    return getattr(owner, "__name__", "") if name == "__get__" else name
 
 
 def name_spelling(name: str) -> str:
@@ -284,12 +217,9 @@ class _Mode(TorchFunctionMode):
         self._running: list[_Place] = []
         self._thread = threading.get_ident()
 
-    def entered(self, place: _Place) -> Callable[..., None]:
-        def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
-            if threading.get_ident() == self._thread:
-                self._running.append(place)
-
-        return hook
+    def entered(self, place: _Place, _module: nn.Module, _args: object, _kwargs: object) -> None:
+        if threading.get_ident() == self._thread:
+            self._running.append(place)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
         if self._running and threading.get_ident() == self._thread:
@@ -333,10 +263,7 @@ def operation_path(module_path: str, name: str) -> str:
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth of an operation in the tree of modules.
-
-    ``module_path`` is the path of the module that calls the operation.
-    """
+    """Return the depth in the tree of modules of an operation that ``module_path`` calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -367,59 +294,34 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A running call of an operation, and the state of the inputs before the call.
-
-    Attributes:
-        path: the path of the operation, such as ``layer1.0/op:add``.
-        inputs: the tensors among the arguments.
-        writes: the total number of writes to the inputs before the call. Torch does not count
-            writes to tensors of inference mode.
-        in_place: whether the operation's name or an argument says that an input is overwritten.
-    """
+    """A running call of an operation, and the state of its input tensors before the call."""
 
     path: str
-    inputs: tuple[Tensor, ...]
-    writes: int
-    in_place: bool
+    inputs: list[Tensor]
+    writes: int  # to the inputs, before the call; torch counts none in inference mode
+    in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
-        """Return whether the call computed values: it wrote to an input or returned new memory.
-
-        A call without input tensors, or without output tensors, computes nothing.
-        """
-        tensors = [tensor for _, tensor in named_tensors(output)]
+        """Return whether the call took tensors, and wrote to one or returned new memory."""
+        tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False
-        given = {_memory(tensor) for tensor in self.inputs}
+        given = {memory_of(tensor) for tensor in self.inputs}
         is_written = self.in_place or _count_writes(self.inputs) > self.writes
-        return is_written or any(_memory(tensor) not in given for tensor in tensors)
+        return is_written or any(memory_of(tensor) not in given for tensor in tensors)
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
     """Return an operation that is about to run, with the state of its inputs."""
-    inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
+    inputs = tensors_in((operation.args, operation.kwargs))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
 
 def may_compute(name: str) -> bool:
-    """Return whether an operation of this name may compute new values from tensors.
-
-    All other operations return views or copies, or create tensors without reading the values of any
-    input.
-    """
+    """Return whether an operation of this name may compute new values from tensors."""
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 
 def _count_writes(tensors: Iterable[Tensor]) -> int:
-    """Return the number of writes to the tensors so far; tensors of inference mode count as 0."""
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
-
-
-def _memory(tensor: Tensor) -> int:
-    # It identifies the object alone if torch gives no access to the memory, as for sparse tensors
-    # and inside ``torch.vmap``.
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A tensor that a call returned, and the value of its write counter at that time."""
-
     call_id: str
     tensor: weakref.ref[Tensor]
     version: int
@@ -31,14 +29,9 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``hooks.watch``.
+    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``hooks.watch``."""
 
-    Attributes:
-        written: where outputs were overwritten, by the id of the call that returned the output. The
-            text is ``by relu (ReLU)`` if the module ``relu`` overwrote the output, and
-            ``inside layer1.0 (BasicBlock)`` if ``layer1.0`` did so between its submodules.
-    """
-
+    # by id of the call: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)``
     written: dict[str, str] = field(default_factory=dict)
     _intact: list[_Output] = field(default_factory=list)
     _running: list[Call] = field(default_factory=list)
@@ -49,10 +42,7 @@ class WriteWatcher:
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Attribute in-place writes since the last event to this call, and watch its outputs.
-
-        torch counts the in-place writes to a tensor in its attribute ``_version``.
-        """
+        """Attribute in-place writes since the last event to this call, and watch its outputs."""
         self._blame()
         self._running.pop()
         self._intact += [

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def count_parameters(module: nn.Module) -> int:
     """Return the number of parameters of a module and of all modules inside it.
 
-    A weight counts once, with as many values as the layer uses. The other tensors from which a
-    parametrization, ``weight_norm`` or an adapter of peft computes it do not count. The packed
-    weights of quantized modules count, and parameters without a shape do not.
+    A weight counts once, with as many values as the layer uses, whatever a parametrization,
+    ``weight_norm`` or an adapter of peft computes it from. The packed weights of quantized modules
+    count, and parameters without a shape do not.
     """
     modules = list(module.modules())
     parts = {id(part) for each in modules for part in _list_parts(each)}

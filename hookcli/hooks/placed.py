@@ -29,19 +29,15 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    """All hooks that one caller has put on the modules of a model.
+    """The hooks that one caller has put on modules, whose ``label`` is for error messages.
 
-    The class registers hooks with the methods of ``nn.Module`` itself, because a module may
-    override these methods.
+    The methods of ``nn.Module`` itself register them, because a module may override these methods.
     """
 
     _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
-        """Call ``hook(module, args, kwargs)`` before each forward pass of ``module``.
-
-        ``label`` is the name of the module in error messages.
-        """
+        """Call ``hook(module, args, kwargs)`` before each forward pass of ``module``."""
         handle = nn.Module.register_forward_pre_hook(module, Hook(hook), with_kwargs=True)
         self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle, begin(module)))
 
@@ -56,9 +52,8 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        With ``always``, the hook is also called if the forward pass raised, with None as the
-        output; with ``first``, it is called before the earlier hooks of the module. ``label`` is
-        the name of the module in error messages.
+        With ``always``, also if the forward pass raised, with None as the output; with ``first``,
+        before the earlier hooks of the module.
         """
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
@@ -85,11 +80,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook(gradient)`` whenever a backward pass has computed the gradient of ``tensor``.
-
-    ``tensor`` must require a gradient. The hook receives None if no gradient reached the tensor. If
-    the hook does not return None, its return value replaces the gradient.
-    """
+    """Call ``hook(gradient)``, with None if none came; what it returns replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

@@ -20,20 +20,17 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     """Return the facts about tokens that ``modules`` show, by path; empty if none shows any.
 
     A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
-    each module, hookcli finds the smallest part of the model that contains the module and a patch
-    convolution. If this part has only one patch convolution, the kernel is the size of a patch.
-
-    The number of tokens before the patches' tokens is ``num_prefix_tokens`` of timm, and the number
-    of tokens after the patches' tokens is ``num_detection_tokens`` in a configuration of
-    transformers. If several modules around a module have such an attribute, hookcli reads the
-    attribute of the outermost module.
+    each module, the smallest part of the model around it with a patch convolution counts, if it has
+    only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
+    ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
+    them.
     """
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
-    inside = Counter(above for path in patches for above in _list_above(path))
+    inside = Counter(above for path in patches for above in list_above(path))
     alone = {
         above: patch
         for path, patch in patches.items()
-        for above in _list_above(path)
+        for above in list_above(path)
         if inside[above] == 1
     }
     before = {path: _count(module, "num_prefix_tokens") for path, module in modules.items()}
@@ -43,7 +40,7 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     }
     found = {}
     for path in modules:
-        around = list(_list_above(path))
+        around = list(list_above(path))
         nearest = next((above for above in around if inside[above]), "")
         around.reverse()
         found[path] = Tokens(
@@ -55,7 +52,6 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
 
 
 def _patch_of(module: nn.Module) -> tuple[int, int] | None:
-    """Return the height and width of a convolution's patches; None for other modules."""
     if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
         return None
     height, width = module.kernel_size
@@ -63,7 +59,7 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
     return (height, width) if is_cut and height * width > 1 else None
 
 
-def _list_above(path: str) -> Iterator[str]:
+def list_above(path: str) -> Iterator[str]:
     """Yield ``path`` and the paths around it, innermost first, up to the model's empty path."""
     yield path
     while path:
@@ -72,6 +68,5 @@ def _list_above(path: str) -> Iterator[str]:
 
 
 def _count(thing: object, name: str) -> int | None:
-    """Return the attribute ``name`` of an object if it is an integer of at least 0; else None."""
     number = ask(thing, name)
     return number if type(number) is int and number >= 0 else None

@@ -51,21 +51,14 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    If a listener does not return None, its return value replaces the inputs or the output of the
-    module, or the output of the operation. A listener cannot replace an operation's inputs.
-    ``call.order`` counts the calls by their start, so that a block comes before its children.
+    The inputs are one value with all arguments; :func:`named_tensors` finds the tensors. If a
+    listener does not return None, its return value replaces the inputs or the output of the module,
+    or the output of the operation; an operation's inputs cannot be replaced. ``finished`` gets None
+    after a call that raised, or is not called. ``call.order`` counts the calls by their start, so
+    that a block comes before its children.
 
-    Args:
-        model: the model.
-        layers: the modules and operations of the model to watch.
-        started: called as ``started(call, inputs)``, where ``inputs`` is one value that holds all
-            positional and keyword arguments (:func:`named_tensors` finds the tensors in it). None
-            if the inputs are not needed.
-        finished: called as ``finished(call, output)``. If a call raises, ``finished`` gets None as
-            the output, or is not called.
-        ends_first: whether to call ``finished`` before the ``finished`` of all other watchers.
-        others: a dictionary to which hookcli adds the paths of unwatched operations that compute
-            values, with empty texts, if ``layers`` has any operation.
+    ``ends_first`` calls ``finished`` before that of all other watchers. ``others`` gets the paths
+    of unwatched operations that compute values, if ``layers`` has any operation.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)
@@ -159,7 +152,6 @@ class _Watched:
         return self.finished(cast("Call", call), output)
 
     def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        """Return the call of an unwatched operation, to find out whether it computes values."""
         # The result is None if the operation is part of a torch module, is settled or cannot
         # compute values.
         if self.others is None or operation.in_torch or operation.path in self.settled:

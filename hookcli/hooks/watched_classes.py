@@ -68,7 +68,6 @@ def end(kind: type) -> None:
 
 
 def _change_forward(before: Any, kind: type) -> Callable[..., object]:
-    """Return a ``forward`` that runs the hooks of hookcli if it is called directly."""
     # A call inside a call of the same module, such as ``super().forward(x)``, is a part of it.
 
     @functools.wraps(before)
@@ -91,7 +90,6 @@ def _change_forward(before: Any, kind: type) -> Callable[..., object]:
 
 
 def _call_with_hooks(module: nn.Module, function: Callable[..., object], *given: Any) -> object:
-    """Call a function with ``given``, and run the hooks of hookcli as torch does."""
     args, kwargs = given
     hooks = ([*vars(module)[name].items()] for name in (_BEFORE, _AFTER))
     before, after = ([each for each in some if isinstance(each[1], Hook)] for some in hooks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hookcli.images.filesystems import choose_filesystem
 from hookcli.outside.files import hash_file, safe_name, split_key
 from hookcli.outside.urls import to_local
-from hookcli.records.command import to_command
+from hookcli.records.command import command_words
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
@@ -90,7 +90,7 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
         files = [text for _, text in model.inputs if text.endswith(".npy")]
         inputs = {file: hash_file(file) for file in files}
-        command = to_command(config)
+        command = command_words(config.command, config)
         finish_resume(folder, command, known, images, inputs=inputs, cleans_up=cleans_up)
     check_folder(
         folder,

@@ -23,17 +23,13 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, described by its ``LayerInfo``.
-
-    Attributes:
-        reason: why the layer did not run, as far as hookcli can tell.
-    """
+    """A selected layer that never ran, and why, as far as hookcli can tell."""
 
     layer: LayerInfo
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return the record for JSON documents, with the layer's module path and the reason."""
+        """Return the record for JSON documents."""
         return UncalledLayer(self.layer.label, self.reason)
 
 
@@ -54,23 +50,18 @@ class LayerInfo:
 
     Attributes:
         module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation, the path of the module that runs the operation, and the operation's name:
-            ``layer1.0/op:add``.
+            operation, the path of the module that runs it, and its name: ``layer1.0/op:add``.
         module_type: the class name of the module, or the name of the operation, such as ``add``.
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: whether the module has no children; also True for a ``MultiheadAttention``.
         params: the number of parameters of the module and of all modules inside it.
-        channels: the position of the channel axis in the layer's output, as far as the layer's type
-            shows it.
-        tokens: the patch size and the extra tokens of the sequences that the layer gets, as far as
-            the model shows them.
+        channels: the position of the channel axis in the output, as far as the type shows it.
+        tokens: the patch size and the extra tokens of the model's sequences, as far as it shows
+            them.
         width: the number of channels that the module's parameters show; 0 if they do not show it.
-        inferred: the layouts that hookcli inferred in a forward pass (``hooks.layouts``): pairs of
-            a tensor (``Call.tensor``) and the name of its layout, at most one for each number of
-            axes. A name of question marks means that no axis holds the channels. Equality ignores
-            this field.
-        chosen_calls: for an operation, the indices of the calls to observe, counted from 0; empty
-            for all calls.
+        inferred: pairs of a ``Call.tensor`` and the layout inferred in a forward pass, at most one
+            for each number of axes; question marks mean that no axis holds the channels.
+        chosen_calls: for an operation, the calls to observe, counted from 0; empty for all calls.
     """
 
     module_path: str
@@ -101,12 +92,10 @@ class LayerInfo:
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return the layout of a tensor that the layer takes or returns.
+        """Return the layout of a tensor (with the batch axis) that the layer takes or returns.
 
-        Args:
-            shape: the shape of the tensor, with the batch axis.
-            pixels: the height and width of the network's input; None if unknown.
-            tensor: which tensor of a call it is, as in ``Call.tensor``.
+        ``pixels`` are the height and width of the network's input, and ``tensor`` is as in
+        ``Call.tensor``.
         """
         names = (name for each, name in self.inferred if each == tensor)
         name = next((each for each in names if len(each) == len(shape)), "")
@@ -138,12 +127,9 @@ class Call:
 
     Attributes:
         call_index: 0 for the layer's first call in a forward pass, then 1, and so on.
-        order: the position of the call in the order in which the observed calls started, counted
-            from 1.
-        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
-            a parameter).
-        output_key: the name of the tensor if the layer takes or returns several tensors; empty for
-            a single tensor. For ``param``, the name of the parameter.
+        order: the position of the call in the order in which the observed calls started, from 1.
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` for its gradient.
+        output_key: the name of the tensor if there are several, or of the parameter; else empty.
     """
 
     layer: LayerInfo
@@ -163,10 +149,7 @@ class Call:
 
     @property
     def id(self) -> str:
-        """The id that tables show and that users paste into filters.
-
-        For example ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
-        """
+        """The id for tables and filters: ``layer1.0.relu#1``, ``attn[1]``, ``param:fc.bias``."""
         if self.side == "param":
             return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
         side = "" if self.side == "output" else f"{self.side}:"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, InspectConfig, MachineRequest
+from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, MachineRequest
 from hookcli.outside.flags import list_values
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import AblationConfig, At, RunConfig, RunRequest
+    from hookcli.config import AblationConfig, RunConfig
 
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
@@ -22,55 +22,29 @@ _MOST_WORDS = 8  # how many words of a difference a message shows
 _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command without the option means
 
 
-def to_command(config: RunConfig) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run.
+def command_words(
+    command: str, config: RunConfig | AblationConfig, *requests: object
+) -> tuple[str, ...]:
+    """Return the words of the command that repeats a run, with the options of all requests.
 
     The command leaves out the options of the machine (``--threads``) and of the run folder
     (``-o``), and other options that do not affect the result, such as ``--on-error``.
     """
-    return _list_words(config.command, config.run, config)
-
-
-def ablation_command(config: AblationConfig) -> tuple[str, ...]:
-    """Return the words of the command that repeats an ablation."""
-    return _list_words("ablate", config.run, config)
-
-
-def compare_command(request: RunRequest, at: At, *against: object) -> tuple[str, ...]:
-    """Return the words of the ``compare`` command for one of the two variants.
-
-    ``against`` is the request that says what is different in the other.
-    """
-    return _list_words("compare", request, InspectConfig(request, at=at), *against)
-
-
-def analysis_command(command: str, run: RunRequest, style: object) -> tuple[str, ...]:
-    """Return the words of a command that reads runs, or runs a model first.
-
-    ``style`` is the request with the command's own options.
-    """
-    return _list_words(command, run, InspectConfig(run), style)
-
-
-def _list_words(command: str, run: RunRequest, *configs: object) -> tuple[str, ...]:
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
-        for config in configs
-        for field, flag, value in list_values(config, left_out=_LEFT_OUT)
+        for request in (config, *requests)
+        for field, flag, value in list_values(request, left_out=_LEFT_OUT)
         if not flag.is_argument and flag.repeats and (flag.always or value != field.default)
     ]
     options.sort(key=lambda words: words[:1] != ("--layers",))
+    run = config.run
     begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
     return (*begin, *chain.from_iterable(options))
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a command that change tensors before saving, each with its value.
-
-    Raises:
-        ValueError: the last word is such an option and has no value.
-    """
+    """Return the options of a command that change tensors before saving, with their values."""
     found = []
     for place, word in enumerate(command):
         if word in SAVED_IN_PART:
@@ -81,20 +55,13 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options`` into two tuples.
-
-    The first has the options that reduce tensors, each with its value. The second has the dtypes
-    to which tensors are converted.
-    """
+    """Split what ``list_saved_options`` returns: options that reduce tensors, and bare dtypes."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return the words of a command that repeats a run and saves its tensors.
-
-    ``pool`` is the value of ``--pool``; ``none`` saves whole tensors.
-    """
+    """Return the words of a command that repeats a run and saves its tensors, with ``pool``."""
     kept: list[str] = []
     words = iter(command)
     for word in words:
@@ -112,8 +79,7 @@ def list_differences(
     """Yield the differences between the request of an earlier run and a new request, as phrases.
 
     A phrase continues "the earlier run was started", and has the old value first: ``with --layers
-    conv, not --layers linear``. Only the keys of the new request are compared. ``prefix`` is put
-    before the name of each key.
+    conv, not --layers linear``. Only the keys of the new request are compared.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -150,23 +116,18 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the options that affect the layers' outputs and differ between two commands.
+    """Yield the options that affect the layers' outputs and differ: the name and both values.
 
-    Each item is the name of the option, its value in ``old``, and its value in ``new``. The value
-    is None if the command lacks the option; a missing ``--mode`` has the default mode.
+    A value is None if the command lacks the option; a missing ``--mode`` has the default mode.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
-    for name in _list_value_options():
+    both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
+    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
+    for name in dict.fromkeys(flag.names[0] for flag in flags):
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
         if in_old != in_new:
             old_value, new_value = _values(name, in_old), _values(name, in_new)
             yield name, old_value or _UNSAID.get(name), new_value or _UNSAID.get(name)
-
-
-def _list_value_options() -> tuple[str, ...]:
-    both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
-    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
-    return tuple(dict.fromkeys(flag.names[0] for flag in flags))
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:

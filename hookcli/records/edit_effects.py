@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class EditEffects:
-    """The effects of the edits in some forward and backward passes.
+    """The effects of the edits in some forward and backward passes."""
 
-    Attributes:
-        used: the texts of the edits that were applied.
-        made: by kind (``NaN`` or ``Inf``), the text of the first edit that turned finite numbers
-            into such values.
-    """
-
-    used: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)  # the texts of the edits that were applied
+    # by ``NaN`` or ``Inf``, the first edit that made one of finite numbers
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:

@@ -6,8 +6,5 @@ CLIP_FRAMES = 16  # the number of frames in a clip for a video model
 
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` evenly spaced indices, from the first to the last of ``count`` items.
-
-    If there are fewer items than wanted indices, some indices are repeated.
-    """
+    """Return ``wanted`` evenly spaced indices, first and last included; repeated if too few."""
     return [round(place * (count - 1) / max(1, wanted - 1)) for place in range(wanted)]

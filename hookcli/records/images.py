@@ -24,20 +24,12 @@ Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of an image file, by which hookcli finds out later whether the file has changed.
+    """The state of an image file, by which hookcli finds out later whether the file has changed."""
 
-    Attributes:
-        file: the path or URL of the file; for an image in a tensor file, the image's name in the
-            file follows.
-        size: the number of bytes; -1 if unknown, for example because the file did not exist.
-        mtime_ns: the time of the file's last change, in nanoseconds; 0 if unknown.
-        sha256: the SHA-256 of the file's bytes; empty if hookcli did not read the file.
-    """
-
-    file: str
-    size: int = -1
-    mtime_ns: int = 0
-    sha256: str = ""
+    file: str  # the path or URL; for an image in a tensor file, its name follows
+    size: int = -1  # in bytes; -1 if unknown, as for a missing file
+    mtime_ns: int = 0  # 0 if unknown
+    sha256: str = ""  # empty if hookcli did not read the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on how values of more than 8 bits became intensities.
-
-    Each sentence has whether it is a warning, which asks for a decision of the user.
-    """
+    """Yield sentences on how values of more than 8 bits became intensities, and if they warn."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -250,12 +239,9 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that two runs have.
+    """Yield the key in A and the key in B of each image that two runs have, given hashes by key.
 
-    hookcli matches images by content. Of several images with the same content, hookcli prefers the
-    image with the same key. If no image has the same content, hookcli matches images by key.
-
-    Both arguments map image keys to the hash of the content.
+    Images match by content, preferably with the same key; and by key if no content matches.
     """
     contents: dict[str, list[str]] = {}
     for key, content in b.items():

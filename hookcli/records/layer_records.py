@@ -1,8 +1,4 @@
-"""Records of layers: the statistics of their tensors, as strings and numbers without tensors.
-
-Every statistic that leaves a forward or a backward pass is in one of these frozen dataclasses.
-Nothing here computes on tensors, reads or writes files, or knows how statistics are shown.
-"""
+"""Records of layers: the statistics of their tensors, as strings and numbers without tensors."""
 
 from __future__ import annotations
 
@@ -66,16 +62,12 @@ class TensorStats(Statistics, _TensorForm):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelRange:
-    """The smallest and largest value of each channel, in channel order.
-
-    Both are NaN for a channel that contains NaN.
-    """
+    """Each channel's smallest and largest value; both NaN for a channel that contains NaN."""
 
     low: Sequence[float]
     high: Sequence[float]
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the values are equal, even if the types of the sequences differ."""
         if not isinstance(other, ChannelRange):
             return NotImplemented
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
@@ -183,9 +175,6 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row of ``records.parquet``, given its cells by column.
-
-    Missing and null cells get the default of their field; unknown columns are ignored.
-    """
+    """Return a row of ``records.parquet``; missing and null cells get the field's default."""
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

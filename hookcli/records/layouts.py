@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 class Channels(Enum):
     """The position of the channel axis in a layer's output, as far as the layer's type shows it.
 
-    The output of an elementwise layer has the same axes as the input. Such a layer is
-    ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it shows where channels are,
-    and ``SAME`` otherwise. ``WINDOWS`` means that channels are last, and that the other axes are
-    windows and tokens instead of rows and columns.
+    An elementwise layer is ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it
+    shows where channels are, and ``SAME`` otherwise. With ``WINDOWS``, channels are last, and the
+    other axes are windows and tokens.
 
-    Two members are for functional operations whose name does not show the channel axis.
-    ``BY_INPUT``: the output has the axes of an input in the same order. ``BY_NOTHING``: it may have
-    any other axes.
+    The name of a functional operation may not show the channel axis. ``BY_INPUT``: the output has
+    the axes of an input in the same order. ``BY_NOTHING``: it may have any other axes.
     """
 
     FIRST = "first"
@@ -42,10 +40,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The member for an elementwise layer if the layer before it has this member.
-
-        This member must be ``FIRST`` or ``LAST``.
-        """
+        """The member for an elementwise layer after a layer that is ``FIRST`` or ``LAST``."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -68,9 +63,8 @@ class Layout:
             is the batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
         channel_axis: the index of the channel axis; None if unknown.
         height: the number of rows of one feature map; 0 if the tensor has no rows and columns.
-        width: the number of columns of one feature map; 0 if the tensor has no rows and columns.
         prefix: the number of tokens before the image's tokens: class, distillation and register
-            tokens. With NLC, other tokens may follow the image's tokens, such as detection tokens.
+            tokens. Others may follow them, such as detection tokens.
         inferred: whether hookcli inferred the layout from other tensors, such as an input of the
             same shape, because neither the module's type nor the shape decides.
     """
@@ -99,11 +93,7 @@ class Layout:
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes with which ``permute`` makes a tensor (N, C, …).
-
-        The order is empty without a channel axis. With NLC, the permuted tensor still has all
-        tokens; ``image_tokens`` selects the tokens that cover the image.
-        """
+        """The order of axes that permutes a tensor to (N, C, …); empty without a channel axis."""
         if self.channel_axis is None:
             return ()
         rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
@@ -111,20 +101,16 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of the tokens that cover the image.
-
-        The slice is the whole axis unless the layout is NLC with known rows and columns.
-        """
+        """The slice of the tokens that cover the image; everything for other layouts than NLC."""
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the feature maps in a tensor, given the shape of the tensor.
+        """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L).
 
-        The result is (N, C, H, W); for a clip, (N, C, D, H, W); for a sequence, (N, C, L). Before
-        you reshape the tensor to this result, permute it to ``channels_first`` and select
-        ``image_tokens``. The layout must have a channel axis and, with NLC, rows and columns.
+        A tensor has it after ``permute(channels_first)`` and the slice ``image_tokens``. The layout
+        must have a channel axis and, with NLC, rows and columns.
         """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
@@ -137,18 +123,11 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The form of a model's token sequences: one token per image patch, and extra tokens.
+    """The form of a model's token sequences: one token per image patch, and extra tokens."""
 
-    Attributes:
-        patch: the height and width of a patch, in pixels; None if no layer shows this size.
-        before: the number of extra tokens before the patches' tokens; None if the model does not
-            show this number.
-        after: the number of extra tokens after the patches' tokens.
-    """
-
-    patch: tuple[int, int] | None = None
-    before: int | None = None
-    after: int = 0
+    patch: tuple[int, int] | None = None  # height and width in pixels, if a layer shows them
+    before: int | None = None  # extra tokens before the patches' tokens; None if unknown
+    after: int = 0  # extra tokens after the patches' tokens
 
 
 NO_TOKENS = Tokens()
@@ -163,16 +142,10 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor whose first axis is the batch.
+    """Return the layout of a tensor whose first axis is the batch; ``UNKNOWN`` unless one fits.
 
-    The layout is ``UNKNOWN`` if the arguments fit no layout, or fit several.
-
-    Args:
-        shape: the shape of the tensor, with the batch axis.
-        channels: the position of the channel axis, as far as the layer's type shows it.
-        pixels: the height and width of the network's input. Feature maps must have the same
-            proportions, up to rounding by less than one row or column; None means square.
-        tokens: the patch size and the extra tokens of the model's sequences.
+    Feature maps must have the proportions of ``pixels``, the height and width of the network's
+    input, up to rounding by less than one row or column; None means square.
     """
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
@@ -192,11 +165,10 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout that has a given name and fits a shape; ``UNKNOWN`` if no layout fits.
+    """Return the layout with a name of ``resolve_layout`` that fits a shape, or ``UNKNOWN``.
 
-    The name comes from ``resolve_layout``. It shows neither the size of the feature maps nor the
-    number of tokens before the image's tokens. ``recall_layout`` takes the smallest number with
-    which the remaining tokens form an image in the proportions of ``pixels``.
+    The number of tokens before the image's tokens is the smallest with which the remaining tokens
+    form an image in the proportions of ``pixels``.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
@@ -211,7 +183,6 @@ def recall_layout(
 def _three_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> Layout:
-    """Return the layout of a tensor with three axes: (N, L, C) tokens or (N, C, L) sequences."""
     if channels is Channels.FIRST or (channels is Channels.LIKELY_FIRST and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.is_last:
@@ -254,7 +225,6 @@ def _find_image(
 def _four_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of a tensor with four axes: (N, C, H, W) or (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
@@ -274,7 +244,6 @@ def _four_axes(
 def _five_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    """Return the layout of a tensor with five axes: (N, C, D, H, W) or (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)

@@ -154,28 +154,19 @@ class Request(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList(Request):
-    """The files of a complete run, from its ``manifest.json``.
+    """The files of a complete run, from its ``manifest.json``, which is not among them."""
 
-    Attributes:
-        files: the names of the files, relative to the run folder, without the manifest itself.
-        sizes: the size of each file in bytes, by its name; empty in manifests of earlier versions.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # relative to the run folder
+    # in bytes, by file; empty in earlier versions
     sizes: dict[str, Whole] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DoneImage:
-    """An image of a complete run, either used or skipped.
+    """An image of a complete run, either used or skipped."""
 
-    Attributes:
-        file: the image file; for an image of a tensor file, also the image's name in that file.
-        sha256: the SHA-256 of the file; empty for a skipped image.
-    """
-
-    file: str
-    sha256: str = ""
+    file: str  # for an image of a tensor file, with the name in that file
+    sha256: str = ""  # of the file; empty for a skipped image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,17 +265,13 @@ class ReportDocument(FinishedRun):
 
     @property
     def shown_versions(self) -> Iterator[tuple[str, str]]:
-        """The names and versions of the packages that the page shows.
-
-        They are the packages that every run uses, and the libraries that this run uses in addition.
-        """
+        """The packages that the page shows: those of every run, and libraries of this run."""
         for name, version in self.versions.items():
             is_shown = name in _SHOWN_VERSIONS or name not in DEFINED_VERSIONS["required"]
             if is_shown or (name == "timm" and version):
                 yield name, version
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if a version that the page shows, or a grid's call, is missing."""
         for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")

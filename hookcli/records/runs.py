@@ -103,10 +103,7 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images that get large pictures, at most 200.
-
-    If there are more than 200 images, only images that findings name get large pictures.
-    """
+    """Return the images that get large pictures: all up to 200, else those that findings name."""
     if len(images) <= MOST_IMAGES:
         return images
     named = {key for finding in findings for key in finding.images}

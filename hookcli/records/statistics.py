@@ -32,24 +32,13 @@ _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """The declaration of a statistic: its meaning, how to merge it, and how to show it.
+    """The declaration of a statistic: its meaning, how to merge it, and how to show it."""
 
-    Attributes:
-        text: the meaning of the statistic, in words that fit one tensor and several images.
-        unit: ``number``: computed from the finite values, and None if there are none. ``share``: a
-            share of all values, 0 to 1, and None if there are no values. ``count``: a number of
-            values.
-        merge: a function that returns the statistic of two sets of values together, given the
-            name of the statistic and the ``Pairs`` of both sets. ``TotalStats.merge`` calls the
-            function only if both sets have the statistic.
-        heading: the title of the statistic's column in tables; empty if tables do not show the
-            statistic.
-    """
-
-    text: str
+    text: str  # its meaning, for one tensor and for several images
+    # ``number``: of the finite values; ``share``: of all, 0 to 1; ``count``: how many
     unit: Literal["number", "share", "count"] = "number"
-    merge: _Merge
-    heading: str = ""
+    merge: _Merge  # of two sets of values that both have the statistic, by its name
+    heading: str = ""  # of its column in tables; empty for none
 
     def with_default(self, default: float | None) -> Any:
         """Return a dataclass field for the statistic; its default value is ``default``."""
@@ -94,12 +83,7 @@ _smaller, _larger, _add = _combine(min), _combine(max), _combine(sum)
 
 @dataclass(frozen=True)
 class Statistics:
-    """The base class with a field for each statistic.
-
-    The statistics describe one tensor, or the tensors of several images together.
-
-    To add a statistic, declare a field here, and compute its value in ``activations/stats``.
-    """
+    """The statistics of one tensor, or of the tensors of several images together."""
 
     __slots__ = ()
 

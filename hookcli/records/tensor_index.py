@@ -33,7 +33,6 @@ class SavedTensor:
     channels: tuple[Whole, ...] = field(default=(), metadata=LEFT_OUT)
 
     def __post_init__(self) -> None:
-        """Check the name of the shard, the number of rows, and the size of the tensor."""
         folder, _, name = self.shard.partition("/")
         if folder != FOLDER or "/" in name or not name.endswith(".safetensors"):
             raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")

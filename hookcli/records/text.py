@@ -27,18 +27,12 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``" and 3 more"``, the end of a shortened list; empty if ``rest`` is not above 0.
-
-    ``form`` has ``{}`` for the number and ``{s}`` for the s of a plural.
-    """
+    """Return ``" and 3 more"``; ``form`` has ``{}``, and ``{s}`` for a plural; empty up to 0."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 
 def fact_text(value: object) -> str:
-    """Return a fact on which a run depended, such as a version or a shape, as text.
-
-    Return ``none`` for None and for empty values. Several texts are joined by semicolons.
-    """
+    """Return a fact on which a run depended as text; ``none`` for None and for empty values."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

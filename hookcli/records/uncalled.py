@@ -18,16 +18,10 @@ _HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that a reason names
 
 @dataclass(frozen=True, slots=True)
 class UncalledGroup:
-    """Layers that did not run for the same reason.
-
-    Attributes:
-        layers: the names of the layers.
-        names: the names in a short form: all names, globs that match the names, or the first names.
-        reason: why the layers did not run.
-    """
+    """Layers that did not run for the same reason."""
 
     layers: tuple[str, ...]
-    names: str
+    names: str  # all names, globs that match them, or the first names
     reason: str
 
     @property
@@ -39,13 +33,9 @@ class UncalledGroup:
 def group_uncalled(
     uncalled: Iterable[tuple[str, str]], chosen: Collection[str] = ()
 ) -> list[UncalledGroup]:
-    """Return layers that did not run, grouped by reason, in the order of each group's first layer.
+    """Return (name, reason) of layers grouped by reason, in the order of each group's first layer.
 
-    Args:
-        uncalled: the name of each layer, and why the layer did not run.
-        chosen: the names of all selected layers. hookcli may then replace many names by globs that
-            match no other selected layer. If ``chosen`` is empty, a large group lists only its
-            first names.
+    If all selected layers are ``chosen``, globs that match no other of them may replace many names.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from hookcli.outside.documents import to_fields
-from hookcli.records.command import to_command
+from hookcli.records.command import command_words
 from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
 
@@ -27,7 +27,7 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
-        command=to_command(config),
+        command=command_words(config.command, config),
         versions=model.runner.versions(),
         code=model.loaded.hash_code(score),
         model=model.loaded.info,

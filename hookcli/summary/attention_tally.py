@@ -36,17 +36,12 @@ class HeadSums:
 
 @dataclass(slots=True)
 class AttentionTally:
-    """The sums of one attention call's statistics over some images.
+    """The sums of one attention call's statistics over some images."""
 
-    Attributes:
-        row: the row of the first image that has statistics; its ``row_error`` and ``broken`` cover
-            all images.
-        heads: by the name of a statistic, the sums of this statistic for each head.
-    """
-
+    # of the first image with statistics; ``row_error`` and ``broken`` cover all images
     row: AttentionRow
     images: int
-    heads: dict[str, HeadSums]
+    heads: dict[str, HeadSums]  # by the name of a statistic
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:

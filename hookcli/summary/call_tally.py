@@ -23,25 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleHit:
-    """The images in which a call is beyond the threshold of a rule.
+    """The images in which a call is beyond the threshold of a rule."""
 
-    Attributes:
-        number: the largest number that the rule measured in an image; for the rules ``nan`` and
-            ``inf``, the sum of the numbers of all images.
-        images: the keys of the images, at most the first 200.
-        against: the id of the other call with which the rule compared this call; empty for rules
-            that compare no calls.
-    """
-
-    number: float = 0.0
-    images: list[str] = field(default_factory=list)
-    against: str = ""
+    number: float = 0.0  # the largest of the images' numbers; for ``nan`` and ``inf``, their sum
+    images: list[str] = field(default_factory=list)  # the keys of the images, at most the first 200
+    against: str = ""  # the id of the call that the rule compared with this one
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Add the hits of later images.
-
-        If ``adds`` is True, the numbers are added up. If not, the larger number is kept.
-        """
+        """Add the hits of later images, with the sum or else the larger of the numbers."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -54,17 +43,6 @@ class CallTally:
     """The statistics of one call over the images so far.
 
     ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` are those of the first image.
-
-    Attributes:
-        low: the smallest value of each channel, as bytes of float64 numbers; None without channels,
-            or if images differ in the number of channels.
-        high: the largest value of each channel, in the form of ``low``.
-        channels: the number of channels; None without a channel axis.
-        hits: by rule, the images in which the call is beyond the rule's threshold.
-        changes: the sum of the squares of the images' changes (``LayerRecord.change``); None in a
-            run without edits.
-        reason: why the gradient is missing for the first image without a gradient; empty if no
-            gradient is missing.
     """
 
     call: Call
@@ -74,12 +52,13 @@ class CallTally:
     histogram: tuple[int, ...] = ()
     images: int = 0
     stats: TotalStats = field(default_factory=TotalStats)
+    # each channel's smallest value, as bytes of float64; None if images differ in channels
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None
-    hits: dict[str, RuleHit] = field(default_factory=dict)
-    changes: float | None = None
-    reason: str = ""
+    hits: dict[str, RuleHit] = field(default_factory=dict)  # by rule
+    changes: float | None = None  # the sum of the squares of the images' changes
+    reason: str = ""  # why the first missing gradient is missing
 
     def merge(self, other: CallTally) -> None:
         """Add the statistics of later images."""
@@ -99,11 +78,7 @@ class CallTally:
         known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return two arrays (C,): the smallest and the largest value of each channel.
-
-        The values cover all images. Return None without channels, or if images differ in the number
-        of channels.
-        """
+        """Return the smallest and the largest value of each channel, (C,) each, or None."""
         if self.low is None or self.high is None:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)

@@ -53,12 +53,8 @@ class _Hit:
     after: int = 0  # how many other calls this call explains
 
     @property
-    def number(self) -> int:
-        return len(self.places)
-
-    @property
     def share(self) -> float:
-        return self.number / self.channels
+        return len(self.places) / self.channels
 
     @property
     def path(self) -> str:
@@ -110,7 +106,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         more = and_more(len(others), " (and {} more layer{s} like it)")
         if 0 < len(others) <= _NAMED:
             more = f" (like {' and '.join(others)})"
-        what = f"{hit.number} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
+        what = f"{len(hit.places)} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
         yield Finding(rule, call_id, hit.share, sentence=f"{what}{everywhere}{after}{more}")
 
 
@@ -136,7 +132,6 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
 
 
 def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
-    """Return calls in the order in which they end: a block after the layers inside the block."""
     ends: dict[str, int] = {}  # the end of the last call inside a block, by the path of the block
     keys = {}
     for tally in reversed(outputs):

@@ -32,45 +32,28 @@ class Chunk:
 
     The sum leaves ``number``, ``files`` and ``merge_key`` at their defaults. The names of the
     fields are also the names in the saved files.
-
-    Attributes:
-        number: the number of the chunk, counted from 0.
-        files: the state of each image's file, in the order of the run, including skipped images.
-        images: the images that went through the model, in the order of the run.
-        calls: by call id, the statistics of the call over the images.
-        called: by module path of the selected layers that ran, what the layer took or returned if
-            that held no tensor; otherwise an empty text.
-        written: by call id, what overwrote the call's output in place: a module (``by relu
-            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        broken: by kind (``NaN`` or ``Inf``), the key of the first image for which hookcli observed
-            such a value.
-        attention: by call id, the statistics of the attention call over the images.
-        attention_maps: the maps of the attention calls, for the page.
-        written_files: the files that were written or queued, relative to the run folder.
-        alone: whether later chunks must run one image at a time.
-        halved: the number of batches that ran out of memory and ran again in halves.
-        edits: the effects of the edits on the images.
-        merge_key: the settings as text; two chunks can be merged only if the texts are equal.
     """
 
     number: int = 0
-    files: list[FileState] = field(default_factory=list)
+    files: list[FileState] = field(default_factory=list)  # of all images, skipped ones included
     images: list[ImageResult] = field(default_factory=list)
     skipped: list[SkippedImage] = field(default_factory=list)
     calls: dict[str, CallTally] = field(default_factory=dict)
+    # what layers that ran took or returned instead of a tensor
     called: dict[str, str] = field(default_factory=dict)
+    # by call id, what overwrote the output in place
     written: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # by ``NaN`` or ``Inf``, the first image
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
     thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)
-    written_files: list[str] = field(default_factory=list)
-    alone: bool = False
-    halved: int = 0
+    written_files: list[str] = field(default_factory=list)  # or queued, relative to the run folder
+    alone: bool = False  # whether later chunks must run one image at a time
+    halved: int = 0  # batches that ran out of memory and ran again in halves
     edits: EditEffects = field(default_factory=EditEffects)
-    merge_key: str = ""
+    merge_key: str = ""  # settings as text, equal in all chunks
 
     def merge(self, following: Chunk) -> None:
         """Add the results of the following chunk."""
@@ -89,10 +72,7 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Merge the values of later images into ``known``, call by call.
-
-    Texts cannot be merged: ``known`` keeps the earlier text.
-    """
+    """Merge the values of later images into ``known``; of texts, the earlier stays."""
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value
@@ -101,7 +81,6 @@ def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
 
 
 def _add(mine: Any, theirs: Any) -> Any:
-    """Return the sum of one field's values in two consecutive chunks; ``mine`` may change."""
     match mine:
         case dict():
             merge_by_call(mine, theirs)

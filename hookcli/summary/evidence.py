@@ -16,27 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts about a run that the rules of findings need.
-
-    Attributes:
-        takes_any_size: whether the model is made for pictures of any size.
-        sizes: by image key, the (height, width) of the given image and the (height, width) of the
-            network's input.
-        producers: by kind (``NaN`` or ``Inf``), a sentence that says which module produced the
-            first such value.
-        written: by call id, what overwrote the call's output in place: a module (``by relu
-            (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        intensities: by image key, the range of values of each picture of more than 8 bits.
-        files: by image key, the file of the image as the user gave it.
-    """
+    """The facts about a run that the rules of findings need; facts of images by their keys."""
 
     calls: Mapping[str, CallTally]
     uncalled: Sequence[Uncalled] = ()
     skipped: Sequence[SkippedImage] = ()
     model: ModelInfo | None = None
     takes_any_size: bool = False
+    # (height, width) of the given image and of the network's input
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
+    # by ``NaN`` or ``Inf``, a sentence on the module that made the first
     producers: Mapping[str, str] = field(default_factory=dict)
+    # by call id, what overwrote the output in place
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    # of pictures of more than 8 bits
     intensities: Mapping[str, Intensities] = field(default_factory=dict)

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 def list_findings(
     evidence: Evidence, thresholds: Mapping[str, float] = RULES
 ) -> tuple[Finding, ...]:
-    """Return all findings, sorted by rule (the most serious first), then by number (largest first).
-
-    ``thresholds`` maps rules to thresholds; a rule without an entry has its default threshold.
-    """
+    """Return all findings, the most serious rules first, then the largest numbers."""
     limits = {**RULES, **thresholds}
     del limits["untrained"]  # this rule has no threshold
     finders = (*layer_findings.FINDERS, find_channels, *run_findings.FINDERS)

@@ -46,10 +46,7 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about calls whose standard deviation explodes or vanishes in some image.
-
-    ``summary.scales`` compares the standard deviation of each call with a counterpart.
-    """
+    """Yield findings about calls whose standard deviation explodes or vanishes in some image."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, hit in _list_hits(evidence, rule).items():
@@ -105,7 +102,6 @@ def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """Return a sort key for the moment at which the model makes a tensor."""
     # Compare only keys of activations with each other, or keys of gradients. The model makes
     # gradients from the last call to the first, and an output's gradient before the input's.
     if call.side in ("output", "input"):

@@ -1,22 +1,17 @@
-"""Rules about the whole run.
-
-The rules find layers that did not run, skipped images, outputs that the model overwrites, images
-that are too small, and untrained weights.
-"""
+"""Rules about the whole run: its images, its weights, and layers that did not run."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from hookcli.records.images import join_intensities, range_text, suggest_range
 from hookcli.records.runs import Finding
 from hookcli.records.text import and_more, count
+from hookcli.records.uncalled import group_uncalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hookcli.records.calls import Uncalled
     from hookcli.summary.evidence import Evidence
 
 _ROUNDING = 8  # pixels that a network's preprocessing may add
@@ -36,18 +31,14 @@ def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterat
 
 
 def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    if len(evidence.uncalled) <= limits["uncalled"]:
+    reasons = {each.layer.label: each.reason for each in evidence.uncalled}
+    if len(reasons) <= limits["uncalled"]:
         return
-    alike: dict[str, list[Uncalled]] = {}
-    for uncalled in evidence.uncalled:
-        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # without the module path
-        alike.setdefault(kind, []).append(uncalled)
-    for group in alike.values():
-        head = group[0]
-        label = head.layer.label
-        more = and_more(len(group) - 1, " (and {} more like it)")
-        sentence = f"{label} did not run: {head.reason}{more}"
-        yield Finding("uncalled", label, float(len(group)), sentence=sentence)
+    for group in group_uncalled(reasons.items()):
+        label, number = group.layers[0], len(group.layers)
+        more = and_more(number - 1, " (and {} more like it)")
+        sentence = f"{label} did not run: {reasons[label]}{more}"
+        yield Finding("uncalled", label, float(number), sentence=sentence)
 
 
 def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:

@@ -26,15 +26,10 @@ _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a o
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A layer's role in its block, and the numbers of the blocks around the layer.
+    """A layer's role in its block, and the numbers of the blocks around the layer."""
 
-    Attributes:
-        name: the module path with a star for each number of a block: ``layer*.*.conv2``.
-        blocks: the numbers of the blocks, the outermost block first; adjacent numbers are a single
-            item, such as ``2.3`` for ``layer2.3.conv2``.
-    """
-
-    name: str
+    name: str  # the module path with a star for each number of a block: ``layer*.*.conv2``
+    # the outermost first; adjacent numbers are one: ``2.3`` for ``layer2.3.conv2``
     blocks: tuple[str, ...] = ()
 
     @property
@@ -48,9 +43,8 @@ def role_of(module_path: str) -> Role:
     """Return the role of the layer at ``module_path``.
 
     A number followed by a name is the number of a block. A trailing number belongs to the layer
-    (``mlp.3``, ``conv2``). If a trailing number is the only number in the path, the layer is an
-    item of a plain sequence (``features.3``). Numbers in an operation's name (``op:conv2d``) always
-    belong to the operation.
+    (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
+    (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
     """
     groups: list[list[re.Match[str]]] = []
     name_start = module_path.rfind("/") + 1
@@ -71,23 +65,16 @@ def role_of(module_path: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class ScaleHit:
-    """A call whose standard deviation is beyond the threshold of a rule.
-
-    Attributes:
-        number: the factor by which the standard deviation is larger (``exploding``) or smaller
-            (``vanishing``) than the counterpart suggests.
-    """
+    """A call whose standard deviation is beyond the threshold of a rule."""
 
     rule: str
     record: LayerRecord
-    number: float
+    number: float  # the factor from what the counterpart suggests, above 1
     against: LayerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The facts about a call that decide with which other calls hookcli can compare it."""
-
     module_path: str
     # module type, layout, whether it is spatial, call index, output
     form: tuple[str, str, bool, int, str]
@@ -119,23 +106,16 @@ def find_scale_hits(
     """Return the calls at which one image's standard deviation explodes or vanishes.
 
     A call's counterpart is the call of the same role in the previous block or, for the first block,
-    in the next block. Outside of blocks, the counterpart is the previous call of a layer that has
-    the same type and the same parent. A call without a counterpart is not checked.
+    in the next. Outside of blocks, it is the previous call of a layer with the same type and
+    parent. A call without a counterpart is not checked.
 
-    The call itself must cause the change. hookcli decides this by the call's step, which is the
-    call's standard deviation divided by the standard deviation of the call right before. One of
-    these conditions must hold:
+    The call itself must cause the change. Its step is its standard deviation divided by that of
+    the call right before. The step must be beyond the threshold; or beyond its square root, if the
+    ratio to the counterpart's step is beyond the threshold, or if the call is in the first block.
 
-    - The step is beyond the threshold.
-    - The step is beyond the square root of the threshold, and the ratio of the step to the
-      counterpart's step is beyond the threshold.
-    - The call is in the first block, and its step is beyond the square root of the threshold.
-
-    Consequences of a hit are not hits. These are the return to the earlier standard deviation, and
-    the same change in later layers until their counterparts have changed, too.
-
-    ``records`` are one image's outputs, or their gradients, in the order in which the model made
-    them.
+    Consequences are not hits: the return to the earlier standard deviation, and the same change in
+    later layers until their counterparts have changed, too. ``records`` are one image's outputs, or
+    their gradients, in the order in which the model made them.
     """
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
@@ -164,7 +144,6 @@ def find_scale_hits(
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return the factor by which a call's size is larger than its counterpart suggests."""
     # A size is a standard deviation or its reciprocal; a step is the size of a call divided by the
     # size of the call right before. The factor is the ratio of the two sizes, except in two cases.
     # 1. The ratio is below ``limit``, but the ratio and the call's step are both beyond the square
@@ -202,7 +181,6 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
-    """Return the reference of each call that has a counterpart, in the order of the tensors."""
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
     for index, place in enumerate(row):
@@ -258,11 +236,7 @@ def _place_of(record: LayerRecord) -> _Place:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Return one image's outputs in the order in which the calls ended.
-
-    ``records`` must be in the order in which the calls started. A block starts before the layers
-    inside the block, and ends after these layers.
-    """
+    """Sort an image's outputs, given in the order of their calls' starts, by their ends."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:
@@ -273,7 +247,6 @@ def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
 
 
 def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
-    """Return whether ``record`` is from a call inside ``running``, or from the same call."""
     path = running.call.layer.module_path
     inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
     return not path or inside or record.call.order == running.call.order

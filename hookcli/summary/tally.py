@@ -1,8 +1,4 @@
-"""The statistics of all calls over many images, summed image by image in constant memory.
-
-``summary.chunks`` merges the tallies of consecutive images. The same images in the same chunks give
-the same bytes.
-"""
+"""The statistics of all calls over many images, summed image by image in constant memory."""
 
 from __future__ import annotations
 
@@ -25,12 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """The statistics of all calls, in the order in which the calls were first observed.
+    """The statistics of all calls, in the order in which the calls were first observed."""
 
-    Attributes:
-        limits: by rule, the thresholds with which each image is compared; empty to apply no rules.
-    """
-
+    # of each rule that is applied to each image
     limits: Mapping[str, float] = field(default_factory=dict)
     calls: dict[str, CallTally] = field(default_factory=dict)
 

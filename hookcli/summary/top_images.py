@@ -22,21 +22,14 @@ if TYPE_CHECKING:
 class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
-    In a tie, the earlier image comes first; NaN and minus infinity are left out. In shapes, C is
-    the number of channels of the call.
-
-    Attributes:
-        count: the number of images to keep per channel.
-        chunks: the number of chunks that have been added.
-        values: by call id, the largest values (C, count) of each channel; minus infinity for an
-            entry without an image.
-        places: by call id, the positions in the run (C, count) of the images that have the
-            ``values``; -1 for an entry without an image.
+    In a tie, the earlier image comes first; NaN and minus infinity are left out.
     """
 
-    count: int = 0
+    count: int = 0  # images to keep per channel
     chunks: int = 0
+    # (C, count) by call id; minus infinity without an image
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    # in the run, (C, count); -1 without an image
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(
@@ -68,10 +61,7 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Add one of the tallies that ``list_tops`` returned for the next chunk.
-
-        Calls whose number of channels differs from the number in this tally are left out.
-        """
+        """Add one of ``list_tops``, without calls that have another number of channels."""
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
             if len(values) == len(self.values.get(call_id, values)):
@@ -89,11 +79,10 @@ class TopTally:
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Return up to ``most`` channels of a call, sorted by how much the best image stands out.
 
-        The channels are ranked by ``(best - last) / (last + usual)``: ``best`` and ``last`` are the
-        largest and the smallest kept value of the channel, and ``usual`` is the mean of ``best``
-        over the ranked channels. For example, 10.71 stands out from 2.98, but 100 does not stand
-        out from 90. In a layer that reaches 5, 0.01 does not stand out from 0. A negative ``last``
-        is taken as 0. A channel is left out if its ``best`` is not positive or not finite.
+        The measure is ``(best - last) / (last + usual)``: the channel's largest and smallest kept
+        value (negative as 0), and the mean of ``best`` over the channels. So 10.71 stands out from
+        2.98, but 100 does not from 90, nor, in a layer that reaches 5, 0.01 from 0. A channel whose
+        ``best`` is not positive or not finite is left out.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -132,9 +121,7 @@ def list_tops(
 ) -> list[TopTally]:
     """Return the top images of one chunk, independently of the chunks before.
 
-    In one tally, all images of a call have the same number of channels. Images with a different
-    number are in further tallies. The first tally has ``chunks`` 1 and the others have 0, since all
-    are of the same chunk.
+    Further tallies, with ``chunks`` 0, have the images with other numbers of channels.
     """
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
@@ -161,11 +148,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
-    """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
-
-    ``images`` is the number of images in the run. Data with a position outside the run are damaged;
-    None accepts any position.
-    """
+    """Return what ``to_bytes`` saved; None if damaged, or with positions beyond ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         if saved.digest != _digest(saved.count, saved.parts, saved.calls):

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hookcli import errors
-from hookcli.config import DEFAULTS, SaveStyle, TensorRequest, Theme
+from hookcli.config import DEFAULTS, InspectConfig, SaveStyle, TensorRequest, Theme
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
-from hookcli.records.command import analysis_command
+from hookcli.records.command import command_words
 from hookcli.records.runs import weights_text
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
@@ -224,7 +224,7 @@ def open_analysis(
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
     chosen = replace(source.run, layers=forms) if is_run or only else source.run
-    command = analysis_command(call.verb, chosen, style)
+    command = command_words(call.verb, InspectConfig(chosen), style)
     place = output.out
     if place is None and call.listener.writes:
         place = _FOLDER / f"{call.verb}-{_name(source)}"

@@ -6,10 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import DEFAULTS, CompareConfig, Match, ObservedSide, RunRequest
+from hookcli.config import (
+    DEFAULTS,
+    CompareConfig,
+    InspectConfig,
+    Match,
+    ObservedSide,
+    RunRequest,
+)
 from hookcli.distance.tolerance import Tolerance
 from hookcli.outside.flags import Flag
-from hookcli.records.command import compare_command
+from hookcli.records.command import command_words
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
@@ -101,7 +108,8 @@ def compare(
         models = [config.run.model.name, config.other.run.model.name]
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
-    command = compare_command(config.run, at, request)
+    inspected = InspectConfig(config.run, at=at)
+    command = command_words("compare", inspected, request)
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 

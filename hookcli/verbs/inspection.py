@@ -14,7 +14,7 @@ from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import Url, to_place
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
-from hookcli.records.command import to_command
+from hookcli.records.command import command_words
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
@@ -318,7 +318,7 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
     from hookcli.verbs.documents import RunDocument
 
     return RunDocument(
-        command=to_command(config),
+        command=command_words(config.command, config),
         run_folder=result.out_dir,
         model=result.model,
         images=result.images,

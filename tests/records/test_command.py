@@ -26,7 +26,7 @@ from hookcli.config import (
     ScoreRequest,
     TensorRequest,
 )
-from hookcli.records.command import ablation_command, compare_command, list_differences, to_command
+from hookcli.records.command import command_words, list_differences
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import Outcome
@@ -81,7 +81,7 @@ def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default
         overview=True,
         top_images=3,
     )
-    assert " ".join(to_command(config)) == (
+    assert " ".join(command_words("inspect", config)) == (
         f"hookcli inspect {RUN_WORDS} --grids layers --top 8 --channels 1,2 --rank mean "
         "--scale layer --colormap viridis --tile 32 --theme light --picture-format pdf "
         "--save tensors --pool mean --tensor-dtype float16 --tensor-channels 0 --sketch "
@@ -94,7 +94,8 @@ def test_the_command_of_a_run_with_defaults_is_as_short_as_can_be():
     request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
     folder = FolderRequest(Path("out"), overwrite=True, resume=True, verify=True)
     config = InspectConfig(request, folder, machine=MachineRequest(3, 2))
-    assert to_command(config) == ("hookcli", "inspect", "net", "a.png", "--layers", "conv")
+    words = command_words("inspect", config)
+    assert words == ("hookcli", "inspect", "net", "a.png", "--layers", "conv")
 
 
 def test_the_command_of_gradients_holds_what_the_backward_starts_at():
@@ -102,7 +103,7 @@ def test_the_command_of_gradients_holds_what_the_backward_starts_at():
         "5", "sum", input_grad=True, times_activation=True, cams=("fc",), saliency=True
     )
     config = GradientsConfig(RUN, tensors=TensorRequest(sketch=False), backward=style)
-    assert " ".join(to_command(config)) == (
+    assert " ".join(command_words("gradients", config)) == (
         f"hookcli gradients {RUN_WORDS} --no-sketch --target 5 --score sum --input-grad "
         "--times-activation --cam fc --saliency"
     )
@@ -110,15 +111,17 @@ def test_the_command_of_gradients_holds_what_the_backward_starts_at():
 
 def test_the_commands_of_an_ablation_and_of_a_comparison():
     config = AblationConfig(RUN, ScoreRequest("5", "sum"), AblationStyle((1, 2), 4))
-    assert " ".join(ablation_command(config)) == (
+    assert " ".join(command_words("ablate", config)) == (
         f"hookcli ablate {RUN_WORDS} --target 5 --score sum --channels 1,2 --batch-size 4"
     )
-    assert " ".join(compare_command(RUN, "input")) == (f"hookcli compare {RUN_WORDS} --at input")
+    assert " ".join(command_words("compare", InspectConfig(RUN, at="input"))) == (
+        f"hookcli compare {RUN_WORDS} --at input"
+    )
 
 
 def test_the_option_that_shows_all_channels_is_named():
     request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
-    words = to_command(InspectConfig(request, grids=GridStyle(top=None)))
+    words = command_words("inspect", InspectConfig(request, grids=GridStyle(top=None)))
     assert words[6:] == ("--channels", "all")
 
 
@@ -141,7 +144,8 @@ def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
 
     app = typer.Typer()
     app.command()(make_command(getattr(record, "verb")))  # noqa: B009
-    words = ["@b.txt" if word == "./-b.png" else word for word in to_command(config)[2:]]
+    written = command_words("inspect", config)[2:]
+    words = ["@b.txt" if word == "./-b.png" else word for word in written]
     app(args=words, standalone_mode=False)
     names = ("a.png", "@b.txt")  # the option -0 needs a list
     images = replace(config.run.images, names=names)
