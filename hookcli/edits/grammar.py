@@ -53,7 +53,6 @@ class Edit:
     """One change to the outputs, inputs, gradients or parameters of some layers.
 
     Attributes:
-        side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
         channels: the indices of the channels to change, without duplicates; None for all channels.
         value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for the other verbs.
@@ -73,10 +72,7 @@ class Edit:
 
 
 def read_edit(text: str, default_side: Side) -> Edit:
-    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
-
-    ``default_side`` is the edit's side if ``text`` names none.
-    """
+    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``."""
     matches = list(_WHAT.finditer(text))
     if not matches:
         _refuse_without_verb(text)
@@ -238,12 +234,10 @@ class Prune:
     """One request to prune: which layers, how much, and by which method.
 
     Attributes:
-        layers: a form of the filter language.
         amount: the share to prune, above 0 and at most 1. With ``ln``, it is a share of the output
             channels, and with other methods a share of the weights.
         method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
             L2 norm).
-        text: the request as the user wrote it.
     """
 
     layers: str
