@@ -41,13 +41,7 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
 class RunFolder:
-    """A folder that belongs to one run while the ``with`` block lasts.
-
-    Raises:
-        RequestError: on entering, if the run to resume is a different one.
-        OutputError: on entering, if another run is writing into the folder, the folder holds a run
-            or files that this run must not replace, or the folder cannot be written.
-    """
+    """A folder that belongs to one run while the ``with`` block lasts."""
 
     def __init__(
         self,
@@ -89,10 +83,7 @@ class RunFolder:
 
     @property
     def lock_descriptor(self) -> int | None:
-        """The descriptor of the locked file, which a child process must close.
-
-        None if the folder is not locked, or if it is in cloud storage.
-        """
+        """The descriptor of the locked file, which a child process must close; None without one."""
         return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
@@ -115,12 +106,8 @@ class RunFolder:
     def claim(self, names: Collection[str]) -> None:
         """Reserve names for files that the run will write, and add the names to the journal.
 
-        ``write`` claims the name of each file. In cloud storage, it is faster to claim many names
-        in one call before writing the files.
-
-        Raises:
-            OutputError: a file that no run wrote has one of the names, or the journal cannot be
-                written.
+        ``write`` claims the name of each file. In cloud storage, it is faster to claim many at
+        once. A file that no run wrote and that has one of the names is an error.
         """
         self._check_lock()
         with self._mutex:
@@ -136,19 +123,13 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Add files that another process wrote for this run to the files of this run.
-
-        The other process has a journal of its own for these files.
-        """
+        """Add files that another process, with a journal of its own, wrote for this run."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file of this run.
-
-        Return None if the file does not exist, or if no journal or manifest of this run names it.
-        """
+        """Return the content of a file that a journal or manifest of this run names, or None."""
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
@@ -168,10 +149,7 @@ class RunFolder:
         """Write the manifest, which makes the run complete.
 
         This also deletes the files of the run that the manifest does not list, such as chunks.
-
-        Args:
-            facts: the content of the manifest, without the list of files.
-            files: all files to list, without ``run.json`` and the manifest.
+        ``files`` are all files to list but ``run.json`` and the manifest.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))

@@ -30,11 +30,7 @@ class Journal:
         self._log.add(b"".join(map(_to_line, names)))
 
     def close(self) -> None:
-        """Close the journal.
-
-        Raises:
-            OSError: the journal cannot be closed, as happens when the disk is full.
-        """
+        """Close the journal; when the disk is full, this raises an OSError."""
         self._log.close()
 
 
@@ -44,17 +40,14 @@ def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
 
 
 def read_journals(folder: Folder) -> Iterator[str]:
-    """Yield the file names in all journals of a run folder.
-
-    An incomplete last line is left out: the file of that line was not yet written.
-    """
+    """Yield the file names in all journals of a run folder."""
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):
         yield from read_journal(data)
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the file names in the content of a journal, except incomplete or damaged lines."""
+    """Yield the names in a journal; the file of an incomplete last line was not yet written."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

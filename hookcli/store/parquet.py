@@ -54,10 +54,7 @@ SCHEMA = _make_schema()
 def write_records(
     write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
 ) -> str:
-    """Write the records of one chunk, in order, and return the name of the file.
-
-    ``write`` writes a file of the run folder, given its name and content, and returns the name.
-    """
+    """Write the records of one chunk, in order, and return the name of the file."""
     table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")

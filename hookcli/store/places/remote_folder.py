@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -13,7 +13,6 @@ from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Url
 
@@ -32,20 +31,13 @@ class RemoteFolder(Folder):
         self.path = path
         self._listed: dict[str, int] | None = None
 
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing: no file is open."""
-
     def is_in_place(self) -> bool:
-        """Return True: a folder in cloud storage cannot be moved."""
         return True
 
     def lock(self) -> Lease:
         lease = Lease(self.path, self.write)
         self._listed = None
         return lease
-
-    def locked(self) -> AbstractContextManager[Lease]:
-        return closing(self.lock())
 
     def refuse_locked(self) -> None:
         with suppress(OSError):
@@ -105,7 +97,7 @@ class RemoteFolder(Folder):
                 self._listed.pop(name, None)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Do nothing: cloud storage never has half-written files."""
+        pass  # cloud storage never has half-written files
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         prefix = f"{name}/" if name else ""
