@@ -1,8 +1,6 @@
 """Edits applied to tensors.
 
-The given tensor is never overwritten: autograd may need it, and the model may share it. The new
-tensor has the same dtype and memory format. Gradients pass through it, since torch's own operations
-create it.
+The given tensor is never overwritten: autograd may need it, and the model may share it.
 """
 
 from __future__ import annotations

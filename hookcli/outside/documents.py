@@ -1,12 +1,8 @@
 """Documents as typed values: decoded from JSON files, and described by a JSON Schema.
 
-msgspec decodes JSON by the type of a document. A file that is damaged, or that hookcli did not
-write, is therefore rejected in one place, before hookcli computes anything from the file. Unknown
-fields are ignored, since a later version of hookcli may write further fields.
-
-hookcli makes the JSON Schema from the same types, and takes the descriptions from the texts under
-``Attributes`` in the docstrings of the types. A description that several documents share belongs to
-the type of the field. The schema does not allow fields that this version does not write.
+A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
+are ignored, since a later version may write some. The schema takes its descriptions from the texts
+under ``Attributes`` in the docstrings of the types.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Options of the command line, each declared on the field of the request that it fills.
 
 A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
-hookcli makes the command line, the checks of the values, and the command that repeats a run from
-these fields.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Run foreign code (not hookcli's own), which may raise any exception or change the process.
 
-Only this module and ``passes/call`` catch every exception. An exception of foreign code becomes an
-error of hookcli (``ForeignCode``) or is suppressed (``Forgiveness``); Ctrl-C and a signal that ends
-the process pass through. After ``ForeignCode``, the process has its earlier working directory and
-standard streams again, and a recursion limit that the stack can hold.
-
-Standard library only.
+Only this module and ``passes/call`` catch every exception but Ctrl-C and signals that end the
+process. Standard library only.
 """
 
 from __future__ import annotations

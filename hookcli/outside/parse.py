@@ -1,7 +1,6 @@
 """Parsers for command-line texts that are more than a number or a choice.
 
-Each parser takes the text and the name of the option. Each raises a RequestError if the text is
-not valid for the option.
+Each takes the text and the name of the option.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``.
-
-A chunk holds the results of some consecutive images. The functions raise an OutputError if a file
-cannot be written or deleted.
-"""
+"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``."""
 
 from __future__ import annotations
 

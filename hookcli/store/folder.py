@@ -1,9 +1,7 @@
 """The run folder while a run writes into it: the request, the files, and the manifest at the end.
 
 ``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
-last, so its presence means that the run is complete. In between, hookcli adds the name of every
-file to the journal before it writes the file. hookcli changes and deletes only files that a journal
-or a manifest names.
+last, so its presence means that the run is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from hookcli.outside.json_text import encode_json, plain, render_json
 from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest, Request
 from hookcli.store.admission import find_replaceable_run
-from hookcli.store.journal import Journal
+from hookcli.store.journal import open_journal, to_lines
 from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folder import Lock
+    from hookcli.store.places.folder import Lock, Log
     from hookcli.store.places.names import PlannedNames
 
 # What the user can do about a difference outside the request itself.
@@ -62,7 +60,7 @@ class RunFolder:
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._lock: Lock | None = None
-        self._journal: Journal | None = None
+        self._journal: Log | None = None
 
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
@@ -118,7 +116,7 @@ class RunFolder:
                 if self._folder.find(name) is not None:
                     raise not_ours_error(self.path / name)
             assert self._journal is not None  # noqa: S101
-            self._journal.add(new)
+            self._journal.add(to_lines(new))
             self._known.update(new)
             self._claimed.update(names)
 
@@ -211,7 +209,7 @@ class RunFolder:
         self._start_journal({REQUEST})
 
     def _start_journal(self, names: Iterable[str]) -> None:
-        journal = Journal(self._folder, names)
+        journal = open_journal(self._folder, names)
         self._known |= JOURNALS
         if self._journal is not None:
             self._journal.close()

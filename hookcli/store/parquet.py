@@ -1,7 +1,6 @@
 """Write ``records.parquet``, a table with one row per image, layer call and output tensor.
 
-The table is a folder of several files, one for each chunk of images. The module
-``reading/parquet_reader`` reads these files.
+The table is a folder with a file for each chunk; ``reading/parquet_reader`` reads it.
 """
 
 from __future__ import annotations

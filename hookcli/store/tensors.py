@@ -1,8 +1,6 @@
 """Write tensors to safetensors files (shards), and an index of all shards.
 
-A shard holds the tensors of one chunk of images, and is never changed. Equal tensors give equal
-bytes, so a resumed run writes the same shards again. The index is made from the shards' headers
-alone.
+A shard holds the tensors of one chunk of images. The index is made from the headers alone.
 """
 
 from __future__ import annotations

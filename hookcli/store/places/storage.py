@@ -1,9 +1,8 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``.
-Every other error is an ``OSError``. If the storage as a whole cannot be used, it is a
-``StorageError``; if one file cannot be used, it is a ``FileNotFoundError`` or similar. After an
-error that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
+This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``, a
+storage that cannot be used a ``StorageError``, and one file another ``OSError``. After an error
+that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
 """
 
 from __future__ import annotations
