@@ -133,11 +133,6 @@ class SavedCall:
 
         ``mean`` and ``max`` are over the places, as in tensors that were saved with the same
         ``pool``. ``class`` is the class token. A tensor without rows and columns is flattened.
-
-        Raises:
-            RequestError: the run saved the tensors in another reduced form, the images have
-                different numbers of features, or a tensor has NaN or Inf.
-            EmptyLayerError: a tensor has no class token.
         """
         self._check_pool(how)
         order = _number(self.images if keys is None else keys)

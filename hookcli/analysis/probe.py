@@ -247,10 +247,7 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Return the row and the predicted labels of each call; at least ``least`` must say anything.
-
-    Others are left out.
-    """
+    """Return the row and the predicted labels of each call but empty ones, at least ``least``."""
     scores, left = {}, len(calls)
     for call in calls:
         try:

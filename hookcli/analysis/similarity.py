@@ -279,7 +279,6 @@ def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _multiply_all(file: IO[bytes], layers: int, length: int) -> NDArray[np.float64]:
-    """Return the products of all pairs of rows in a file of ``layers`` rows of float32 numbers."""
     step = max(1, _SLICE // (4 * layers))
     products = np.zeros((layers, layers))
     for start in range(0, length, step):

@@ -176,7 +176,6 @@ def to_fields(value: DataclassInstance) -> dict[str, Any]:
 
 @functools.cache
 def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
-    """Return the name of each field, and whether JSON holds the field even if it is empty."""
     return [(each.name, each.metadata != LEFT_OUT) for each in fields(kind)]
 
 
@@ -198,7 +197,6 @@ def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[s
 
 
 def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
-    """Yield the type itself, if it is a dataclass, and all dataclasses inside the type."""
     if is_dataclass(hint) and isinstance(hint, type):
         yield hint
     inner = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)

@@ -1,7 +1,4 @@
-"""Reading regular files, writing files atomically, and names that are safe on disk.
-
-Standard library only.
-"""
+"""Reading regular files, writing files atomically, and names that are safe on disk."""
 
 from __future__ import annotations
 

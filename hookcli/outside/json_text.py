@@ -1,7 +1,4 @@
-"""Documents and rows as JSON text.
-
-Each ``render_`` function is pure: the same values always give the same text.
-"""
+"""Documents and rows as JSON text."""
 
 from __future__ import annotations
 

@@ -121,10 +121,7 @@ def read_names(text: str, _option: str) -> tuple[str, ...]:
 
 
 def read_threshold(word: str, option: str) -> tuple[str, float]:
-    """Parse ``NAME=VALUE`` into the name and the value, which must be finite.
-
-    A tolerance must not be negative.
-    """
+    """Parse ``NAME=VALUE`` into the name and a finite value; a tolerance is not negative."""
     name, _, value = word.rpartition("=")
     with contextlib.suppress(ValueError):
         threshold = float(value)

@@ -1,7 +1,4 @@
-"""Rows as CSV and Markdown text.
-
-Each ``render_`` function is pure: the same rows always give the same text.
-"""
+"""Rows as CSV and Markdown text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Names of files and folders that are on this machine or elsewhere: paths and URLs.
-
-Standard library only; nothing is opened here.
-"""
+"""Names of files and folders that are on this machine or elsewhere: paths and URLs."""
 
 from __future__ import annotations
 

@@ -175,12 +175,10 @@ class RunFolder:
         self._journal = self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise an OutputError if another run may hold the lock; called before each change."""
         if self._lock is not None:
             self._lock.check()
 
     def _admit(self) -> HeldRun | None:
-        """Return the run in the folder, or None; refuse a run that this one must not replace."""
         replace_run = self._replace_run or self._resume
         return find_replaceable_run(
             self._folder, self._planned, replace_run=replace_run, replace_any=self._replace_any

@@ -1,9 +1,7 @@
 """Find out which files belong to a run; hookcli changes and deletes no other files.
 
-A folder is a run folder if hookcli wrote its ``run.json``. If there is no ``run.json``, hookcli
-must have written the ``manifest.json``. A run's files are the files in its manifest and in its
-journals. An unfinished run has the journal ``parts/written.jsonl``, and one more for each chunk
-that another process writes. hookcli adds a name to a journal before it writes the file.
+A folder is a run folder if hookcli wrote its ``run.json``, or without one its ``manifest.json``. A
+run's files are those in its manifest and in its journals.
 """
 
 from __future__ import annotations

@@ -34,10 +34,6 @@ class Directory(Folder):
     No part of a file's name may be a link, so hookcli writes and deletes only inside this very
     folder. If the folder is deleted or moved meanwhile, hookcli does not create it again. The path
     to the folder itself may contain links.
-
-    Example:
-        >>> with Directory(Path("out")) as out:
-        ...     out.write("grids/cat/001_conv1.png", data)
     """
 
     path: Path
@@ -185,7 +181,6 @@ class Directory(Folder):
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Turn an OSError in the ``with`` block into an OutputError about the file ``name``."""
         try:
             yield
         except OSError as error:

@@ -88,7 +88,6 @@ def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
 
 
 def _status(folder: int) -> os.stat_result | None:
-    """Return the status of ``run.json`` without following links; None if the file is missing."""
     try:
         return os.stat(REQUEST, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

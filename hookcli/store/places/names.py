@@ -72,11 +72,6 @@ def lock_file(number: int) -> str:
     return f"{LOCKS}/{number:06d}.json"
 
 
-def is_lock(name: str) -> bool:
-    """Return whether a file is a lock file, and not a file of the run itself."""
-    return name.startswith(f"{LOCKS}/")
-
-
 def is_journal(name: str) -> bool:
     """Return whether a file is a journal, which lists the files of an unfinished run."""
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")

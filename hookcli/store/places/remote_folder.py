@@ -9,7 +9,7 @@ from hookcli.errors import OutputError
 from hookcli.store.places import storage
 from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.lease import Lease, refuse_locked
-from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
+from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -114,7 +114,9 @@ class RemoteFolder(Folder):
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
-            self._listed = {name: size for name, size in files.items() if not is_lock(name)}
+            self._listed = {
+                name: size for name, size in files.items() if not name.startswith(f"{LOCKS}/")
+            }
         return self._listed
 
 
@@ -130,12 +132,11 @@ class _RewrittenFile(Log):
         self._folder.write(self._name, self._data)
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        pass
 
 
 @contextmanager
 def _explain(verb: str, place: Url) -> Iterator[None]:
-    """Turn an OSError into an OutputError; ``verb`` is ``read`` or ``write``."""
     try:
         yield
     except OSError as error:
