@@ -33,9 +33,8 @@ class Components:
 
     Attributes:
         mean: the mean of the features, (C,).
-        axes: the directions of the components, (K, C), of length 1; the direction along which the
-            features vary most comes first. In each direction, the entry with the largest magnitude
-            is positive, which fixes the sign.
+        axes: the directions of the components, (K, C), of length 1, the most variable first. The
+            entry of each with the largest magnitude is positive, which fixes the sign.
         spread: the standard deviation of the features along each direction, (K,).
         explained: the share of the variance along each direction, (K,).
     """
@@ -62,9 +61,6 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
     The result equals that of a singular value decomposition of the stacked features without their
     mean, apart from rounding. hookcli keeps the rows if there are fewer of them than features, and
     adds up their covariance otherwise. ``blocks`` are features (rows, C) in any number of parts.
-
-    Raises:
-        RequestError: there are too few rows or columns, or the features are constant, NaN or Inf.
     """
     rows, shift, total = 0, np.zeros(0), np.zeros(0)
     kept: list[NDArray[np.float64]] = []

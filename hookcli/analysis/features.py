@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hookcli.analysis.images import read_fact
 from hookcli.errors import RequestError
 from hookcli.outside import escape
-from hookcli.outside.documents import DamagedError, convert
 from hookcli.reading.load import choose_calls
 from hookcli.reading.run_files import cannot_read
 from hookcli.reading.shards import array_dtype, read_rows
@@ -46,11 +46,7 @@ class EmptyLayerError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The tensors of one call for some images, which have the same layout.
-
-    Attributes:
-        values: the tensors as the run saved them, (images, …), as real numbers.
-    """
+    """Tensors of one call for images of the same layout: ``values`` are real, (images, …)."""
 
     keys: tuple[str, ...]
     values: Array
@@ -59,11 +55,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of one call for one image.
+    """The places of one call for one image: ``values`` are (places, C), row by row.
 
-    Attributes:
-        values: the features of each place, (places, C), row by row from the upper left corner.
-        prefix: the number of tokens that were left out because they cover no part of the image.
+    ``prefix`` is the number of left out tokens, which cover no part of the image.
     """
 
     key: str
@@ -77,7 +71,6 @@ class SavedCall:
     """A call whose tensors a run saved.
 
     Attributes:
-        layout: the name of the layout of the call's tensors, such as ``NCHW``.
         pool: how the run reduced the tensors: ``none``, ``mean``, ``max``, or a number N for maps
             of N x N values.
         pixels: the height and width of the network's input, by image key.
@@ -102,10 +95,7 @@ class SavedCall:
         return math.prod(self.run.shape_of(self.call_id)[1:])
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield saved tensors in blocks, in the order of the shards.
-
-        ``only`` is the key of an image to read alone; None reads all images.
-        """
+        """Yield saved tensors in blocks, in the order of the shards, or that of one image."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -123,11 +113,9 @@ class SavedCall:
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
         """Yield blocks of rows of a tensor; images of different proportions come in own blocks."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
-        rows = range(start, stop)
-        for size, group in groupby(rows, lambda row: self.pixels.get(tensor.images[row])):
-            of_size = list(group)
-            keys = tensor.images[of_size[0] : of_size[-1] + 1]
-            part = values[of_size[0] - start : of_size[-1] + 1 - start]
+        for size, group in groupby(tensor.images[start:stop], self.pixels.get):
+            keys = tuple(group)
+            part, values = values[: len(keys)], values[len(keys) :]
             yield Block(keys, part, self._find_layout(tensor.shape, size))
 
     def _find_layout(self, shape: Sequence[int], size: tuple[int, int] | None) -> Layout:
@@ -140,33 +128,28 @@ class SavedCall:
                 return Layout("NCHW" if len(shape) == 4 else "NCDHW", 1, side, side)
         return recall_layout(self.layout, of_image, size)
 
-    def pool_features(self, how: Pool = "mean") -> Features:
-        """Return one row of features per image, (images, C), in the order of ``images``.
+    def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
+        """Return one row of features for each image in ``keys``, (images, C), by default all.
 
         ``mean`` and ``max`` are over the places, as in tensors that were saved with the same
         ``pool``. ``class`` is the class token. A tensor without rows and columns is flattened.
-
-        Raises:
-            RequestError: the run saved the tensors in another reduced form, the images have
-                different numbers of features, or a tensor has NaN or Inf.
-            EmptyLayerError: a tensor has no class token.
         """
         self._check_pool(how)
-        places = {key: place for place, key in enumerate(self.images)}
+        order = _number(self.images if keys is None else keys)
         rows: Features | None = None
         for block in self.read():
             kind = np.result_type(block.values, np.float32)  # float64 stays: its range is larger
             features = self._reduce(block, how).reshape(len(block.keys), -1).astype(kind)
             self._check_finite(features, block.keys)
             if rows is None:
-                rows = np.empty((len(places), features.shape[1]), kind)
+                rows = np.empty((len(order), features.shape[1]), kind)
             if rows.shape[1] != features.shape[1]:
                 raise RequestError(
                     f"{self.call_id!r} has {features.shape[1]} features of {block.keys[0]!r}, and "
                     f"{rows.shape[1]} of other images",
                     "save with `pool='mean'`",
                 )
-            rows[[places[key] for key in block.keys]] = features
+            _put(features, block.keys, order, rows)
         assert rows is not None  # noqa: S101  a saved call has at least one tensor
         return rows
 
@@ -218,10 +201,7 @@ class SavedCall:
         return reduced
 
     def read_places(self, only: str | None = None) -> Iterator[Places]:
-        """Yield the places of each image, in the order of the shards.
-
-        ``only`` is the key of an image to read alone; None reads all images.
-        """
+        """Yield the places of each image, in the order of the shards; ``only`` as in ``read``."""
         for block in self.read(only):
             layout = block.layout
             self._check_places(block)
@@ -257,25 +237,34 @@ class SavedCall:
                 "`InspectConfig` with `fail_on=('nan', 'inf')`",
             )
 
-    def read_columns(self, most: int) -> Iterator[Features]:
-        """Yield the saved values of all images in parts, (images, values), in the run's order.
+    def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
+        """Yield all saved values of the images in ``keys``, by default all images.
 
-        Together, the parts have all saved values of each image. A part has at most about ``most``
-        bytes.
+        They come in parts, (images, values), of at most about ``most`` bytes.
         """
         shape = self.run.shape_of(self.call_id)
-        rows = {key: row for row, key in enumerate(self.images)}
+        order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
             width = math.prod(part.stop - part.start for part in ranges)
-            part = np.empty((len(rows), width), np.float32)
+            part = np.empty((len(order), width), np.float32)
             for tensor in self.run.saved[self.call_id]:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
                 flat = values.reshape(count, width)
                 part = part.astype(np.result_type(part, flat), copy=False)
                 self._check_finite(flat, tensor.images)
-                part[[rows[key] for key in tensor.images]] = flat
+                _put(flat, tensor.images, order, part)
             yield part
+
+
+def _number(keys: Sequence[str]) -> dict[str, int]:
+    return {key: row for row, key in enumerate(keys)}
+
+
+def _put(values: Array, keys: Sequence[str], order: Mapping[str, int], rows: Array) -> None:
+    """Put the values of images into the rows of those in ``order``."""
+    chosen = [row for row, key in enumerate(keys) if key in order]
+    rows[[order[keys[row]] for row in chosen]] = values[chosen]
 
 
 _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
@@ -286,16 +275,11 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
     ``forms`` are ids of calls, or globs; empty for all calls. ``pool`` is the form in which the
     tensors are needed, for the hint of an error.
-
-    Raises:
-        RequestError: the run saved no tensors, or a form matches none.
     """
     if not run.calls:
         raise RequestError(
-            f"the run in {str(run.folder)!r} saved no tensors",
-            _saving_hint(run, pool),
+            f"the run in {str(run.folder)!r} saved no tensors", _saving_hint(run, pool)
         )
-    chosen = set(choose_calls(run, forms or ("*",)))
     rows = {row["call_id"]: row for row in run.layers}
     reduced = _read_pool(run)
     sizes = {
@@ -303,25 +287,16 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
         for image in run.manifest["images"]
         if len(shape := image.get("pixels_shape", ())) > 1
     }
-    ordered = sorted(chosen, key=lambda call_id: rows.get(call_id, {}).get("order") or 0)
+    chosen = [(call_id, rows.get(call_id, {})) for call_id in choose_calls(run, forms or ("*",))]
     return tuple(
-        SavedCall(
-            run,
-            call_id,
-            layout=str(rows.get(call_id, {}).get("layout", "unknown")),
-            pool=reduced,
-            pixels=sizes,
-        )
-        for call_id in ordered
+        SavedCall(run, call_id, str(row.get("layout", "unknown")), reduced, sizes)
+        for call_id, row in sorted(chosen, key=lambda each: each[1].get("order") or 0)
     )
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
     """Return the call that has the features of the model, or the last one, and why."""
-    try:
-        found = convert(run.manifest.get("features"), FeatureCall | None)  # type: ignore[arg-type]
-    except DamagedError as error:
-        raise cannot_read(run.folder / MANIFEST, error) from error
+    found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
             return call, found.reason
@@ -363,10 +338,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Return the feature maps (N, C, h, w) of a tensor, (N, C, D, h, w) of a clip.
-
-    The maps of a sequence are (N, C, L). The layout must have rows and columns.
-    """
+    """Return maps (N, C, h, w), of a clip (N, C, D, h, w), of a sequence (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

@@ -138,7 +138,6 @@ def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[Analy
 
 
 def _publish(folder: Path, made: Path, names: tuple[str, ...], command: tuple[str, ...]) -> None:
-    """Move the files of an analysis to their place, and delete those of an earlier one."""
     known = _read_list(folder)
     old = () if known is None else known.files
     for name in (LIST, *names):

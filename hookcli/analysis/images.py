@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,7 +14,7 @@ from hookcli.errors import RequestError, hint_near
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import for_page
 from hookcli.reading.run_files import cannot_read
-from hookcli.records.images import ImageResult
+from hookcli.records.images import ImageResult, match_images
 from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
     Pixel: TypeAlias = tuple[float | None, float | None]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the places of an image lie.
+    """Where the places of an image are: ``size`` is (width, height).
 
-    ``size`` is (width, height). ``part`` is what the network saw: left, top, right and bottom; None
-    if that is unknown.
+    ``part`` is what the network saw: left, top, right and bottom; None if that is unknown.
     """
 
     file: str
@@ -70,10 +71,7 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel in the middle of each place, (P, 2); NaN if it is unknown.
-
-        The first pixel is 0; 0.5 is between the first two.
-        """
+        """Return the pixel in the middle of each place, (P, 2), from 0; NaN if it is unknown."""
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4
@@ -88,10 +86,8 @@ class Geometry:
 
     def find_pixel(self, place: int, grid: tuple[int, int]) -> Pixel:
         """Return the pixel in the middle of a place; twice None if it is unknown."""
-        if self.part is None:
-            return None, None
         x, y = self.find_pixels(grid)[place]
-        return float(x), float(y)
+        return (float(x), float(y)) if self.part else (None, None)
 
 
 def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
@@ -113,12 +109,23 @@ def list_contents(run: Run) -> dict[str, str]:
     return {image["key"]: image["sha256"] for image in run.manifest["images"]}
 
 
-def list_geometry(run: Run) -> dict[str, Geometry]:
-    """Return where the places of each image lie, by image key."""
+def match_contents(run: Run, other: Run) -> dict[str, str]:
+    """Return the key of the image of the same content in another run, by image key."""
+    one, two = list_contents(run), list_contents(other)
+    return {key: same for key, same in match_images(one, two) if one[key] == two[same]}
+
+
+def read_fact(run: Run, name: str, kind: type[T]) -> T:
+    """Return a value of a run's manifest, which a stranger may have written."""
     try:
-        images = convert(run.manifest["images"], tuple[ImageResult, ...])
+        return convert(run.manifest.get(name), kind)
     except DamagedError as error:
         raise cannot_read(run.folder / MANIFEST, error) from error
+
+
+def list_geometry(run: Run) -> dict[str, Geometry]:
+    """Return where the places of each image are, by image key."""
+    images = read_fact(run, "images", tuple[ImageResult, ...])
     for image in images:
         if image.part is not None and not _is_area(image.part):
             damage = DamagedError(f"the part of {image.key!r} that the network saw is no area")
@@ -134,10 +141,7 @@ def _is_area(part: Sequence[float]) -> bool:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image that has ``name`` as its key, path or file name.
-
-    ``files`` maps keys to the files of a run as the user gave them.
-    """
+    """Return the key of the image with this key, path or file name; ``files`` is by key."""
     if name in files:
         return name
     for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):

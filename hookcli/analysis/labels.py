@@ -27,21 +27,14 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Where the labels of images come from: ``source`` is a word for it.
-
-    ``given`` has the labels of all images in order, or those of a file, by the path, file name or
-    key of an image; None for folders.
-    """
+    """Labels of all images in order, or by the path, file name or key; None for folders."""
 
     source: str
     given: Sequence[object] | Mapping[str, str] | None
 
     @classmethod
     def read(cls, given: str | Sequence[object] | Mapping[str, object]) -> Labels:
-        """Read labels before it is known which images there are.
-
-        A CSV file has the columns ``image`` (the path, the file name or the key) and ``label``.
-        """
+        """Read labels before it is known which images there are."""
         if isinstance(given, str):
             return cls(repr(given), None if given == "folders" else _read_file(given))
         if not isinstance(given, Mapping):

@@ -135,7 +135,6 @@ class Neighbours:
             also much closer to another one than to the next image that is no duplicate
             (``CLOSER``), and of fewer than ten images, only exact copies are found.
         crowded: the number of images that are not judged, as in ``MapDocument``.
-        near: the largest distance of two images of a group.
     """
 
     places: NDArray[np.int64]
@@ -151,10 +150,6 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
     In ``features`` (images, C), a row of zeros has the distance 1 from all other rows. ``near`` is
     the largest distance of near duplicates; None takes ``NEAR`` times the median distance of two
     images.
-
-    Raises:
-        RequestError: there are fewer than three images, or all features are zero; or too many
-            pairs of images are at most ``near`` apart.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -197,10 +192,7 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
 def _link(
     places: NDArray[np.int64], distances: NDArray[np.float64], near: float
 ) -> tuple[NDArray[np.int64], int]:
-    """Return pairs of images that look like copies, and how many images are in too dense a place.
-
-    The nearest images, (images, N), come nearest first.
-    """
+    """Return pairs of images that look like copies, and how many have too many others near."""
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(places, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]
@@ -257,16 +249,10 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 def map_images(
     keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
-    """Return the rows of the map, the groups of duplicates, and what the two axes explain.
-
-    ``features`` are (images, C). ``labels`` is by image key; images may lack one.
-    """
+    """Return the rows of the map, the groups of duplicates, and what the two axes explain."""
     components = find_components(split_rows(features), 2)
     places = components.project(features)
     scores = neighbours.distances.mean(1)
-    order = np.argsort(-scores, kind="stable")
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(1, len(order) + 1)
     groups = neighbours.duplicates
     number_of = {image: number for number, group in enumerate(groups, 1) for image in group}
     rows = [
@@ -275,13 +261,13 @@ def map_images(
             label=labels.get(keys[image], ""),
             x=float(places[image, 0]),
             y=float(places[image, 1]),
-            rank=int(ranks[image]),
+            rank=rank,
             outlier_score=float(scores[image]),
             nearest=keys[neighbours.places[image, 0]],
             distance=float(neighbours.distances[image, 0]),
             group=number_of.get(int(image)),
         )
-        for image in order
+        for rank, image in enumerate(np.argsort(-scores, kind="stable"), 1)
     ]
     one, two = components.explained
     named = [tuple(keys[image] for image in group) for group in groups]

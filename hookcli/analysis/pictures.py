@@ -30,8 +30,8 @@ def copy_pictures(
 ) -> ImagePictures:
     """Copy the pictures of at most 2,000 images into a folder, and return what they show.
 
-    Of a larger run, only images with a picture are kept, those in ``first`` before others. Files
-    that are missing are left out. ``only`` has the keys of the images to copy; None means all.
+    Of a larger run, only images with a picture are kept, those in ``first`` before others. ``only``
+    has the keys of the images to copy; None means all.
     """
     try:
         known = read_document(run.files.file(DOCUMENT), ImagePictures)

@@ -123,10 +123,7 @@ class PlacesDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Which places are in front: ``threshold`` cuts the first component of all places.
-
-    ``is_above`` tells whether the foreground has the larger coordinates.
-    """
+    """Which places are in front: ``threshold`` cuts the first component of all places."""
 
     components: Components
     threshold: float
@@ -140,10 +137,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The three components by which places are coloured, the same for all images.
-
-    ``foreground`` says which places they are about; None for all.
-    """
+    """The three components by which places are coloured: of all places, or of the foreground."""
 
     components: Components
     foreground: Foreground | None = None
@@ -153,8 +147,7 @@ class Basis:
 class Matches:
     """The place of a second image that is most similar to each place of a first; all are (P,).
 
-    ``similarity`` is the cosine; a match is mutual if its own most similar place is the place
-    itself.
+    A match is mutual if its own most similar place is the place itself.
     """
 
     places: NDArray[np.int64]
@@ -163,11 +156,10 @@ class Matches:
 
 
 def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
-    """Return the components of the places of all images.
+    """Return the components of the places of all images, or of those in the foreground.
 
-    With ``foreground``, the first component of all places separates foreground and background, and
-    the result has the components of the foreground. The foreground is the side of the threshold
-    that is rarer at the edges of the images.
+    The foreground is the side of a threshold of the first component of all places that is rarer at
+    the edges of the images.
     """
     components = _find(call, lambda places: places.values)
     if not foreground:
@@ -190,11 +182,11 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():
-        first = components.project(places.values)[:, 0]
-        counts = np.histogram(first.clip(-limit, limit), _BINS, (-limit, limit))[0]
-        edge = _at_edge(places.grid)
-        border += np.histogram(first[edge].clip(-limit, limit), _BINS, (-limit, limit))[0]
-        inside += counts
+        first = components.project(places.values)[:, 0].clip(-limit, limit)
+        edge = np.ones(places.grid, np.bool_)
+        edge[1:-1, 1:-1] = False
+        border += np.histogram(first[edge.ravel()], _BINS, (-limit, limit))[0]
+        inside += np.histogram(first, _BINS, (-limit, limit))[0]
     weights = inside.cumsum()
     centers = np.linspace(-limit, limit, 2 * _BINS + 1)[1::2]
     sums = (inside * centers).cumsum()
@@ -205,12 +197,6 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
     threshold = -limit + (cut + 1) * 2 * limit / _BINS
     below, edge_below = weights[cut] / total, border[: cut + 1].sum() / border.sum()
     return Foreground(components, threshold, is_above=bool(edge_below >= below))
-
-
-def _at_edge(grid: tuple[int, int]) -> NDArray[np.bool_]:
-    edge = np.ones(grid, np.bool_)
-    edge[1:-1, 1:-1] = False
-    return edge.ravel()
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Values]:
@@ -231,10 +217,7 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 
 def compare_places(place: Features | Values, features: Features | Values) -> Values:
-    """Return the cosine of the angle between one place (C,) and places (P, C), (P,).
-
-    A place whose features are all zero has the cosine 0.
-    """
+    """Return the cosines of one place (C,) and places (P, C), (P,); 0 for features of zeros."""
     wide, one = features.astype(np.float64), place.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(one)
     products = wide @ one
@@ -328,23 +311,22 @@ def answer_matches(
 ) -> tuple[Answered, Answered]:
     """Return the matches of the places of one image in another image, as seen from both.
 
-    Without ``point``, a pixel of the first image, some good matches are marked. With ``mutual``,
-    only places count whose match chooses them, too.
+    Without ``point``, a pixel of the first image, some good matches are marked.
     """
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
     kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)
-    places = geometry[images[0]], geometry[images[1]]
+    first, second = (geometry[key] for key in images)
     pixel: Pixel = (None, None)
     similarity = None
     if point is None:
         chosen = choose_marks(matches, kept, one.grid)
         similarity = float(matches.similarity[kept].mean()) if kept.any() else None
     else:
-        start = places[0].find_place(point, one.grid)
+        start = first.find_place(point, one.grid)
         chosen = [start]
         if kept[start]:
-            pixel = places[1].find_pixel(int(matches.places[start]), two.grid)
+            pixel = second.find_pixel(int(matches.places[start]), two.grid)
             similarity = float(matches.similarity[start])
     row = PlacesRow(
         call.call_id,
@@ -358,8 +340,8 @@ def answer_matches(
     columns = {
         "match_row": (matches.places // two.grid[1]).astype(np.int32),
         "match_column": (matches.places % two.grid[1]).astype(np.int32),
-        "match_x": places[1].find_pixels(two.grid)[matches.places, 0],
-        "match_y": places[1].find_pixels(two.grid)[matches.places, 1],
+        "match_x": second.find_pixels(two.grid)[matches.places, 0],
+        "match_y": second.find_pixels(two.grid)[matches.places, 1],
         "similarity": matches.similarity,
         "mutual": matches.is_mutual,
     }
@@ -376,10 +358,7 @@ def answer_matches(
 
 
 def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int]) -> list[int]:
-    """Return places with good matches that lie apart, the best match first.
-
-    Places whose match chooses them come first.
-    """
+    """Return places with good matches that are far from each other, mutual matches first."""
     apart = max(grid) / 5
     order = np.lexsort((-matches.similarity, ~matches.is_mutual))
     chosen: list[int] = []
@@ -417,10 +396,7 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
 
 
 def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
-    """Return the basis of each layer from the folder of another analysis, by the id of the call.
-
-    With ``foreground``, the components must be those of the foreground.
-    """
+    """Return the basis of each layer from the folder of another analysis, by the id of the call."""
     if choose(name, local=False, remote=True):
         raise RequestError(
             f"{name!r} is a URL, and a basis must be on this machine", "copy the folder"

@@ -55,8 +55,6 @@ class LayerAnswers:
     Attributes:
         drawn: the keys of the images with pictures; that of the question comes first.
         room: the bytes of features that the page still has room for.
-        basis: the components; None for other questions.
-        rows: a row for each image.
         maps: the answers for images with pictures, by image key, without features.
         page: what the page's script gets of these images.
         low: the smallest value of all images.
@@ -126,8 +124,6 @@ class PlacesQuestion:
         image: the key of the image that the question starts from; empty for components.
         other: the key of the matched image; empty for other questions.
         point: a pixel of the image; None for components, or to mark some good matches.
-        foreground: whether the components are those of places in front.
-        mutual: whether only places count that choose each other.
         bases: the components of another analysis, by layer; None to find them.
     """
 
@@ -227,11 +223,7 @@ def make_data(
     pictures: Mapping[str, str],
     ramp: Sequence[str],
 ) -> dict[str, object]:
-    """Return the data of the page's script.
-
-    ``names`` are the names of the images for readers, ``pictures`` the files by image key, and
-    ``ramp`` the colours of similarity.
-    """
+    """Return the data of the page's script; ``pictures`` are the files by image key."""
     keys = [image.key for image in images]
     return {
         "question": document.question,

@@ -17,14 +17,13 @@ import numpy as np
 from PIL import Image
 
 from hookcli.analysis.features import EmptyLayerError, check_finite, open_calls
-from hookcli.analysis.images import list_contents, list_files
+from hookcli.analysis.images import list_contents, list_files, match_contents
 from hookcli.errors import HookcliError, RequestError
 from hookcli.images.read import ImageSource
 from hookcli.images.style import UndecodableError
 from hookcli.outside.documents import AtLeastOne, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
-from hookcli.records.images import match_images
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
@@ -162,11 +161,6 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     The result is scikit-learn's own for ``make_pipeline(StandardScaler(),
     LogisticRegression(max_iter=1000))`` over ``StratifiedKFold(folds, shuffle=True,
     random_state=0)``. ``features`` are (images, C), with a label for each image.
-
-    Raises:
-        RequestError: scikit-learn is missing, there is only one label, a label has fewer images
-            than there are folds, or the features are NaN or Inf.
-        EmptyLayerError: the features are constant.
     """
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
     from sklearn.exceptions import ConvergenceWarning
@@ -231,16 +225,11 @@ def probe_layer(
     folds: int = 5,
 ) -> Probed:
     """Return the row of a layer, and the label that is predicted for each image in ``keys``."""
-    rows = {key: row for row, key in enumerate(call.images)}
-    missing = [key for key in keys if key not in rows]
-    if missing:
-        raise RequestError(
-            f"{call.call_id!r} has no tensor of {missing[0]!r}", "leave the layer out"
-        )
-    features = call.pool_features(pool)
-    chosen = [rows[key] for key in keys]
-    if chosen != list(range(len(features))):
-        features = features[chosen]
+    known = set(call.images)
+    for key in keys:
+        if key not in known:
+            raise RequestError(f"{call.call_id!r} has no tensor of {key!r}", "leave the layer out")
+    features = call.pool_features(pool, keys)
     try:
         score = probe_features(features, labels, folds)
     except RequestError as error:
@@ -258,11 +247,7 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Return the row and the predicted labels of each call; those that say nothing are left out.
-
-    Raises:
-        EmptyLayerError: fewer than ``least`` calls would be left.
-    """
+    """Return the row and the predicted labels of each call but empty ones, at least ``least``."""
     scores, left = {}, len(calls)
     for call in calls:
         try:
@@ -362,12 +347,7 @@ def open_control(
             f"the control {name} is the run itself",
             "name another run, such as one with random weights",
         )
-    contents = [list_contents(run), list_contents(control)]
-    same = {
-        key: other
-        for key, other in match_images(*contents)
-        if contents[0][key] == contents[1][other]
-    }
+    same = match_contents(run, control)
     for key in keys:
         if key not in same:
             raise RequestError(
@@ -380,36 +360,29 @@ def probe_pixels(
     run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
 ) -> tuple[list[Probed], str]:
     """Return the row and the predicted labels of the pixels; or nothing, and the reason."""
-    pixels, reason = read_pixels(run, keys)
-    if pixels is None:
-        return [], reason
     try:
+        pixels = read_pixels(run, keys)
         score = probe_features(pixels, labels, folds)
-    except EmptyLayerError as error:
+    except HookcliError as error:
         return [], error.message
     return [(score.row("pixels", pixels.shape[1], "pixels"), score.predicted)], ""
 
 
-def read_pixels(run: Run, keys: Sequence[str]) -> tuple[Features | None, str]:
-    """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768).
-
-    If a photo is missing or has changed, return None and the reason.
-    """
+def read_pixels(run: Run, keys: Sequence[str]) -> Features:
+    """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768)."""
     files, contents = list_files(run), list_contents(run)
     rows = np.empty((len(keys), 3 * PIXELS * PIXELS), np.float32)
     for row, key in enumerate(keys):
         try:
             content = ImageSource(key, files[key]).read()
         except UndecodableError as error:
-            return None, f"{files[key]} {error}"
-        except HookcliError as error:  # a photo in a storage that cannot be reached
-            return None, error.message
+            raise RequestError(f"{files[key]} {error}") from error
         photo = content.pictures[0] if content.pictures else None
         if content.sha256 != contents[key] or not isinstance(photo, Image.Image):
-            return None, f"{files[key]} has changed, or is no photo"
+            raise RequestError(f"{files[key]} has changed, or is no photo")
         small = photo.resize((PIXELS, PIXELS), Image.Resampling.BOX)
         rows[row] = np.asarray(small, np.float32).ravel()
-    return rows, ""
+    return rows
 
 
 def list_confusions(

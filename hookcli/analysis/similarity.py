@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.analysis.features import EmptyLayerError
-from hookcli.analysis.images import list_contents
+from hookcli.analysis.images import match_contents
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.analysis import AnalysisDocument, Cosine
-from hookcli.records.images import match_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,12 +117,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the linear CKA of two arrays of features (images, …), unbiased.
-
-    Raises:
-        RequestError: there are fewer than four images, or the arrays differ in their number.
-        EmptyLayerError: features are constant.
-    """
+    """Return the linear CKA of two arrays of features (images, …), unbiased."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -148,21 +142,19 @@ def compare_layers(
     """Return the linear CKA of every call in ``a`` with every call in ``b``.
 
     Without ``b``, the calls in ``a`` are compared with each other. Memory does not grow with the
-    number of layers; the similarities are kept in a temporary file.
-
-    ``layer_done`` is called with the number of layers that were read. Constant features raise an
-    EmptyLayerError; ``may_leave_out`` leaves out such layers if others remain.
+    number of layers; the similarities are kept in a temporary file. ``layer_done`` is called with
+    the number of layers that were read. Constant features are an error unless ``may_leave_out``.
     """
     calls = [*a, *b]
-    rows = _match_rows(a, b)
-    batches = split_images(len(rows[0]))
+    images = _match_images(a, b)
+    batches = split_images(len(images[0]))
     length = sum(len(batch) ** 2 for batch in batches)
     try:
         with tempfile.TemporaryFile(prefix="hookcli-") as file:
             written: list[int] = []
-            for number, (call, order) in enumerate(zip(calls, rows, strict=True)):
+            for number, (call, keys) in enumerate(zip(calls, images, strict=True)):
                 try:
-                    _write_similarities(call, order, batches, pool, file)
+                    _write_similarities(call, keys, batches, pool, file)
                     written.append(number)
                 except EmptyLayerError:
                     if not may_leave_out or (number == len(calls) - 1 and not written):
@@ -182,7 +174,7 @@ def compare_layers(
         tuple(names[middle:] if b else names),
         tuple(call.call_id for number, call in enumerate(calls) if number not in written),
         ckas.clip(-1, 1),
-        len(rows[0]),
+        len(images[0]),
         max(map(len, batches)),
         is_one_run=not b,
     )
@@ -200,13 +192,11 @@ def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
 def split_images(count: int) -> list[NDArray[np.int64]]:
     """Return the batches of images, each as positions among ``count`` images.
 
-    There is one batch of at most 2,000 images; of more images, hookcli makes batches of about 256,
-    with images drawn at random, always the same ones.
+    More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
     """
     if count < LEAST:
         raise RequestError(
-            f"similarity needs at least {LEAST} images, not {count}",
-            "run more images",
+            f"similarity needs at least {LEAST} images, not {count}", "run more images"
         )
     if count <= MOST_EXACT:
         return [np.arange(count)]
@@ -214,44 +204,41 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
     return np.array_split(order, -(-count // BATCH))
 
 
-def _match_rows(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[NDArray[np.int64]]:
-    """Return, for each call, the positions of the images that all calls have, in one order."""
-    one = list_contents(a[0].run)
-    two = list_contents(b[0].run) if b else {}
-    others = {key: other for key, other in match_images(one, two) if one[key] == two[other]}
-    keys = [key for key in one if not b or key in others]
-    for calls, name_of in ((a, {}), (b, others)):
-        for known in (set(call.images) for call in calls):
-            keys = [key for key in keys if name_of.get(key, key) in known]
+def _match_images(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[list[str]]:
+    """Return, for each call, the keys of the images that all calls have, in one order."""
+    run = a[0].run
+    others = match_contents(run, b[0].run) if b else dict(zip(run.images, run.images, strict=True))
+    keys = [key for key in run.images if key in others]
+    for known in (set(call.images) for call in a):
+        keys = [key for key in keys if key in known]
+    for known in (set(call.images) for call in b):
+        keys = [key for key in keys if others[key] in known]
     if not keys:
         raise RequestError(
             "the runs have no image in common" if b else "no image was saved for all layers",
             "use the same images in both runs" if b else "choose other `layers`",
         )
-    rows = []
-    for calls, names in ((a, keys), (b, [others.get(key, "") for key in keys])):
-        for call in calls:
-            places = {key: place for place, key in enumerate(call.images)}
-            rows.append(np.array([places[key] for key in names]))
-    return rows
+    return [keys] * len(a) + [[others[key] for key in keys]] * len(b)
 
 
 def _write_similarities(
     call: SavedCall,
-    order: NDArray[np.int64],
+    keys: Sequence[str],
     batches: Sequence[NDArray[np.int64]],
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
     """Append each batch's centered similarities; all batches together have the norm 1."""
-    parts = call.read_columns(_PART) if pool == "none" else iter([call.pool_features(pool)])
+    if pool == "none":
+        parts = call.read_columns(_PART, keys)
+    else:
+        parts = iter([call.pool_features(pool, keys)])
     sums = [np.zeros((len(batch), len(batch))) for batch in batches]
     size = 0.0  # the mean squared norm of an image's features, to tell rounding from variance
     for part in parts:
-        wide = part[order] if len(order) != len(part) or (np.diff(order) != 1).any() else part
-        size += float(np.square(wide, dtype=np.float64).sum()) / len(wide)
+        size += float(np.square(part, dtype=np.float64).sum()) / len(part)
         for place, batch in enumerate(batches):
-            sums[place] += _multiply(wide[batch])
+            sums[place] += _multiply(part[batch])
     centered = [_center(each) for each in sums]
     norm = float(np.sqrt(sum(np.square(each).sum() for each in centered)))
     if not norm > _NOTHING * size:
@@ -292,7 +279,6 @@ def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _multiply_all(file: IO[bytes], layers: int, length: int) -> NDArray[np.float64]:
-    """Return the products of all pairs of rows in a file of ``layers`` rows of float32 numbers."""
     step = max(1, _SLICE // (4 * layers))
     products = np.zeros((layers, layers))
     for start in range(0, length, step):

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the user's own code, with the Python files beside it, into the folder ``target``.
-
-    Return whether the request uses code of the user. ``target`` becomes the working directory of
-    the workers.
-    """
+    """Copy the user's own code, with the Python files beside it, to ``target``; say if any is."""
     folders = {Path(place).parent for place in _list_places(config)}
     for folder in folders:
         copies = target / _name_folder(folder)
@@ -29,10 +25,7 @@ def copy_code(config: RunConfig, target: Path) -> bool:
 
 
 def hash_own_code(config: RunConfig) -> str:
-    """Return the sha256 of the user's own code, with the Python files beside it.
-
-    The result is empty if the request uses no code of the user.
-    """
+    """Return the sha256 of the user's own code, with the files beside it; empty without any."""
     digest = hashlib.sha256()
     places = _list_places(config)
     for place in places:
@@ -42,10 +35,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config`` with code files that exist on this node.
-
-    In place of a code file that this node lacks, the result names the copy in the folder ``sent``.
-    """
+    """Return ``config`` with the copy in ``sent`` in place of each code file that is not here."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

@@ -87,12 +87,7 @@ class RayCluster:
         return ended[0] if ended else None
 
     def get(self, call: Any) -> Any:
-        """Return the result of a worker's call, and wait for the result if necessary.
-
-        Raises:
-            LostWorkerError: the worker was killed, or the result was lost with its node.
-            ModelError: the worker could not be started.
-        """
+        """Wait for the result of a worker's call; a LostWorkerError says that it was lost."""
         try:
             return self._ray.get(call)
         except self._lost as error:

@@ -32,7 +32,6 @@ from hookcli.summary.chunks import Chunk, chunk_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.cluster.weights import SentWeights
     from hookcli.config import ClusterRequest
     from hookcli.plan.prepared import PreparedModel, PreparedRun, RunSettings
     from hookcli.run.result import RunResult
@@ -47,10 +46,7 @@ def run_on_cluster(
 ) -> RunResult:
     """Run a prepared run on a Ray cluster, and write the run folder that one machine would write.
 
-    Raises:
-        HookcliError: as ``run.pipeline.run``; also if a node has different versions, code or
-            weights than this process, or if workers are killed repeatedly.
-        KeyboardInterrupt: the run was interrupted; complete chunks are in the folder.
+    After a KeyboardInterrupt, complete chunks are in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals, model = Chunk(), prepared.model
@@ -62,7 +58,11 @@ def run_on_cluster(
         folder=settings.plan.out_dir.absolute(),
         home=Path.cwd(),
         threads=cluster.cpus,
-        weights=_read_weights(settings, model),
+        weights=(
+            read_weights(model.loaded.source, settings.config.run.model)
+            if isinstance(model, EagerModel)
+            else read_model(settings.config.run.model)
+        ),
     )
     with (
         use_threads(cluster.cpus),
@@ -89,14 +89,6 @@ def run_on_cluster(
         result = close_run(folder, prepared, list_products(settings), totals=totals, top=merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
-
-
-def _read_weights(settings: RunSettings, model: PreparedModel) -> SentWeights | None:
-    """Return the file of weights, or of the whole model, that workers need; None without one."""
-    request = settings.config.run.model
-    if isinstance(model, EagerModel):
-        return read_weights(model.loaded.source, request)
-    return read_model(request)
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:

@@ -24,7 +24,6 @@ class SentWeights:
 
     Attributes:
         url: the address from which torchvision downloads the file; empty for a user's own file.
-        data: the content of the file.
         field: the field of the model's request that names a user's own file.
     """
 
@@ -33,20 +32,13 @@ class SentWeights:
     field: str = "weights"
 
     def store(self, request: ModelRequest) -> ModelRequest:
-        """Write the file unless this node has it, and return the request for this node.
-
-        The file goes into torch's cache, which all workers of a node share. The returned request
-        names the user's own file by its path on this node.
-        """
+        """Write the file into torch's cache unless this node has it; return the request for it."""
         name, key = split_key(getattr(request, self.field))
         own = Path(name)
         if not self.url and own.is_file():
             return request
-        if self.url:
-            file = cache_file(self.url)
-        else:
-            digest = hashlib.sha256(self.data).hexdigest()[:12]
-            file = cache_file(f"hookcli-{digest}-{own.name}")
+        digest = hashlib.sha256(self.data).hexdigest()[:12]
+        file = cache_file(self.url or f"hookcli-{digest}-{own.name}")
         if not file.is_file():
             write_atomic(file, self.data)
         changed: dict[str, Any] = {self.field: f"{file}:{key}" if key else str(file)}
@@ -56,9 +48,8 @@ class SentWeights:
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
     """Return the file of weights that workers need for ``request``; None if they need no file.
 
-    The request must name its weights exactly (see ``pin_weights``). Random weights need no file.
-    The result is also None for a source with a cache of its own, such as timm: there, every node
-    fills its cache itself.
+    The request must name its weights exactly (see ``pin_weights``). For a source with a cache of
+    its own, such as timm, every node fills its cache itself.
     """
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():

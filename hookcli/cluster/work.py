@@ -36,13 +36,10 @@ class WorkerSetup:
     """The message that every worker of a run receives once, before any chunk.
 
     Attributes:
-        fitter: prepares images for the model.
         first: the first image of the run that can be used.
         folder: the run folder, as a full path or a URL.
         home: the working directory of the driver, to which file names are relative.
-        threads: how many threads torch uses in each worker.
-        weights: the file of trained weights for nodes that lack the file; None if no file is
-            needed.
+        weights: the file of trained weights for nodes that lack it; None if no file is needed.
     """
 
     settings: RunSettings
@@ -56,12 +53,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """Facts about a process that must be the same in the driver and in all workers.
-
-    Attributes:
-        node: the name of the machine.
-        facts: the value of each fact, by the words with which an error message names the fact.
-    """
+    """Facts, by their names in messages, that must be the same in the driver and all workers."""
 
     node: str
     facts: dict[str, str]
@@ -69,13 +61,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk to run.
-
-    Attributes:
-        number: the number of the chunk, counted from 0.
-        place: the position of the chunk's first image among all images of the run, from 0.
-        start: the facts that the chunk needs to know about the chunks before it.
-    """
+    """A chunk to run; ``place`` is the position of its first image among all, from 0."""
 
     number: int
     sources: tuple[ImageSource, ...]
@@ -85,13 +71,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """The result of a chunk whose files are complete in the run folder.
-
-    Attributes:
-        tops: the chunk's images with the largest values of each channel, as ``list_tops`` returns
-            them.
-        node: the name of the machine that ran the chunk.
-    """
+    """The result of a chunk whose files are complete in the run folder."""
 
     chunk: Chunk
     tops: list[TopTally]
@@ -101,13 +81,11 @@ class ChunkResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """An error that a worker sends to the driver.
+    """An error that a worker sends to the driver; its ``__cause__`` is lost on the way.
 
     Attributes:
-        raised: the error; its ``__cause__`` is lost on the way.
         part: the observations of the chunk before the model failed; None after any other error.
-        number: the errno of the system error that caused the error, such as ENOSPC; None if no
-            system error caused the error.
+        number: the errno of the system error that caused the error, such as ENOSPC, if one did.
     """
 
     raised: errors.HookcliError
@@ -116,24 +94,18 @@ class WorkerFailure:
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
-        """Return a failure with ``error``, ``part`` and the errno of the cause of ``error``.
-
-        ``part`` has the observations of the chunk before the model failed; None for other errors.
-        """
+        """Return a failure with the errno of the cause of ``error``."""
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        """Return the error, with an OSError as ``__cause__`` if a system error caused the error."""
+        """Return the error, with an OSError as ``__cause__`` if one caused it."""
         if self.number is not None:
             self.raised.__cause__ = OSError(self.number, self.raised.message)
         return self.raised
 
 
 def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
-    """Return the facts about this process that must be the same in all processes of a run.
-
-    In ``config``, the names of the user's own code files must be the names on this node.
-    """
+    """Return the facts about this process; ``config`` names the user's files on this node."""
     loaded = model.loaded
     return WorkerFacts(
         platform.node(),

@@ -40,10 +40,7 @@ class Worker:
         self._prepared: PreparedRun | None = None
 
     def prepare(self) -> WorkerFacts | WorkerFailure:
-        """Load the model, and return the facts that must be the same in all workers.
-
-        If hookcli raises an error, return the error as a WorkerFailure.
-        """
+        """Load the model, and return the facts that must be the same in all workers."""
         setup = self._setup
         use_options(setup.settings.config.machine.storage)
         sent = setup.home
@@ -73,10 +70,7 @@ class Worker:
         return list_facts(model, setup, config)
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:
-        """Run a chunk, write the files of the chunk into the run folder, and return the result.
-
-        If hookcli raises an error, return the error as a WorkerFailure.
-        """
+        """Run a chunk, write the files of the chunk into the run folder, and return the result."""
         try:
             try:
                 return self._run(work)

@@ -83,11 +83,12 @@ def check_folder(folder: Path) -> None:
     """Check, before a comparison, that hookcli can write its page to ``folder``."""
     refuse_run_folder(folder, _ANOTHER)
     try:
-        what = _say_protected(folder)
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise OutputError(f"{str(folder)!r} is a file, not a folder", _ANOTHER)
+        if folder.exists() and any(folder.iterdir()) and not _list_known(folder):
+            raise OutputError(f"{str(folder)!r} holds files that no comparison wrote", _ANOTHER)
     except OSError as error:
         raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
-    if what:
-        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
 
 
 def write_pictures(
@@ -211,15 +212,6 @@ def _figures(row: DiffRow) -> str:
     if row.own_rel_l2 is not None:
         parts.append(f"own error {row.own_rel_l2:.3g}")
     return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
-
-
-def _say_protected(folder: Path) -> str:
-    if not folder.is_symlink() and not folder.exists():
-        return ""
-    if not folder.is_dir():
-        return "is a file, not a folder"
-    is_free = _list_known(folder) or not any(folder.iterdir())
-    return "" if is_free else "holds files that no comparison wrote"
 
 
 def _list_known(folder: Path) -> set[str]:

@@ -1,8 +1,6 @@
 """Edits applied to tensors.
 
-The given tensor is never overwritten: autograd may need it, and the model may share it. The new
-tensor has the same dtype and memory format. Gradients pass through it, since torch's own operations
-create it.
+The given tensor is never overwritten: autograd may need it, and the model may share it.
 """
 
 from __future__ import annotations
@@ -31,26 +29,14 @@ def apply_edit(
     """Return a new tensor: ``values`` changed by ``edit``.
 
     An edit that names channels reads and changes only these; ``clip-norm`` then limits their joint
-    norm. ``mean`` replaces each value by the mean of its channel. If ``channel_axis`` is None, it
-    replaces each value by the mean of all values. Means and norms are computed in float64 (float32
-    on MPS).
+    norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is None, by
+    the mean of all values. With ``per_image``, the leading axis counts the images, and each image
+    has its own mean and norm. ``where`` is what error messages call ``values``.
 
     NaN stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
     turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
     becomes NaN, and the finite values with the same norm become 0, as in
     ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
-
-    Args:
-        edit: the change to make; its side and layers are ignored.
-        values: any tensor of floating-point numbers.
-        channel_axis: the axis of the channels, from 0; None if unknown.
-        per_image: whether the leading axis counts the images; if so, each image has its own mean
-            and norm.
-        where: what error messages call ``values``.
-
-    Raises:
-        RequestError: the values are not floating-point numbers, or the edit names channels but they
-            do not exist or ``channel_axis`` is None.
     """
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
@@ -67,16 +53,13 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Check that the channels of an edit are below ``count``, the number of channels.
-
-    ``where`` is what the error message calls the tensor or layer with the channels.
-    """
-    missing = [channel for channel in edit.channels or () if channel >= count]
-    if missing:
-        raise RequestError(
-            f"{_named(edit)}: {where} has no channel {missing[0]}",
-            f"it has {count}, counted from 0",
-        )
+    """Check that the channels of an edit are below ``count``, the number of channels."""
+    for channel in edit.channels or ():
+        if channel >= count:
+            raise RequestError(
+                f"{_named(edit)}: {where} has no channel {channel}",
+                f"it has {count}, counted from 0",
+            )
 
 
 def _named(edit: Edit) -> str:
@@ -84,9 +67,7 @@ def _named(edit: Edit) -> str:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Return ``values`` with all channels changed by ``edit``, also those that it does not name."""
-    # hookcli takes a norm over the axes ``together``, and a mean over the same axes except the
-    # channel axis.
+    """Change all channels; norms are over the axes ``together``, means leave out the channels."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))

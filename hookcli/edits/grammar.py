@@ -53,12 +53,10 @@ class Edit:
     """One change to the outputs, inputs, gradients or parameters of some layers.
 
     Attributes:
-        side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
         channels: the indices of the channels to change, without duplicates; None for all channels.
-        value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for the other verbs.
-        low: the lower bound of ``clamp``; None if there is no lower bound.
-        high: the upper bound of ``clamp``; None if there is no upper bound.
+        value: the value of ``scale``, ``clip-norm`` and ``set``.
+        low, high: the bounds of ``clamp``; None without one.
         text: the edit as the user wrote it.
     """
 
@@ -73,10 +71,7 @@ class Edit:
 
 
 def read_edit(text: str, default_side: Side) -> Edit:
-    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
-
-    ``default_side`` is the edit's side if ``text`` names none.
-    """
+    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``."""
     matches = list(_WHAT.finditer(text))
     if not matches:
         _refuse_without_verb(text)
@@ -87,9 +82,8 @@ def read_edit(text: str, default_side: Side) -> Edit:
     written = next((side for side in _SIDES if before.startswith(f"{side}:")), None)
     side = written or default_side
     if side == "param" and verb == "mean":
-        raise EditSyntaxError(
-            text, what.start(1), "parameters have no mean over an image", "write set=V or scale=V"
-        )
+        fault = "parameters have no mean over an image"
+        raise EditSyntaxError(text, what.start(1), fault, "write set=V or scale=V")
     start = len(f"{written}:") if written else 0
     layers, channels = _read_layers(text, start, what.start(), side)
     return Edit(side, layers, channels, verb=verb, value=value, low=low, high=high, text=text)
@@ -133,9 +127,8 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
     if low is None and high is None:
         raise EditSyntaxError(text, start, "clamp has neither a lower nor an upper bound", usage)
     if low is not None and high is not None and low > high:
-        raise EditSyntaxError(
-            text, start, f"{text[start:]!r} has a lower bound above its upper bound", usage
-        )
+        what = f"{text[start:]!r} has a lower bound above its upper bound"
+        raise EditSyntaxError(text, start, what, usage)
     return low, high
 
 
@@ -144,13 +137,11 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
     try:
         number = float(word)
     except ValueError as error:
-        raise EditSyntaxError(
-            text, start, f"{word!r} is not a number", f"write {_USAGE[verb]}"
-        ) from error
+        usage = f"write {_USAGE[verb]}"
+        raise EditSyntaxError(text, start, f"{word!r} is not a number", usage) from error
     if verb != "set" and not math.isfinite(number):
-        raise EditSyntaxError(
-            text, start, f"{word!r} is not finite", "only set takes nan and infinities"
-        )
+        hint = "only set takes nan and infinities"
+        raise EditSyntaxError(text, start, f"{word!r} is not finite", hint)
     return number
 
 
@@ -158,30 +149,24 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
     form = text[start:end]
     if form.startswith("re:") and side != "param":
         if _CHANNELS_AFTER_REGEX.search(form):
-            raise EditSyntaxError(
-                text,
-                start + form.rindex("{"),
-                "a regular expression takes no channels",
-                "its braces belong to it; name the layers by an alias, a path or a glob",
-            )
+            what = "a regular expression takes no channels"
+            hint = "its braces belong to it; name the layers by an alias, a path or a glob"
+            raise EditSyntaxError(text, start + form.rindex("{"), what, hint)
         return form, None
     match = _WITH_CHANNELS.fullmatch(form)
     if not match:
-        raise EditSyntaxError(
-            text,
-            start + min(form.find(brace) for brace in "{}" if brace in form),
-            "write the channels once, in braces after the layers",
-            _CHANNEL_USAGE,
-        )
+        brace = start + min(form.find(each) for each in "{}" if each in form)
+        what = "write the channels once, in braces after the layers"
+        raise EditSyntaxError(text, brace, what, _CHANNEL_USAGE)
     layers, channels = match[1], match[2]
     _check_form(text, start, layers, side)
     if channels is None:
         return layers, None
+    brace = start + len(layers)
     if side == "param":
-        raise EditSyntaxError(
-            text, start + len(layers), "parameters have no channels", "edit the whole parameter"
-        )
-    return layers, _read_channels(text, start + len(layers) + 1, channels)
+        hint = "edit the whole parameter"
+        raise EditSyntaxError(text, brace, "parameters have no channels", hint)
+    return layers, _read_channels(text, brace + 1, channels)
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
@@ -238,12 +223,10 @@ class Prune:
     """One request to prune: which layers, how much, and by which method.
 
     Attributes:
-        layers: a form of the filter language.
         amount: the share to prune, above 0 and at most 1. With ``ln``, it is a share of the output
             channels, and with other methods a share of the weights.
         method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
             L2 norm).
-        text: the request as the user wrote it.
     """
 
     layers: str

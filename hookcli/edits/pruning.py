@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,14 +30,9 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 
 @dataclass(slots=True)
 class Pruning:
-    """The modules with pruned weights, and how to undo the pruning.
+    """The modules with pruned weights, by path, and how to undo the pruning.
 
-    A ``Pruning`` is true if it has modules.
-
-    Attributes:
-        modules: the pruned modules, keyed by path.
-        parameters: the names of each pruned module's own parameters in their original order, keyed
-            by the module's ``id``.
+    ``parameters`` are the names of each module's own parameters in their original order, by ``id``.
     """
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -66,33 +61,25 @@ class Pruning:
                 module.weight_mask = mask
 
     def recompute_weights(self) -> None:
-        """Compute the pruned weights from the masks again.
-
-        torch does this only when a module is called; the weight of a module that is never called
-        would be out of date.
-        """
+        """Compute the pruned weights again, as torch does only when a module is called."""
         for module in self.modules.values():
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """Restore the modules' unpruned weights if the ``with`` block raises an exception."""
-        is_done = False
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.undo)
             yield
-            is_done = True
-        finally:
-            if not is_done:
-                self.undo()
+            stack.pop_all()
 
     def undo(self) -> None:
         """Restore the modules' unpruned weights."""
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
-            for key in [
-                k for k, hook in hooks.items() if isinstance(hook, prune.BasePruningMethod)
-            ]:
-                del hooks[key]
+            for key, hook in [*hooks.items()]:
+                if isinstance(hook, prune.BasePruningMethod):
+                    del hooks[key]
             weight = module._parameters.pop(f"weight{PRUNED}")
             del module._buffers["weight_mask"], module.weight
             module.register_parameter("weight", weight)
@@ -113,10 +100,7 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights by each ``--prune`` in ``texts``, in order.
-
-    The model stays changed until ``Pruning.undo``. The method ``random`` uses ``seed``.
-    """
+    """Prune the weights by each ``--prune`` in ``texts``, in order, until ``Pruning.undo``."""
     pruning = Pruning()
     with pruning.undone_on_error():
         for text in texts:
@@ -133,11 +117,10 @@ def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
 def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
     chosen = select_layers(model, [asked.layers])
     found = find_modules(model)
-    modules = {layer.module_path: found[layer.module_path] for layer in chosen}
     with_weight = {
-        path: module
-        for path, module in modules.items()
-        if "weight" in dict(module.named_parameters(recurse=False)) or path in pruning.modules
+        path: found[path]
+        for path in (layer.module_path for layer in chosen)
+        if found[path]._parameters.get("weight") is not None or path in pruning.modules
     }
     if not with_weight:
         raise RequestError(

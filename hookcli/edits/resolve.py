@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEdit:
-    """An edit, and the layers or parameters of the model that it changes.
-
-    Attributes:
-        layers: the layers whose tensors the edit changes; empty for an edit of parameters.
-        parameters: the full names of the parameters that the edit changes; empty for an edit of
-            layers.
-    """
+    """An edit, and the layers or the full names of parameters of the model that it changes."""
 
     edit: Edit
     layers: tuple[LayerInfo, ...] = ()
@@ -45,10 +39,7 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in the order in which they apply.
-
-    An ``Edits`` is true if it has edits.
-    """
+    """The edits of a run, in the order in which they apply."""
 
     resolved: tuple[ResolvedEdit, ...] = ()
 
@@ -66,13 +57,10 @@ class Edits:
         size: tuple[int, int] | None = None,
         images: int | None = None,
     ) -> tuple[Change, ...]:
-        """Return the edits as changes for ``hooks.change.change``.
+        """Return the edits as changes for ``hooks.change.change``, which record their ``effects``.
 
-        Args:
-            effects: when a change is made, it records its effect here.
-            size: the height and width of the layers' input, which help to find the channel axis.
-            images: the number of images in the batch. A leading axis counts images only if it has
-                this length. If ``images`` is None, every leading axis counts images.
+        ``size`` is the height and width of the layers' input, which help to find the channel axis.
+        A leading axis counts images if it has the length ``images``; with None, every one does.
         """
         return tuple(
             Change(
@@ -107,8 +95,7 @@ def resolve_edits(
 ) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
-    This does not read the values of the model's parameters. ``operations`` (the model's functional
-    operations) is needed only if an edit changes an operation.
+    ``operations`` (the model's functional operations) is needed only to edit one.
     """
     edits = [read_edit(text, default_side) for text in texts]
     return Edits(tuple(_resolve(model, edit, operations) for edit in edits))

@@ -1,12 +1,8 @@
 """Documents as typed values: decoded from JSON files, and described by a JSON Schema.
 
-msgspec decodes JSON by the type of a document. A file that is damaged, or that hookcli did not
-write, is therefore rejected in one place, before hookcli computes anything from the file. Unknown
-fields are ignored, since a later version of hookcli may write further fields.
-
-hookcli makes the JSON Schema from the same types, and takes the descriptions from the texts under
-``Attributes`` in the docstrings of the types. A description that several documents share belongs to
-the type of the field. The schema does not allow fields that this version does not write.
+A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
+are ignored, since a later version may write some. The schema takes its descriptions from the texts
+under ``Attributes`` in the docstrings of the types.
 """
 
 from __future__ import annotations
@@ -59,17 +55,13 @@ LEFT_OUT = MappingProxyType({"left out": True})
 def keywords(**values: object) -> Meta:
     """Return metadata that adds keywords to the JSON Schema of a type.
 
-    The keywords describe the values that this version of hookcli writes. Reading does not check the
-    keywords, because files of other versions may have further values.
+    Reading does not check the keywords, because files of other versions may have further values.
     """
     return Meta(extra_json_schema=values)
 
 
 def at_least(parts: int) -> Meta:
-    """Return metadata for a list or an object that must have at least ``parts`` items.
-
-    Reading a document checks the number of items.
-    """
+    """Return metadata for a list or an object that must have at least ``parts`` items."""
     return Meta(min_length=parts)
 
 
@@ -93,10 +85,7 @@ class DamagedError(ValueError):
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file.
-
-    In a message, the text of the error follows the name of the file.
-    """
+    """A later version of hookcli wrote a file; the text follows the name of the file."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:
@@ -110,22 +99,13 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Decode a JSON object; return it both as a dictionary and as a value of ``kind``.
-
-    Raises:
-        LaterVersionError: this version does not know the ``schema_version`` yet.
-        DamagedError: the data are not JSON, or do not fit ``kind``.
-    """
+    """Decode a JSON object; return it both as a dictionary and as a value of ``kind``."""
     document = decode(data, dict[str, object])
     return document, convert(document, kind)
 
 
 def decode_escaped(data: bytes, kind: type[T]) -> T:
-    """Decode JSON that may hold ``Infinity``, ``NaN``, and file names that are not UTF-8.
-
-    Python represents a file name that is not UTF-8 with lone surrogates, which msgspec does not
-    decode.
-    """
+    """Decode JSON with ``Infinity``, ``NaN``, or lone surrogates, which msgspec does not decode."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -154,12 +134,7 @@ def convert(document: object, kind: type[T]) -> T:
 
 
 def read_document(file: Path, kind: type[T]) -> T:
-    """Read a JSON file as a value of ``kind``; the schema version is not checked.
-
-    Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        DamagedError: the file is not JSON, or does not fit ``kind``.
-    """
+    """Read a JSON file as a value of ``kind``; the schema version is not checked."""
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
@@ -194,25 +169,18 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return the names and values of the fields that JSON holds, in the order of the fields.
-
-    A field with the metadata ``LEFT_OUT`` is missing if its value is empty.
-    """
-    found = {name: getattr(value, name) for name, _ in _list_fields(type(value))}
-    return {n: found[n] for n, always in _list_fields(type(value)) if always or found[n]}
+    """Return the names and values of the fields that JSON holds, in the order of the fields."""
+    found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
+    return {name: part for name, part, always in found if always or part}
 
 
 @functools.cache
 def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
-    """Return the name of each field, and whether JSON holds the field even if it is empty."""
     return [(each.name, each.metadata != LEFT_OUT) for each in fields(kind)]
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Return the type of each field by name; ``int | None`` becomes ``int``.
-
-    A generic type such as ``tuple[int, ...]`` is returned without its parameters.
-    """
+    """Return the type of each field: ``int`` for ``int | None``, ``tuple`` for ``tuple[int]``."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)
@@ -222,18 +190,13 @@ def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
 
 
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of dataclasses and of all dataclasses inside them, by class name.
-
-    The schemas do not allow further fields. Every field is required, except fields with the
-    metadata ``LEFT_OUT``.
-    """
+    """Return the JSON Schemas of dataclasses and of all dataclasses inside them, by class name."""
     every = {kind.__name__: kind for each in kinds for kind in _list_types(each)}
     _, parts = msgspec.json.schema_components(every.values(), ref_template=f"{PARTS}{{name}}")
     return {name: _describe_type(every[name], part) for name, part in parts.items()}
 
 
 def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
-    """Yield the type itself, if it is a dataclass, and all dataclasses inside the type."""
     if is_dataclass(hint) and isinstance(hint, type):
         yield hint
     inner = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)
@@ -246,9 +209,8 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
     texts = {k: v for base in reversed(kind.__mro__) for k, v in _read_docstring(base)[1].items()}
     for each in list_fields(kind):
         if each.flag is not None:  # a request's field, whose option has a text
-            texts[each.name] = (
-                f"{each.flag.help.partition('  [')[0]} {texts.get(each.name, '')}".strip()
-            )
+            help_text = each.flag.help.partition("  [")[0]
+            texts[each.name] = f"{help_text} {texts.get(each.name, '')}".strip()
     declared = {each.name: each.metadata.get("text") for each in fields(kind)}
     texts |= {name: f"{_as_sentences(text)}." for name, text in declared.items() if text}
     for name, _ in _list_fields(kind):

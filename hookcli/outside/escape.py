@@ -18,10 +18,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def for_terminal(text: str) -> str:
-    """Return ``text`` as one line, with control and formatting characters as visible escapes.
+    """Return ``text`` as one line, with control characters and odd bytes as visible escapes.
 
-    Bytes that are not UTF-8 become visible escapes too. If the text begins with ``::``, the first
-    colon becomes an escape, since logs of continuous integration take ``::`` for a command.
+    So is a colon at the start of ``::``, which logs of continuous integration take for a command.
     """
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
@@ -29,11 +28,7 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Return ``text`` in a form that neither spreadsheets nor terminals interpret.
-
-    Text with a leading ``=``, ``+``, ``-`` or ``@`` gets an apostrophe in front. Control characters
-    and bytes that are not UTF-8 become ``%XX``.
-    """
+    """Return ``text`` in a form that neither spreadsheets (formulas) nor terminals interpret."""
     shown = _CONTROL.sub(lambda match: _quote(match[0].encode()), reversible(text))
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
@@ -47,11 +42,7 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Decode a name that ``reversible`` encoded, and return it in a form for people to read.
-
-    Control characters, and characters that change the direction of writing, become visible escapes.
-    The result is not escaped for HTML.
-    """
+    """Return a name that ``reversible`` encoded in a form to read; it is not escaped for HTML."""
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
         return name
@@ -59,10 +50,7 @@ def for_page(text: str) -> str:
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """Return the words of a command as one line, quoted for a shell.
-
-    ``words`` must be encoded by ``reversible``; the shell receives the original words.
-    """
+    """Return the words of a command, which ``reversible`` encoded, as one line for a shell."""
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 
@@ -82,8 +70,7 @@ def reversible(text: str) -> str:
     """Return ``text`` with ``%XX`` for each byte that is not UTF-8 (a surrogate in Python).
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    possible file name. Only the name of a module can contain a surrogate that represents no byte;
-    such a surrogate becomes three ``%XX``.
+    possible file name. A surrogate that represents no byte becomes three ``%XX``.
     """
     if text.isascii() and "%" not in text:
         return text

@@ -1,7 +1,4 @@
-"""Reading regular files, writing files atomically, and names that are safe on disk.
-
-Standard library only.
-"""
+"""Reading regular files, writing files atomically, and names that are safe on disk."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class NotRegularError(OSError):
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
     """Return a key that sorts paths and URLs folder by folder, with numbers in names as numbers.
 
-    ``frame2.png`` comes before ``frame10.png``, whatever the locale. Everything else in a name is
-    compared as bytes, as are names that differ only in the zeros before a number.
+    Everything else in a name is compared as bytes, whatever the locale.
     """
     parts = os.fsencode(path).split(b"/")
     return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
@@ -61,11 +57,7 @@ def open_regular(file: str | Path) -> BufferedReader:
     Reading from a pipe or a device could last forever, so the kind of file is checked twice. The
     check before opening is for pipes, since opening a pipe would disturb a process that waits to
     write into it. The check of the open descriptor is for files that are replaced in between.
-
-    Raises:
-        NotRegularError: the file is a pipe, a device or a socket.
-        OSError: the file cannot be opened, or is a folder.
-        ValueError: the name contains a NUL.
+    A name that contains a NUL raises a ValueError.
     """
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -79,12 +71,7 @@ def open_regular(file: str | Path) -> BufferedReader:
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes; None sets no limit.
-
-    Raises:
-        OSError: the file cannot be opened, is not a regular file, or is larger.
-        ValueError: the name contains a NUL.
-    """
+    """Return the content of a regular file of at most ``most`` bytes; None sets no limit."""
     with open_regular(file) as stream:
         data = stream.read() if most is None else stream.read(most + 1)
     if most is not None and len(data) > most:
@@ -100,11 +87,7 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 
 
 def full_name(file: Path) -> Path:
-    """Return the absolute path of a file.
-
-    An absolute path stays valid if other code changes the working directory.
-    If the working directory has been deleted, the path is returned unchanged.
-    """
+    """Return the absolute path of a file, unless the working directory has been deleted."""
     try:
         return file.absolute()
     except OSError:
@@ -112,10 +95,7 @@ def full_name(file: Path) -> Path:
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY`` into the name of a file and the key of a part of its content.
-
-    The key is empty if a file has the whole name, or if there is no file FILE.
-    """
+    """Split ``FILE:KEY``; the key is empty if a file has the whole name, or if FILE is none."""
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
     return (file, key) if is_part else (name, "")
@@ -214,9 +194,5 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:
-    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``.
-
-    Other characters become ``_``. The result has at most ``length`` characters. If ``text`` has no
-    letter and no digit, the result may be ``unnamed``.
-    """
+    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:length] or "unnamed"

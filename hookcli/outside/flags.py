@@ -1,8 +1,6 @@
 """Options of the command line, each declared on the field of the request that it fills.
 
 A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
-hookcli makes the command line, the checks of the values, and the command that repeats a run from
-these fields.
 """
 
 from __future__ import annotations
@@ -32,21 +30,16 @@ class Flag:
         usage: the names of the option, and the word for the value in ``--help``: ``-o --out DIR``.
             An argument has one name without dashes. If the option sets the field to False, the name
             begins with ``--no-``.
-        help: the text for ``--help``.
-        at_least: the smallest allowed number; None for no limit.
-        at_most: the largest allowed number; None for no limit.
-        read: a function that parses a text from the command line, given the text and the name of
-            the option; None if the command line converts the text by the type of the field.
-        write: a function that turns a value of the field back into a text; None for ``str``, which
-            is applied to each item of a tuple before joining the items by commas.
-        many: whether the option may be given several times; the field's value is then a tuple with
-            one item for each use of the option.
+        read: parses a text, given the text and the name of the option; None to convert the text by
+            the type of the field.
+        write: turns a value of the field back into a text; None for ``str``, with commas between
+            the items of a tuple.
+        many: whether the option may be given several times, each for one item of a tuple.
         word: for an option that several fields share (``--save tensors,attention``), the word that
-            turns on this field; empty for other options.
-        none: an option and its value that set this field to None, such as ``("--channels",
-            "all")``; None if no option does so.
-        panel: the title of the group of options in ``--help``; ignored if the docstring of the
-            request names a group.
+            turns on this field.
+        none: an option and its value that set this field to None: ``("--channels", "all")``.
+        panel: the title of the group of options in ``--help``, unless the docstring of the request
+            names a group.
         late: whether ``--help`` shows the option after the other options of its group.
         in_diff: whether ``hookcli diff`` reports that two runs differ in this option. Set this for
             an option that affects the outputs of layers and is recorded only in a run's command.
@@ -100,18 +93,11 @@ class Flag:
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether the options that the user gave set the field to None.
-
-        The keys of ``given`` are names of options without leading dashes.
-        """
+        """Return whether ``given`` sets the field to None; its keys are options without dashes."""
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field, given the option's value on the command line.
-
-        ``given`` is a text, a list of texts if the option may be given several times, or a value
-        that the command line has already converted.
-        """
+        """Return the value of the field from one or several texts, or from a converted value."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -135,9 +121,8 @@ class Flag:
         if isinstance(value, bool):
             return (name.split("/")[not value if "/" in name else 0],)
         write = self.write or _write
-        return tuple(
-            word for each in (value if self.many else (value,)) for word in (name, write(each))
-        )
+        values = value if self.many else (value,)
+        return tuple(word for each in values for word in (name, write(each)))
 
 
 def _write(value: Any) -> str:
@@ -149,11 +134,9 @@ class Field:
     """A field of a request.
 
     Attributes:
-        name: the name of the field.
         kind: the type of the field, without the ``Flag``.
         default: the default value; ``MISSING`` if there is no default.
-        flag: the option that fills the field; None if no option does.
-        request: the class of the field's value if the value is itself a request; None otherwise.
+        request: the class of the field's value if the value is itself a request.
     """
 
     name: str
@@ -169,10 +152,7 @@ class Field:
 
     @property
     def parameter(self) -> str:
-        """The name of the command's parameter for the field.
-
-        This is the option's name as a Python identifier, or the field's name without an option.
-        """
+        """The option's name as a Python identifier, or the field's name without an option."""
         return self.name if self.flag is None else self.flag.parameter
 
     @property
@@ -210,11 +190,9 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field with an option, in a request and in all requests inside it.
+    """Yield each field with an option, its flag and its value, also of requests inside a request.
 
-    Each item is the field, its flag and its value. The name of a field in an inner request is the
-    path to the field: ``run.model.seed``, which begins with ``path``. Inner requests of the classes
-    ``left_out`` are left out.
+    The name of a field in an inner request is the path to the field: ``run.model.seed``.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -252,10 +230,6 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the title of the request's group of options in ``--help``.
-
-    The title is the beginning of the docstring's first line, up to a colon and a space. Without a
-    colon, the title is empty.
-    """
+    """Return the title of the request's group of options: its docstring up to a colon, or ""."""
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

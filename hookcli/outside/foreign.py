@@ -1,11 +1,7 @@
 """Run foreign code (not hookcli's own), which may raise any exception or change the process.
 
-Only this module and ``passes/call`` catch every exception. An exception of foreign code becomes an
-error of hookcli (``ForeignCode``) or is suppressed (``Forgiveness``); Ctrl-C and a signal that ends
-the process pass through. After ``ForeignCode``, the process has its earlier working directory and
-standard streams again, and a recursion limit that the stack can hold.
-
-Standard library only.
+Only this module and ``passes/call`` catch every exception but Ctrl-C and signals that end the
+process. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,15 +26,12 @@ _BUILT = "it runs when the model is built; try it in Python first"
 
 
 class Surroundings:
-    """A ``with`` block around foreign code that restores the process at the end of the block.
+    """A ``with`` block that restores the working directory and the standard streams at its end.
 
-    The block restores the working directory, ``sys.stdout`` and ``sys.stderr``. If the foreign code
-    closed file descriptor 1 or 2, the block opens the null device under this number, because the
-    next opened file would otherwise get the number.
-
-    If the same object is used for a second block, that block starts in the directory to which the
-    foreign code changed in the first block. A Python file may call ``os.chdir`` when it is
-    imported, and a function in the file may later read files from that directory.
+    If the foreign code closed file descriptor 1 or 2, the block opens the null device under this
+    number, because the next opened file would otherwise get the number. A second block of the same
+    object starts in the directory to which the foreign code changed in the first one: a Python file
+    may call ``os.chdir`` when it is imported, and a function in the file later read files there.
     """
 
     def __init__(self) -> None:
@@ -67,8 +60,7 @@ class Surroundings:
 class Forgiveness:
     """A ``with`` block that suppresses any exception of a foreign object, even ``SystemExit``.
 
-    Ctrl-C and a signal that ends the process pass through. Put only the access to the foreign
-    object into the block, because the block would also hide an error in hookcli's own code.
+    Put only the access to the object into the block, which would also hide a mistake of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -81,12 +73,10 @@ class Forgiveness:
 
 
 class ForeignCode:
-    """A ``with`` block that turns any exception of foreign code into a ModelError.
+    """A ``with`` block that turns any exception of foreign code, even ``SystemExit``, into ours.
 
-    This is the rule for calls into libraries with values that come from files, too. Even
-    ``SystemExit`` becomes a ModelError. Errors of hookcli, Ctrl-C, and a signal that ends the
-    process pass through unchanged. At its end, the block restores the process (``Surroundings``),
-    and lowers a recursion limit that the foreign code set too high for the stack.
+    This is the rule for calls into libraries with values that come from files, too. Errors of
+    hookcli pass through unchanged.
     """
 
     def __init__(
@@ -99,17 +89,7 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Prepare the block.
-
-        Args:
-            what: the subject of the error message, such as the name of a function.
-            surroundings: restores the process; several blocks may share the object. None makes a
-                new object.
-            hint: the hint of the error.
-            verb: what the message says of the subject; empty names the class of the exception.
-            error: the class of the error.
-            passes: the exceptions that pass through.
-        """
+        """The message begins with ``what`` and ``verb``, by default "raised" and the exception."""
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()
@@ -122,7 +102,6 @@ class ForeignCode:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the process, and turn an exception of foreign code into a ModelError."""
         most = max(self._limit, _DEEPEST)
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)
@@ -133,10 +112,7 @@ class ForeignCode:
 
 
 def ask(thing: object, name: str, default: object = None) -> Any:
-    """Return an attribute of a foreign object.
-
-    If the attribute does not exist, or if reading it raises an exception, return ``default``.
-    """
+    """Return an attribute of a foreign object, or ``default`` if reading it raises anything."""
     with Forgiveness():
         return getattr(thing, name)
     return default
@@ -150,20 +126,13 @@ def text_of(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, cut off at 200 characters.
-
-    Messages of torch can have thousands of characters. If the error has no text, return the name of
-    the error's class.
-    """
+    """Return 200 characters of the first line of an error, or the name of the error's class."""
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return the first line of an error of foreign code, with apostrophes instead of backticks.
-
-    In hookcli's own messages, backticks mark names of parameters that the caller can set.
-    """
+    """Return the first line of an error without backticks, which mark parameters of hookcli."""
     return first_line(error).replace("`", "'")
 
 

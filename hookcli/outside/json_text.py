@@ -1,7 +1,4 @@
-"""Documents and rows as JSON text.
-
-Each ``render_`` function is pure: the same values always give the same text.
-"""
+"""Documents and rows as JSON text."""
 
 from __future__ import annotations
 
@@ -23,30 +20,19 @@ if TYPE_CHECKING:
 
 
 def render_json(document: Document) -> str:
-    """Return a document as JSON text.
-
-    Text in the document is escaped, and NaN and Inf become null, as ``plain`` describes.
-    """
+    """Return a document as JSON text, after ``plain``."""
     return "".join(render_pieces(plain(document)))
 
 
 def encode_json(document: Document) -> bytes:
-    """Return a document as the bytes of a JSON file.
-
-    The caller must have called ``plain`` on the document. The function needs little more memory
-    than the bytes that it returns.
-    """
+    """Return a document after ``plain`` as the bytes of a JSON file, with little more memory."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
 def render_pieces(document: Document) -> Iterator[str]:
-    """Yield a document as pieces of JSON text.
-
-    The caller must have called ``plain`` on the document. Lists are yielded item by item, since a
-    run may have 100,000 images.
-    """
+    """Yield a document after ``plain`` as pieces of JSON text: a run may have 100,000 images."""
     for place, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "
         if isinstance(value, (list, tuple)) and value:
@@ -64,10 +50,7 @@ def _render_value(value: object, depth: int) -> str:
 
 
 def render_line(row: DataclassInstance) -> str:
-    """Return a row as one line of JSON that begins with ``schema_version``.
-
-    Text in the row is escaped, and NaN and Inf become null, as ``plain`` describes.
-    """
+    """Return a row as one line of JSON that begins with ``schema_version``, after ``plain``."""
     whole = {**to_fields(Document()), **to_fields(plain(row))}
     return json.dumps(whole, allow_nan=False, default=to_fields) + "\n"
 

@@ -1,7 +1,6 @@
 """Parsers for command-line texts that are more than a number or a choice.
 
-Each parser takes the text and the name of the option. Each raises a RequestError if the text is
-not valid for the option.
+Each takes the text and the name of the option.
 """
 
 from __future__ import annotations
@@ -40,25 +39,20 @@ _PAIRS = {
 
 
 def read_channels(text: str, option: str) -> tuple[int, ...] | None:
-    """Parse ``3,7,10-20`` into channel numbers, without repetitions.
-
-    For the option ``--channels``, the text ``all`` gives None.
-    """
+    """Parse ``3,7,10-20`` into channel numbers; for ``--channels``, ``all`` gives None."""
     if text == "all" and option == "--channels":
         return None
     channels: list[int] = []
-    for part in text.split(","):
-        numbers = _CHANNELS.fullmatch(part.strip())
+    for part in map(str.strip, text.split(",")):
+        numbers = _CHANNELS.fullmatch(part)
         first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, -1)
         if last < first:
             raise RequestError(
-                f"{option} cannot read {part.strip()!r}",
+                f"{option} cannot read {part!r}",
                 f"channels are counted from 0: '3,7,10-20'{_ALL[option]}",
             )
         if last > _HIGHEST_CHANNEL:
-            raise RequestError(
-                f"{option} cannot read {part.strip()!r}: no layer has so many channels"
-            )
+            raise RequestError(f"{option} cannot read {part!r}: no layer has so many channels")
         channels.extend(range(first, last + 1))
     return tuple(dict.fromkeys(channels))
 
@@ -127,11 +121,7 @@ def read_names(text: str, _option: str) -> tuple[str, ...]:
 
 
 def read_threshold(word: str, option: str) -> tuple[str, float]:
-    """Parse ``NAME=VALUE`` into the name and the value, which must be finite.
-
-    For ``--rule``, the name is a rule and the value its threshold. For ``--layer-tolerance``, the
-    name is a glob of calls and the value their tolerance, which must not be negative.
-    """
+    """Parse ``NAME=VALUE`` into the name and a finite value; a tolerance is not negative."""
     name, _, value = word.rpartition("=")
     with contextlib.suppress(ValueError):
         threshold = float(value)

@@ -13,11 +13,7 @@ MOST_BYTES = 1 << 28  # of one file; a sheet of a large network has a few MB
 
 
 def decode_png(data: bytes) -> Image.Image:
-    """Decode a PNG file, and return the picture in mode RGB.
-
-    Raises:
-        ValueError: the data are not a PNG file, or have more pixels than Pillow considers safe.
-    """
+    """Decode a PNG file in mode RGB; a ValueError says that it is none, or too large."""
     from PIL import Image  # takes 30 ms: imported only when needed
 
     try:

@@ -1,7 +1,4 @@
-"""Rows as CSV and Markdown text.
-
-Each ``render_`` function is pure: the same rows always give the same text.
-"""
+"""Rows as CSV and Markdown text."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return rows of the class ``kind`` as CSV: a header, and one line per row.
-
-    A shape is written as ``1x64x56x56``, and None as an empty cell. Text is escaped for terminals
-    and spreadsheets.
-    """
+    """Return rows of the class ``kind`` as CSV; a shape is ``1x64x56x56``, None an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return _render_lines(chain([names], lines))

@@ -1,7 +1,4 @@
-"""Names of files and folders that are on this machine or elsewhere: paths and URLs.
-
-Standard library only; nothing is opened here.
-"""
+"""Names of files and folders that are on this machine or elsewhere: paths and URLs."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """The URL of a folder or file that is not on this machine, such as ``s3://bucket/runs/one``.
-
-    Like a ``Path``, a ``Url`` has a ``name``, and the operator ``/`` adds a part.
-    """
+    """The URL of a folder or file that is not on this machine; parts of it work like a ``Path``."""
 
     __slots__ = ()
 
@@ -67,11 +61,7 @@ def _is_url(name: str) -> bool:
 
 
 def to_place(name: str | Path) -> Place:
-    """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``.
-
-    Raises:
-        RequestError: a URL is not valid, names no bucket or server, or holds a password or a key.
-    """
+    """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``."""
     name = str(name)
     if not _is_url(name):
         return Path(to_local(name))

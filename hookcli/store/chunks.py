@@ -1,8 +1,4 @@
-"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``.
-
-A chunk holds the results of some consecutive images. The functions raise an OutputError if a file
-cannot be written or deleted.
-"""
+"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``."""
 
 from __future__ import annotations
 
@@ -45,11 +41,7 @@ def write_top(folder: RunFolder, top: TopTally) -> None:
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    """Return what ``write_top`` saved, or None if the file is missing or damaged.
-
-    ``images`` is the number of images in the run. A file with a position that is not in the run
-    counts as damaged.
-    """
+    """Return what ``write_top`` saved of a run of ``images``; None if it is missing or damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 
@@ -61,10 +53,7 @@ def remove_chunks(folder: RunFolder, first: int) -> None:
 
 
 def hash_line(text: bytes) -> bytes:
-    """Return the first line of a saved chunk: the SHA-256 of ``text``, the rest of the file.
-
-    Without this line, hookcli would not notice a number that was changed on disk.
-    """
+    """Return the first line of a saved chunk, which shows that nothing was changed on disk."""
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
 
 

@@ -28,19 +28,11 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Place, page: bytes) -> Place:
-    """Replace ``report.html`` in the run folder ``path``, and return the place of the new page.
-
-    If the run has a manifest, this also updates the size of the page there.
-
-    Raises:
-        RequestError: the folder is not a run folder.
-        OutputError: a run is writing into the folder, the run did not write the existing page, or
-            the page cannot be written.
-    """
+    """Replace ``report.html`` in a run folder, and its size in the manifest; return its place."""
     try:
         with open_folder(path) as folder, contextlib.ExitStack() as stack:
             if folder.is_file(REQUEST):
-                stack.enter_context(folder.locked())
+                stack.enter_context(contextlib.closing(folder.lock()))
             held = find_run(folder)
             if held is None:
                 raise RequestError(
@@ -73,25 +65,16 @@ def finish_resume(
     inputs: Mapping[str, str] = MappingProxyType({}),
     cleans_up: bool,
 ) -> None:
-    """Raise an error if the run to resume is already complete.
-
-    If the run is unfinished, or if the folder holds no run, do nothing.
+    """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
 
     Args:
         path: the run folder, which need not exist.
-        command: the requested command; the complete run must have the same command.
-        weights_sha256: the hash of the requested weights; the complete run must have the same
-            hash. An empty text skips this check.
-        images: the files that the user names now, each with the hash of its content. The hash is
-            empty if hookcli has not read the file. An empty mapping skips the comparison of images.
+        command: the requested command.
+        weights_sha256: the hash of the requested weights; empty skips this check.
+        images: the files that the user names now, each with the hash of its content; empty if
+            hookcli has not read the file. An empty mapping skips the comparison of images.
         inputs: the files of the model's other inputs, each with the hash of its content.
         cleans_up: whether to delete the chunks that the complete run left behind.
-
-    Raises:
-        CompleteError: the run in ``path`` is complete.
-        RequestError: a different run in ``path`` is complete, or a file of the complete run is
-            missing or has a different size.
-        OutputError: another process is writing into the folder, or a chunk cannot be deleted.
     """
     folder = find_folder(path)
     if folder is None:
@@ -130,7 +113,7 @@ def finish_resume(
         }
         if cleans_up and left and folder.is_file(REQUEST):
             try:
-                with folder.locked():
+                with contextlib.closing(folder.lock()):
                     folder.remove(left)
             except OSError as error:
                 raise cannot_write(path, error) from error

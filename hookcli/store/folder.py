@@ -1,9 +1,7 @@
 """The run folder while a run writes into it: the request, the files, and the manifest at the end.
 
 ``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
-last, so its presence means that the run is complete. In between, hookcli adds the name of every
-file to the journal before it writes the file. hookcli changes and deletes only files that a journal
-or a manifest names.
+last, so its presence means that the run is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from hookcli.outside.json_text import encode_json, plain, render_json
 from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest, Request
 from hookcli.store.admission import find_replaceable_run
-from hookcli.store.journal import Journal
+from hookcli.store.journal import open_journal, to_lines
 from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folder import Lock
+    from hookcli.store.places.folder import Lock, Log
     from hookcli.store.places.names import PlannedNames
 
 # What the user can do about a difference outside the request itself.
@@ -41,13 +39,7 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
 class RunFolder:
-    """A folder that belongs to one run while the ``with`` block lasts.
-
-    Raises:
-        RequestError: on entering, if the run to resume is a different one.
-        OutputError: on entering, if another run is writing into the folder, the folder holds a run
-            or files that this run must not replace, or the folder cannot be written.
-    """
+    """A folder that belongs to one run while the ``with`` block lasts."""
 
     def __init__(
         self,
@@ -68,7 +60,7 @@ class RunFolder:
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._lock: Lock | None = None
-        self._journal: Journal | None = None
+        self._journal: Log | None = None
 
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
@@ -89,10 +81,7 @@ class RunFolder:
 
     @property
     def lock_descriptor(self) -> int | None:
-        """The descriptor of the locked file, which a child process must close.
-
-        None if the folder is not locked, or if it is in cloud storage.
-        """
+        """The descriptor of the locked file, which a child process must close; None without one."""
         return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
@@ -115,12 +104,8 @@ class RunFolder:
     def claim(self, names: Collection[str]) -> None:
         """Reserve names for files that the run will write, and add the names to the journal.
 
-        ``write`` claims the name of each file. In cloud storage, it is faster to claim many names
-        in one call before writing the files.
-
-        Raises:
-            OutputError: a file that no run wrote has one of the names, or the journal cannot be
-                written.
+        ``write`` claims the name of each file. In cloud storage, it is faster to claim many at
+        once. A file that no run wrote and that has one of the names is an error.
         """
         self._check_lock()
         with self._mutex:
@@ -131,24 +116,18 @@ class RunFolder:
                 if self._folder.find(name) is not None:
                     raise not_ours_error(self.path / name)
             assert self._journal is not None  # noqa: S101
-            self._journal.add(new)
+            self._journal.add(to_lines(new))
             self._known.update(new)
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Add files that another process wrote for this run to the files of this run.
-
-        The other process has a journal of its own for these files.
-        """
+        """Add files that another process, with a journal of its own, wrote for this run."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file of this run.
-
-        Return None if the file does not exist, or if no journal or manifest of this run names it.
-        """
+        """Return the content of a file that a journal or manifest of this run names, or None."""
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
@@ -168,10 +147,7 @@ class RunFolder:
         """Write the manifest, which makes the run complete.
 
         This also deletes the files of the run that the manifest does not list, such as chunks.
-
-        Args:
-            facts: the content of the manifest, without the list of files.
-            files: all files to list, without ``run.json`` and the manifest.
+        ``files`` are all files to list but ``run.json`` and the manifest.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))
@@ -199,12 +175,10 @@ class RunFolder:
         self._journal = self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise an OutputError if another run may hold the lock; called before each change."""
         if self._lock is not None:
             self._lock.check()
 
     def _admit(self) -> HeldRun | None:
-        """Return the run in the folder, or None; refuse a run that this one must not replace."""
         replace_run = self._replace_run or self._resume
         return find_replaceable_run(
             self._folder, self._planned, replace_run=replace_run, replace_any=self._replace_any
@@ -233,7 +207,7 @@ class RunFolder:
         self._start_journal({REQUEST})
 
     def _start_journal(self, names: Iterable[str]) -> None:
-        journal = Journal(self._folder, names)
+        journal = open_journal(self._folder, names)
         self._known |= JOURNALS
         if self._journal is not None:
             self._journal.close()

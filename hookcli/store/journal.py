@@ -1,8 +1,6 @@
 """The journals of a run, in which hookcli lists each file before it writes the file.
 
-Even if a run is killed, hookcli therefore knows the files that the run may have written, and never
-changes or deletes other files. A run has one journal; each chunk that another process writes has a
-journal of its own. The functions raise an OutputError if a journal cannot be written.
+Each chunk that another process writes has a journal of its own.
 """
 
 from __future__ import annotations
@@ -15,46 +13,29 @@ from hookcli.store.places.names import JOURNAL, PARTS, is_journal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hookcli.store.places.folder import Folder
+    from hookcli.store.places.folder import Folder, Log
 
 
-class Journal:
-    """The open journal of an unfinished run."""
-
-    def __init__(self, folder: Folder, names: Iterable[str]) -> None:
-        write_journal(folder, JOURNAL, {*names, *folder.journals})
-        self._log = folder.open_log(folder.journals[-1])
-
-    def add(self, names: Iterable[str]) -> None:
-        """Add the names of files to the journal."""
-        self._log.add(b"".join(map(_to_line, names)))
-
-    def close(self) -> None:
-        """Close the journal.
-
-        Raises:
-            OSError: the journal cannot be closed, as happens when the disk is full.
-        """
-        self._log.close()
+def open_journal(folder: Folder, names: Iterable[str]) -> Log:
+    """Write the journal of an unfinished run, and open it to add further names (``to_lines``)."""
+    write_journal(folder, JOURNAL, {*names, *folder.journals})
+    return folder.open_log(folder.journals[-1])
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
     """Write the file ``journal``, which lists ``names`` and its own name."""
-    folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
+    folder.write(journal, to_lines(sorted({*names, journal})))
 
 
 def read_journals(folder: Folder) -> Iterator[str]:
-    """Yield the file names in all journals of a run folder.
-
-    An incomplete last line is left out: the file of that line was not yet written.
-    """
+    """Yield the file names in all journals of a run folder."""
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):
         yield from read_journal(data)
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the file names in the content of a journal, except incomplete or damaged lines."""
+    """Yield the names in a journal; the file of an incomplete last line was not yet written."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)
@@ -64,5 +45,6 @@ def read_journal(data: bytes) -> Iterator[str]:
             yield name
 
 
-def _to_line(name: str) -> bytes:
-    return f"{json.dumps(name)}\n".encode()
+def to_lines(names: Iterable[str]) -> bytes:
+    """Return the lines of a journal that list files."""
+    return b"".join(f"{json.dumps(name)}\n".encode() for name in names)

@@ -1,9 +1,7 @@
 """Find out which files belong to a run; hookcli changes and deletes no other files.
 
-A folder is a run folder if hookcli wrote its ``run.json``. If there is no ``run.json``, hookcli
-must have written the ``manifest.json``. A run's files are the files in its manifest and in its
-journals. An unfinished run has the journal ``parts/written.jsonl``, and one more for each chunk
-that another process writes. hookcli adds a name to a journal before it writes the file.
+A folder is a run folder if hookcli wrote its ``run.json``, or without one its ``manifest.json``. A
+run's files are those in its manifest and in its journals.
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ class HeldRun:
 
     Attributes:
         known: the names of the files that belong to the run.
-        journal: the names of the files that a killed run may have left half written. A half-written
-            file has ``.partial-`` before its name.
+        journal: the names of the files that a killed run may have left as ``.partial-NAME``.
         complete: the list of files in the manifest; None for an unfinished run.
     """
 
@@ -76,10 +73,7 @@ def is_run(place: Place) -> bool:
 
 
 def refuse_in_run(file: Path, out: Place | None = None) -> None:
-    """Raise an OutputError if a run could write a file of this name into its folder.
-
-    ``out`` is treated as a run folder, because a run will write into it.
-    """
+    """Refuse a file that a run could write into its folder, also into the folder ``out`` later."""
     full = file.resolve()
     for folder in full.parents[:3]:
         is_runs = is_run_file(str(full.relative_to(folder)))
@@ -99,10 +93,7 @@ def refuse_run_folder(folder: Path, hint: str = "choose another folder with `out
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
     """Return a sentence for each file of a complete run that is missing or has a different size.
 
-    Args:
-        sizes: the size in bytes of each file, from the manifest; earlier versions of hookcli
-            recorded no sizes.
-        measure: returns the present size in bytes of a file, or None if the file is missing.
+    ``measure`` returns the present size of a file in bytes, or None if the file is missing.
     """
     found = {}
     for name, size in sizes.items():

@@ -1,7 +1,6 @@
 """Write ``records.parquet``, a table with one row per image, layer call and output tensor.
 
-The table is a folder of several files, one for each chunk of images. The module
-``reading/parquet_reader`` reads these files.
+The table is a folder with a file for each chunk; ``reading/parquet_reader`` reads it.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ SCHEMA = _make_schema()
 def write_records(
     write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
 ) -> str:
-    """Write the records of one chunk, in order, and return the name of the file.
-
-    ``write`` writes a file of the run folder, given its name and content, and returns the name.
-    """
+    """Write the records of one chunk, in order, and return the name of the file."""
     table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")

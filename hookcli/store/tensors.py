@@ -1,8 +1,6 @@
 """Write tensors to safetensors files (shards), and an index of all shards.
 
-A shard holds the tensors of one chunk of images, and is never changed. Equal tensors give equal
-bytes, so a resumed run writes the same shards again. The index is made from the shards' headers
-alone.
+A shard holds the tensors of one chunk of images. The index is made from the headers alone.
 """
 
 from __future__ import annotations
@@ -41,15 +39,11 @@ def write_shard(
 ) -> str:
     """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    For each call, tensors of the same shape and dtype become the rows of one tensor in the shard.
-    The first such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``,
-    ``CALL_ID@2``, in order of appearance. The metadata entry ``rows`` (JSON) has the call id and
-    the images of every tensor in the shard, in the order of ``kept``.
-
-    Args:
-        write: writes a file of the run folder, given its name and content, and returns the name.
-        number: the number of the chunk, from 0.
-        kept: for each call id, the key of each image and the image's tensor (1, …).
+    ``kept`` has, for each call id, the key of each image and the image's tensor (1, …). For each
+    call, tensors of the same shape and dtype become the rows of one tensor in the shard. The first
+    such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``, ``CALL_ID@2``, in
+    order of appearance. The metadata entry ``rows`` (JSON) has the call id and the images of every
+    tensor in the shard, in the order of ``kept``.
     """
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
@@ -65,10 +59,7 @@ def write_shard(
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict as a safetensors file, and return the file.
-
-    A tensor with several names is written once per name.
-    """
+    """Write a state dict as a safetensors file; a tensor is written once for each name."""
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
     try:
@@ -88,13 +79,7 @@ def write_index(
 ) -> str:
     """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    Args:
-        write: writes a file of the run folder, given its name and content, and returns the name.
-        read_part: reads a part of a file of the run folder, given the file's name, the position of
-            the first byte, and the position after the last byte.
-        shards: the names of all shards, in order.
-        channels: the saved channels of each call, by call id. A call that saved all channels is
-            left out.
+    ``channels`` are the saved channels by call id; a call that saved all channels is left out.
     """
     calls: dict[str, list[SavedTensor]] = {}
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}

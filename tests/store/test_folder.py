@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import stat
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -675,7 +676,7 @@ def test_beside_a_living_run_no_other_reason_is_named(how):
 
 def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     finished_run()
-    with Directory(Path("run")).locked():
+    with closing(Directory(Path("run")).lock()):
         Path("run/layers.csv").unlink()  # the manifest goes after it
         with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
             finish_resume(Path("run"), REQUEST.command, cleans_up=False)

@@ -6,7 +6,6 @@ hookcli never follows a link inside the folder.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -14,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import cannot_write, full_name, write_all
-from hookcli.store.places.file_lock import FileLock, locked, open_carefully
+from hookcli.store.places.file_lock import FileLock, open_carefully, refuse_locked
 from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 MOST_BYTES = 1 << 30  # the largest file that is read
@@ -36,10 +34,6 @@ class Directory(Folder):
     No part of a file's name may be a link, so hookcli writes and deletes only inside this very
     folder. If the folder is deleted or moved meanwhile, hookcli does not create it again. The path
     to the folder itself may contain links.
-
-    Example:
-        >>> with Directory(Path("out")) as out:
-        ...     out.write("grids/cat/001_conv1.png", data)
     """
 
     path: Path
@@ -62,13 +56,10 @@ class Directory(Folder):
     def lock(self) -> FileLock:
         return FileLock(self.path, self._held)
 
-    def locked(self) -> AbstractContextManager[None]:
-        return locked(self.path, self._held)
-
     def refuse_locked(self) -> None:
         if self.is_file(REQUEST):
-            with suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
-                pass
+            with suppress(OSError):
+                refuse_locked(self.path, self._held)
 
     def open_log(self, name: str) -> _AppendedFile:
         return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
@@ -78,10 +69,7 @@ class Directory(Folder):
             return open_carefully(parent, flags, last)
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a regular file.
-
-        Return None if no regular file has the name, or if the file is larger than 1 GiB.
-        """
+        """Return the content of a regular file of at most 1 GiB; None for anything else."""
         try:
             with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -103,10 +91,9 @@ class Directory(Folder):
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file as ``.partial-NAME``, rename it when it is complete, and return ``name``.
+        """Write a file as ``.partial-NAME``, and rename it when it is complete.
 
-        If a killed process left a file called ``.partial-NAME``, the caller must first delete it
-        with ``remove_partial``.
+        If a killed process left such a file, the caller must first call ``remove_partial``.
         """
         with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
@@ -121,14 +108,12 @@ class Directory(Folder):
         return name
 
     def is_file(self, name: str) -> bool:
-        """Return whether a regular file has this name; False if a part of the name is a link."""
         try:
             return super().is_file(name)
         except OutputError:
             return False
 
     def find(self, name: str) -> Entry | None:
-        """Return the entry with this name, without following links; None if there is none."""
         with (
             self._explain(name),
             suppress(FileNotFoundError),
@@ -164,10 +149,6 @@ class Directory(Folder):
         return False
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
-
-        Yield nothing if the subfolder does not exist, or if a part of its name is a link.
-        """
         try:
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
@@ -200,7 +181,6 @@ class Directory(Folder):
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Turn an OSError in the ``with`` block into an OutputError about the file ``name``."""
         try:
             yield
         except OSError as error:

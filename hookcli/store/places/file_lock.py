@@ -17,7 +17,6 @@ from hookcli.store.places.folder import Lock
 from hookcli.store.places.names import PARTIAL, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -36,11 +35,7 @@ class FileLock(Lock):
         """Do nothing: the lock of a local file cannot be lost."""
 
     def write_request(self, text: bytes, old: bytes | None) -> None:
-        """Write ``text`` to ``run.json``.
-
-        If there is an earlier request ``old``, the new request replaces it in one step. hookcli
-        therefore recognises the folder as a run folder at any time.
-        """
+        """Write ``text`` to ``run.json`` in one step: the folder is a run folder at any time."""
         if not old:
             try:
                 write_all(self.descriptor, text)
@@ -67,23 +62,10 @@ class FileLock(Lock):
             os.close(self.descriptor)
 
 
-@contextlib.contextmanager
-def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock of a run folder while the ``with`` block lasts.
-
-    Args:
-        path: the path of the folder, for messages.
-        folder: the open descriptor of the folder.
-        kind: ``LOCK_EX`` to be the only holder. ``LOCK_SH`` is enough to check that no run holds
-            the lock, and several processes may use it at the same time.
-
-    Raises:
-        OSError: ``run.json`` is missing or cannot be opened.
-        OutputError: another process holds the lock.
-    """
+def refuse_locked(path: Path, folder: int) -> None:
+    """Check that no run holds the lock; several processes may check it at the same time."""
     with open(open_carefully(folder, os.O_RDONLY)) as file:
-        _take_lock(file.fileno(), path, kind)
-        yield
+        _take_lock(file.fileno(), path, fcntl.LOCK_SH)
 
 
 def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
@@ -106,7 +88,6 @@ def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
 
 
 def _status(folder: int) -> os.stat_result | None:
-    """Return the status of ``run.json`` without following links; None if the file is missing."""
     try:
         return os.stat(REQUEST, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -114,10 +95,7 @@ def _status(folder: int) -> os.stat_result | None:
 
 
 def open_carefully(folder: int, flags: int, name: str = REQUEST) -> int:
-    """Open the file ``name`` in a folder, without following links or waiting for pipes.
-
-    ``folder`` and the returned value are descriptors.
-    """
+    """Open the file ``name`` in a folder, without following links or waiting for pipes."""
     return os.open(name, flags | _FLAGS, 0o666, dir_fd=folder)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Place
 
@@ -28,8 +27,7 @@ class Lock(Protocol):
     """The lock of a run folder, held until ``close`` is called.
 
     Attributes:
-        descriptor: the descriptor of the locked file, which a child process must close; None if the
-            lock is not an open file.
+        descriptor: that of the locked file, which a child process must close, if it is open.
         is_new: whether ``run.json`` was created for the lock and is still empty.
     """
 
@@ -40,10 +38,7 @@ class Lock(Protocol):
         """Raise an OutputError if another run may hold the lock now."""
 
     def write_request(self, text: bytes, old: bytes | None, /) -> None:
-        """Write ``text`` as the whole content of ``run.json``.
-
-        ``old`` is the present content; None if the file is missing.
-        """
+        """Write ``text`` as the whole content of ``run.json``, whose present content is ``old``."""
 
     def close(self) -> None:
         """Release the lock."""
@@ -63,13 +58,8 @@ class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
     Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError`` if a file cannot be used; ``lock``, ``locked``, ``open_log`` and ``read_part``
-    may raise an ``OSError`` instead.
-
-    Attributes:
-        path: the path or the URL of the folder.
-        journals: the files in which a run lists the names of its files; a run adds further names to
-            the last of these files.
+    ``OutputError`` if a file cannot be used; ``lock``, ``open_log`` and ``read_part`` may raise an
+    ``OSError`` instead. A run lists its files in ``journals``, and further ones in the last.
     """
 
     path: Place
@@ -85,22 +75,10 @@ class Folder(Protocol):
         """Return whether ``path`` still leads to this folder; False if the folder was moved."""
 
     def lock(self) -> Lock:
-        """Take the lock of the folder and return it.
-
-        Afterwards, this object sees all earlier changes by other processes.
-        """
-
-    def locked(self) -> AbstractContextManager[object]:
-        """Return a ``with`` block that holds the lock of the folder.
-
-        The folder must hold a run.
-        """
+        """Take the lock, after which this object sees all earlier changes by other processes."""
 
     def refuse_locked(self) -> None:
-        """Raise an OutputError if a run holds the lock.
-
-        Several processes may call this at the same time.
-        """
+        """Raise an OutputError if a run holds the lock."""
 
     def open_log(self, name: str) -> Log:
         """Open a file for appending."""
@@ -116,13 +94,10 @@ class Folder(Protocol):
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file completely or not at all, and return its name.
-
-        Missing folders are created.
-        """
+        """Write a file completely or not at all, and return its name."""
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write several files; ``files`` maps each name to the content."""
+        """Write several files, by name."""
         for name, data in files.items():
             self.write(name, data)
 
@@ -146,8 +121,4 @@ class Folder(Protocol):
         """Delete the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
-
-        Without ``name``, yield the entries of the folder itself. Yield nothing if there is no such
-        subfolder.
-        """
+        """Yield the name and the entry of everything directly in a folder, sorted by name."""

@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a run folder on this machine or in cloud storage.
+    """Open a run folder on this machine, which ``make`` creates, or in cloud storage.
 
-    With ``make``, a missing folder on this machine is created. A folder in cloud storage need not
-    exist: it appears with its first file.
-
-    Raises:
-        OSError: the folder on this machine does not exist, or cannot be created or read.
+    A folder in cloud storage need not exist: it appears with its first file.
     """
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,6 @@ class Lease(Lock):
     is_new = False  # the lock does not tell whether the folder holds a run
 
     def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
-        """Take the lock of the folder ``path``, and start a thread that renews it."""
         self._path, self._write = path, write
         owner = f"process {os.getpid()} on {platform.node()}"
         self._holder = Holder(owner, secrets.token_hex(16), 0.0)

@@ -72,11 +72,6 @@ def lock_file(number: int) -> str:
     return f"{LOCKS}/{number:06d}.json"
 
 
-def is_lock(name: str) -> bool:
-    """Return whether a file is a lock file, and not a file of the run itself."""
-    return name.startswith(f"{LOCKS}/")
-
-
 def is_journal(name: str) -> bool:
     """Return whether a file is a journal, which lists the files of an unfinished run."""
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
@@ -103,10 +98,7 @@ def thumbnails_file(number: int) -> str:
 
 
 def grid_name(call: Call) -> str:
-    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``.
-
-    The name is made of the call's order, module path, call index, output key and side.
-    """
+    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``."""
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
@@ -114,10 +106,7 @@ def grid_name(call: Call) -> str:
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:
-    """Return the name of a picture's file: ``grids/cat/001_conv1.png``.
-
-    ``folder`` has a subfolder for each image, and ``picture`` is the last part of the name.
-    """
+    """Return the name of a picture's file: ``grids/cat/001_conv1.png``."""
     return f"{folder}/{image_key}/{picture}"
 
 
@@ -132,11 +121,7 @@ def saliency_file(image_key: str) -> str:
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the names of a picture's files: the PNG, and the file in the format ``form``.
-
-    ``picture`` is the name of the PNG, such as ``grids/cat/001_conv1.png``. ``form`` is png, svg or
-    pdf; for png, there is only one file.
-    """
+    """Return the names of a picture's files: the PNG ``picture``, and that in another format."""
     names = (picture, f"{picture.removesuffix('.png')}.{form}")
     return list(dict.fromkeys(names))
 
@@ -168,10 +153,7 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run could have written a file with this name.
-
-    hookcli checks the names in a manifest with this function, because anybody can edit a manifest.
-    """
+    """Return whether a run could have written a file: anybody can edit names in a manifest."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
 from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.lease import Lease, refuse_locked
-from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
+from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Url
 
@@ -32,20 +31,13 @@ class RemoteFolder(Folder):
         self.path = path
         self._listed: dict[str, int] | None = None
 
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing: no file is open."""
-
     def is_in_place(self) -> bool:
-        """Return True: a folder in cloud storage cannot be moved."""
         return True
 
     def lock(self) -> Lease:
         lease = Lease(self.path, self.write)
         self._listed = None
         return lease
-
-    def locked(self) -> AbstractContextManager[Lease]:
-        return closing(self.lock())
 
     def refuse_locked(self) -> None:
         with suppress(OSError):
@@ -105,7 +97,7 @@ class RemoteFolder(Folder):
                 self._listed.pop(name, None)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Do nothing: cloud storage never has half-written files."""
+        pass  # cloud storage never has half-written files
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         prefix = f"{name}/" if name else ""
@@ -122,7 +114,9 @@ class RemoteFolder(Folder):
         if self._listed is None:
             with _explain("read", self.path):
                 files = storage.list_files(self.path)
-            self._listed = {name: size for name, size in files.items() if not is_lock(name)}
+            self._listed = {
+                name: size for name, size in files.items() if not name.startswith(f"{LOCKS}/")
+            }
         return self._listed
 
 
@@ -138,12 +132,11 @@ class _RewrittenFile(Log):
         self._folder.write(self._name, self._data)
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        pass
 
 
 @contextmanager
 def _explain(verb: str, place: Url) -> Iterator[None]:
-    """Turn an OSError into an OutputError; ``verb`` is ``read`` or ``write``."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,8 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``.
-Every other error is an ``OSError``. If the storage as a whole cannot be used, it is a
-``StorageError``; if one file cannot be used, it is a ``FileNotFoundError`` or similar. After an
-error that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
+This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``, a
+storage that cannot be used a ``StorageError``, and one file another ``OSError``. After an error
+that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
 """
 
 from __future__ import annotations
@@ -59,11 +58,7 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Replace the options with which this process opens cloud storage.
-
-    An option is a name and a text. hookcli parses a text that is valid JSON, such as a number or
-    ``true``, and passes any other text on unchanged.
-    """
+    """Replace the options with which this process opens cloud storage: names, and texts or JSON."""
     _options.clear()
     for name, text in options:
         try:
@@ -78,11 +73,7 @@ def list_options() -> tuple[tuple[str, str], ...]:
 
 
 def check_url(url: str) -> None:
-    """Check that fsspec can open the storage of a URL; nothing is read.
-
-    Raises:
-        RequestError: the package for such URLs is not installed, or an option is unknown.
-    """
+    """Check that fsspec can open the storage of a URL; nothing is read."""
     _open(url)
 
 
@@ -93,10 +84,7 @@ def read_file(url: str, start: int | None = None, stop: int | None = None) -> by
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of each file, in the order of ``urls``; empty for a missing file.
-
-    hookcli reads several files at a time.
-    """
+    """Yield the content of each file, in the order of ``urls``; empty for a missing file."""
 
     def read(url: str) -> bytes:
         try:
@@ -121,23 +109,15 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a file only if it does not exist.
-
-    If the storage has conditional writes, only one of several processes succeeds.
-
-    Raises:
-        FileExistsError: the file exists.
-        OSError: the file cannot be written.
-    """
+    """Write a file unless it exists; with conditional writes, only one of several processes can."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether the storage of a URL may have conditional writes.
+    """Return whether the storage of a URL may create a file only if there is none, in one step.
 
-    A conditional write creates a file only if the file does not exist, in one step. If fsspec first
-    checks for the file and then writes it, return False: two processes could both succeed.
+    If fsspec first checks for the file and then writes it, two processes could both succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -159,10 +139,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return each file in a folder, including its subfolders, with its size in bytes.
-
-    File names are relative to the folder, and sorted. A missing folder has no files.
-    """
+    """Return the size of each file in a folder and its subfolders, sorted by relative name."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
@@ -202,10 +179,7 @@ def find_state(url: str) -> tuple[int, int]:
     """Return the size of a file in bytes, and the time of its last change in ns since 1970.
 
     The time is rounded down to seconds, because S3 may report a more precise time in listings than
-    in other answers.
-
-    Raises:
-        IsADirectoryError: the URL names a folder.
+    in other answers. A folder raises an IsADirectoryError.
     """
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
