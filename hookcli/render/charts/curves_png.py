@@ -44,10 +44,7 @@ def draw_curves(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of curves with values from 0 to 1.
-
-    ``levels`` are named values that do not depend on a layer, drawn as lines.
-    """
+    """Return a PNG of curves from 0 to 1, and of named ``levels``, drawn as lines."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 
     colors = colors_of(theme)

@@ -33,11 +33,7 @@ _LONGEST = 30
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and one ratio per layer.
-
-    A parameter's ratio is the norm of the gradient divided by the norm of the parameter. The chart
-    shows the largest ratio of each layer. The first line of ``heading`` is the title.
-    """
+    """Return a picture with two charts over depth: gradient norms, and one ratio per layer."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
     layers = list_flow_layers(rows)

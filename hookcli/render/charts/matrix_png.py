@@ -40,10 +40,7 @@ def draw_matrix(
     heading: Sequence[str],
     theme: Theme,
 ) -> tuple[bytes, Cells]:
-    """Return a PNG of a matrix (rows, columns), and where its cells are.
-
-    The colours range from 0 to 1. ``names`` are those of the rows and of the columns.
-    """
+    """Return a PNG of a matrix of values from 0 to 1, and where its cells are."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 

@@ -33,9 +33,8 @@ def draw_scatter(
 ) -> bytes:
     """Return a PNG of points (N, 2).
 
-    ``groups`` has the positions of the points of each colour; if there are several groups, a legend
-    names them. More groups than colours share the last colour. ``rings`` are positions to
-    emphasize.
+    ``groups`` has the positions of the points of each colour, which a legend names; more groups
+    than colours share the last one. ``rings`` are positions to emphasize.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 

@@ -24,10 +24,7 @@ _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:
-    """Return the figure as a file; the same figure always makes the same bytes.
-
-    In SVG and PDF files, text stays text, and SVG viewers keep all spaces of a text.
-    """
+    """Return the figure as a file with real text, always of the same bytes."""
     from matplotlib import rc_context
 
     stream = io.BytesIO()

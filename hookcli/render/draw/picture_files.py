@@ -24,10 +24,7 @@ def write_picture(
     palette: list[int],
     style: GridStyle,
 ) -> None:
-    """Write a picture as a PNG and, if ``style`` names another format, also in that format.
-
-    ``file`` is the name of the PNG, relative to the run folder.
-    """
+    """Write the PNG ``file`` and, if ``style`` names another format, also that one."""
     write(file, to_png(canvas.to_image(palette)))
     for other in list_formats(file, style.format)[1:]:
         write(other, to_vector(canvas, palette, style.format))

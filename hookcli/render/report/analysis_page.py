@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the HTML page of an analysis; the same arguments always make the same page.
-
-    The template is ``VERB.html.j2``; ``values`` is what it needs besides the document.
-    """
+    """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``."""
     environment = make_environment()
     environment.filters |= {"data": _to_script, "hash": _hash, "number": figure_text}
     return environment.get_template(f"{verb}.html.j2").render(
@@ -46,10 +43,7 @@ def arrange_images(
     total: int,
     shown: str = "those of which the run kept a picture",
 ) -> dict[str, Any]:
-    """Return the values of the contact sheet on the page of an analysis.
-
-    ``shown`` says which of the ``total`` images are shown, if some are not.
-    """
+    """Return the contact sheet; ``shown`` says which of the ``total`` images it has."""
     note = ""
     if len(pictures.images) < total:
         note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "

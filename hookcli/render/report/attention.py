@@ -19,11 +19,7 @@ def attention_for_script(
     heats: Iterable[HeatPicture],
     address: Callable[[str], str],
 ) -> list[dict[str, object]]:
-    """Return data for the page's script: the facts about the attention calls of one image.
-
-    The order is that of ``rows``, which are from ``attention.csv``; a call without a picture is
-    left out. ``address`` returns the URL under which the page finds a file of the run.
-    """
+    """Return the facts about the attention calls of one image that have pictures."""
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
     facts: list[dict[str, object]] = []

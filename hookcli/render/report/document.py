@@ -39,7 +39,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
     """Return each image's file, as the user gave it, and the image's sheet or folder of grids.
 
-    Images without a sheet or grids are left out. If the page shows all images, the list is empty.
+    If the page shows all images, the list is empty.
     """
     if len(document.images) <= MOST_THUMBNAILS:
         return []
@@ -61,9 +61,8 @@ def for_script(
 ) -> dict[str, object]:
     """Return data for the page's script: the facts about the grids of one image.
 
-    Grids of calls without a place on the page are left out, and the URLs of the first image's
-    grids, which the page has already. ``has_figures`` includes the minimum, maximum, mean and
-    standard deviation of each channel, which take 12 MB for 1,000 images.
+    The page already has the URLs of the first image's grids. ``has_figures`` includes four figures
+    of each channel, which take 12 MB for 1,000 images.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -91,10 +90,7 @@ def explain_layout(layout: str) -> str:
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return the reasons why layers have bars instead of feature maps, keyed by call id.
-
-    Layers with feature maps are left out.
-    """
+    """Return why layers have bars instead of feature maps, keyed by call id."""
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: explain_layout(layouts.get(grid.call_id, ""))

@@ -70,7 +70,7 @@ def render_report(
     """Return the HTML page of a run.
 
     ``read`` returns the content of a file of the run, and the page embeds its pictures; without
-    ``read``, it links to them, and the same document and state always make the same page.
+    ``read``, it links to them.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
@@ -83,7 +83,7 @@ def render_report(
 
 @functools.cache
 def _compile_template() -> Template:
-    """Return the template of the page; compiling it takes 45 ms."""
+    """Compile the template of the page, which takes 45 ms."""
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
@@ -101,7 +101,6 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    """Return the templates' ``page``; ``address`` returns the URL of a file of the run."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -202,8 +201,7 @@ def _describe_pictures(
 ) -> list[dict[str, object]]:
     """Return the facts about each image's pictures; the page contains those of ``start``.
 
-    To limit the size of the page, the sheets and grids of at most 200 images are embedded, and
-    pictures of the network's input only if the run has at most 200 images. Other files are linked.
+    To limit the size of the page, pictures of at most 200 images are embedded; others are linked.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
