@@ -1,7 +1,8 @@
 """Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time; the largest takes 340 MB.
+pixels. At most two full-size pictures are in memory at a time, besides copies of the decoders of
+WebP and AVIF; the largest takes 340 MB.
 """
 
 from __future__ import annotations
@@ -214,8 +215,6 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
             image.seek(style.page)
             pages = 1
         check_size(*image.size)
-        if pages == 1 and hasattr(image, "_decoder"):
-            _drop_decoder(image)
         _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = [each for _, each in drawn if each is not None]
@@ -277,16 +276,6 @@ def _mend_transparency(image: ImageFile) -> None:
         image.info["transparency"] = transparent * _WIDENED[stored]
     elif stored == "RGB;16B":
         raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
-
-
-def _drop_decoder(image: ImageFile) -> None:
-    """Free the copies of the picture that the decoder of a WebP or AVIF file keeps."""
-
-    def load_prepare() -> None:  # Pillow calls this after decoding the frame
-        del image.__dict__["_decoder"], image.__dict__["load_prepare"]
-        image.load_prepare()
-
-    image.__dict__["load_prepare"] = load_prepare
 
 
 def _decode_frames(

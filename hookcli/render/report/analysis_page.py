@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.records.text import figure_text
 from hookcli.render.report.contact import lay_out
-from hookcli.render.report.templates import asset, hash_scripts, linked, make_environment, ours
+from hookcli.render.report.templates import (
+    asset,
+    hash_scripts,
+    linked,
+    make_environment,
+    ours,
+    script_data,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +30,7 @@ def render_analysis(
 ) -> str:
     """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``."""
     environment = make_environment()
-    environment.filters |= {"data": _to_script, "hash": _hash, "number": figure_text}
+    environment.filters |= {"data": script_data, "hash": hash_scripts, "number": figure_text}
     return environment.get_template(f"{verb}.html.j2").render(
         title=title,
         document=document,
@@ -52,12 +57,3 @@ def arrange_images(
     return lay_out(
         pictures.images, pictures.thumbnails, numbered, linked, word="group", note=note, sorts=sorts
     )
-
-
-def _hash(script: str) -> Markup:
-    return ours(hash_scripts([script]))
-
-
-def _to_script(value: object) -> Markup:
-    """Return data as JSON in a script element, which no text in it can end."""
-    return ours(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
