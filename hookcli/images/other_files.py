@@ -9,13 +9,7 @@ import numpy as np
 from PIL import TiffImagePlugin
 
 from hookcli.images.intensities import samples_of
-from hookcli.images.style import (
-    DECODING_ERRORS,
-    INSTALL,
-    UndecodableError,
-    check_page,
-    check_size,
-)
+from hookcli.images.style import DECODING_ERRORS, INSTALL, UndecodableError, check_page, check_size
 from hookcli.records.text import count
 
 if TYPE_CHECKING:

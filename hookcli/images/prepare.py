@@ -246,10 +246,7 @@ def prepare_images(
 
 
 def _stream(
-    fitter: Fitter,
-    images: Sequence[ImageSource],
-    workers: int,
-    close_in_worker: int | None,
+    fitter: Fitter, images: Sequence[ImageSource], workers: int, close_in_worker: int | None
 ) -> Iterator[PreparedImage]:
     if not workers or _is_shared_memory_short():
         yield from (prepare_image(fitter, image) for image in images)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
 from hookcli.render.charts.figures import DIM, INK, LINE
 from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

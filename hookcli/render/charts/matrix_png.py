@@ -9,7 +9,7 @@ import numpy as np
 
 from hookcli.render.charts.axes import short_name
 from hookcli.render.charts.figures import add_axes, colors_of, start_figure
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

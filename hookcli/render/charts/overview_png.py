@@ -9,7 +9,7 @@ from PIL import Image
 
 from hookcli.render.charts.depth_svg import list_depth_points
 from hookcli.render.charts.figures import DIM, INK, LINE
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

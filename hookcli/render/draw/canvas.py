@@ -240,11 +240,6 @@ def measure_text(text: str, size: int) -> int:
     return width
 
 
-def text_ascent(size: int) -> int:
-    """Return the distance from the upper edge of a line of text to its baseline, in pixels."""
-    return load_font(size).getmetrics()[0]
-
-
 @functools.lru_cache(maxsize=4096)
 def draw_text(text: str, size: int) -> Pixels:
     """Return one line of text as palette indices (height, width)."""

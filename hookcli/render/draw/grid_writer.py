@@ -22,8 +22,16 @@ from hookcli.render.draw.canvas import (
     to_image,
     to_png,
 )
-from hookcli.render.draw.picture_files import write_picture
-from hookcli.store.places.names import GRIDS, MAPS, grid_name, is_sheet, picture_file, sheet_file
+from hookcli.render.draw.picture_files import to_vector
+from hookcli.store.places.names import (
+    GRIDS,
+    MAPS,
+    grid_name,
+    is_sheet,
+    list_formats,
+    picture_file,
+    sheet_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,13 +89,7 @@ class GridWriter:
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
         """Write a map over the network's input at once; its colours are always ``ember``."""
-        write_picture(
-            self.write,
-            file,
-            canvas,
-            palette=load_palette(EMBER, self.style.theme),
-            style=self.style,
-        )
+        self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits for the pictures queued since the last call of ``take``.
@@ -101,9 +103,15 @@ class GridWriter:
         """Drop the queued pictures, and wait for the pictures that the threads are drawing."""
         self._threads.shutdown(cancel_futures=True)
 
+    def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
+        """Write a PNG and, if the user asked for one, an SVG or a PDF beside it."""
+        self.write(file, to_png(canvas.to_image(palette)))
+        for other in list_formats(file, self.style.format)[1:]:
+            self.write(other, to_vector(canvas, palette, self.style.format))
+
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas, places = _render_grid(picture, self.style, self.model)
-        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
+        self._write(file, canvas, self._palette)
         grid = _describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
@@ -133,7 +141,7 @@ class GridWriter:
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         title = self.title_of(image_key)
         canvas, places = _render_sheet(title, rows, self.style)
-        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
+        self._write(file, canvas, self._palette)
         return [
             _describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)

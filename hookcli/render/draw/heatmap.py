@@ -143,9 +143,7 @@ def _ramp(picture: Image.Image) -> NDArray[np.float32]:
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
-def choose_colours(
-    shares: NDArray[np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the RGB colours (…, 3), 0 to 255, and the opacities (…) of a map over a picture.
 
     ``shares`` (…) holds the map's values as shares of the largest value.

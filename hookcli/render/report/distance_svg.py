@@ -117,10 +117,7 @@ def _axis(
 
 
 def _curve(
-    values: Sequence[float | None],
-    places: Sequence[float],
-    at: Callable[[float], float],
-    kind: str,
+    values: Sequence[float | None], places: Sequence[float], at: Callable[[float], float], kind: str
 ) -> str:
     path, pen = [], "M"
     for value, x in zip(values, places, strict=True):

@@ -69,10 +69,7 @@ def for_script(
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
         {name: getattr(grid, name) for name in ("size", "places", "channels")}
-        | {
-            "call": places[grid.call_id],
-            "picture": files.index(grid.file),
-        }
+        | {"call": places[grid.call_id], "picture": files.index(grid.file)}
         | ({name: getattr(grid, name) for name in _FIGURES} if has_figures else {})
         | ({"maps": _describe_maps(grid.maps, address)} if grid.maps else {})
         for grid in grids

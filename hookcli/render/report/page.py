@@ -80,10 +80,7 @@ def render_report(
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
-        document=document,
-        state=state,
-        page=_make_page(document, address),
-        address=address,
+        document=document, state=state, page=_make_page(document, address), address=address
     )
 
 
