@@ -1,9 +1,8 @@
 """Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time: the input and the result of a step.
-The largest allowed picture takes 340 MB. Pillow reads the file in pieces while decoding, if the
-format allows this.
+pixels. At most two full-size pictures are in memory at a time, besides copies of the decoders of
+WebP and AVIF; the largest takes 340 MB.
 """
 
 from __future__ import annotations
@@ -113,11 +112,7 @@ class Decoded:
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
-    """Return the pictures in a file, which is read from the beginning, and stays open.
-
-    ``frames`` is the largest number of evenly spaced frames to return. If it is 1, the frames are
-    not counted.
-    """
+    """Return the pictures in a file, or of an animation at most ``frames`` evenly spaced ones."""
     try:
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
             warnings.simplefilter("ignore")
@@ -156,7 +151,6 @@ def is_picture(head: bytes) -> bool:
 
 
 def _name_content(file: io.BufferedIOBase) -> str:
-    """Return what a file is that Pillow cannot read, with advice, to put after the file's name."""
     file.seek(0)
     head = file.read(PICTURE_HEAD)
     start = head[:12]
@@ -182,7 +176,6 @@ def _name_content(file: io.BufferedIOBase) -> str:
 def _to_upright(
     image: ImageFile, file: io.BufferedIOBase, style: ReadStyle
 ) -> tuple[Picture, Intensities | None]:
-    """Return the upright picture, and the range of its values; None for values of 8 bits."""
     stored: Any = image.tile[0].args if image.tile else ""
     image.load()
     low = _read_low_bytes(image, file, stored if isinstance(stored, str) else str(stored[0]))
@@ -206,7 +199,6 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Decoded:
-    """Return up to ``frames`` pictures. Pillow's image object is closed, which frees memory."""
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         tags: Any = getattr(image, "tag_v2", {})
         is_apart = tags.get(_PLANAR) == 2 and max(tags.get(_BITS, (8,))) > 8
@@ -223,8 +215,6 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
             image.seek(style.page)
             pages = 1
         check_size(*image.size)
-        if pages == 1 and hasattr(image, "_decoder"):
-            _drop_decoder(image)
         _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = [each for _, each in drawn if each is not None]
@@ -234,7 +224,7 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
 
 
 def _find_zero(file: io.BufferedIOBase, size: int) -> float:
-    """Return what a FITS header of ``size`` bytes says to add: 0, or 32,768 to unsigned values."""
+    """Return what the header says to add to the values: 0, or 32,768 to unsigned ones."""
     place = file.tell()
     file.seek(0)
     cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
@@ -253,7 +243,6 @@ def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> I
 
     Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
     lower ones; for grey with transparency, there is no such name, but one for four single bytes.
-    ``stored`` is Pillow's name for the colours in the file.
     """
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
@@ -276,13 +265,8 @@ def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> I
 def _mend_transparency(image: ImageFile) -> None:
     """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels.
 
-    A PNG can declare one grey value or colour as transparent. Pillow expands grey pixels of 2 and 4
-    bits to 8 bits, and reduces colours of 16 bits to 8 bits, but does not convert the transparent
-    value.
-
-    Raises:
-        UndecodableError: the transparent value is a colour of 16 bits. The pixels of 8 bits do not
-            show which pixels had this colour.
+    Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
+    reduced pixels do not show which of them had a transparent colour of 16 bits.
     """
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
@@ -294,23 +278,10 @@ def _mend_transparency(image: ImageFile) -> None:
         raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
 
 
-def _drop_decoder(image: ImageFile) -> None:
-    """Let a WebP or AVIF image release its decoder as soon as its only frame is decoded.
-
-    Otherwise, the decoder would keep copies of the picture in memory.
-    """
-
-    def load_prepare() -> None:  # Pillow calls this after decoding the frame
-        del image.__dict__["_decoder"], image.__dict__["load_prepare"]
-        image.load_prepare()
-
-    image.__dict__["load_prepare"] = load_prepare
-
-
 def _decode_frames(
     image: ImageFile, file: io.BufferedIOBase, style: ReadStyle, places: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
-    """Return the frames at ``places``, upright and with ranges, until one cannot be decoded."""
+    """Return the frames at ``places`` with ranges, until one cannot be decoded."""
     drawn = [_to_upright(image, file, style)]
     for place in places[1:]:
         try:
@@ -323,11 +294,10 @@ def _decode_frames(
 
 
 class _Unmapped(io.RawIOBase):
-    """A file that hides its descriptor, unless the file is very large.
+    """A file that hides its descriptor, unless the file is too large to read into memory.
 
     With the descriptor, libtiff would map the file into memory; if someone then truncated the file,
-    the process would be killed. Without the descriptor, the whole file is read into memory, which
-    is too much for a very large file.
+    the process would be killed.
     """
 
     name = "picture"  # for libraries that ask
@@ -358,7 +328,7 @@ class _Unmapped(io.RawIOBase):
 
 
 def _open_raster(file: io.BufferedReader) -> ImageFile:
-    """Open the image; try Pillow's common formats first, since loading all formats takes long."""
+    """Open the image; try Pillow's common formats first, since loading all takes long."""
     Image.preinit()
     try:
         return Image.open(file, formats=_raster_formats())
@@ -378,7 +348,6 @@ def _raster_formats() -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of a decoding error; one that only programmers understand is replaced."""
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
         return "its data is damaged or in an unknown format"
@@ -387,7 +356,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
-    """Let libtiff print no messages about ``file`` on stderr in the ``with`` block."""
+    """Keep libtiff's messages off stderr."""
     file.seek(0)
     if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
         yield
@@ -406,7 +375,7 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
 
 
 def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Return whether the file has descriptor 2, which it can get only if stderr was closed."""
+    """Return whether the file has descriptor 2, free only if stderr was closed."""
     try:
         return file.fileno() == 2
     except OSError:  # the file is in memory

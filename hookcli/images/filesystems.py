@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """The functions on image files and folders that ``local`` and ``remote`` implement.
+    """What ``local`` and ``remote`` implement; ``check`` to ``list_images`` may raise an OSError.
 
-    A name is a path on this machine, without ``file://``, or a URL. Every function except
-    ``is_pattern`` and ``is_same`` may raise an OSError.
+    A name is a path on this machine, without ``file://``, or a URL.
     """
 
     def check(self, name: str) -> None:
@@ -50,11 +49,10 @@ class Filesystem(Protocol):
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
     ) -> list[str | SkippedImage]:
-        """Return the files in a folder that have one of ``suffixes``.
+        """Return the files in a folder that have one of ``suffixes``, in the order of their paths.
 
         Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
-        out. With ``recursive``, files in inner folders are included. A folder that cannot be read
-        is returned as a skipped image.
+        out. A folder that cannot be read is returned as a skipped image.
         """
 
 

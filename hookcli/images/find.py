@@ -43,30 +43,11 @@ def find_files(
     """Return the files that ``words`` name, in the order of the words, and the skipped names.
 
     ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A name
-    in a list is always a file or a folder, even if the name looks like a glob.
+    in a list is always a file or a folder, even if the name looks like a glob. A word with ``*``,
+    ``?`` or ``[`` is a glob, unless a file has exactly this name.
 
-    A word with ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. The wildcards
-    of a glob do not lead into run folders.
-
-    A folder stands for the images inside; a folder without images stands for the tensor files
-    inside. The suffix tells which files are images. The files are sorted by path, folder by
-    folder, in the order of ``natural_key``. Hidden files and run folders are left out. A folder is
-    searched only once, even if several links lead to the folder.
-
-    URLs follow the same rules. Any other word is returned unchanged.
-
-    Args:
-        words: the words of the user. If a word names a folder, the names of the files inside begin
-            with this word.
-        recursive: whether to search the folders inside a folder.
-        null_separated: whether NUL separates the names in a list, instead of the end of a line.
-        keep_folders: whether to return folders unchanged instead of the files inside.
-        leave_out: a folder whose images are left out; None for no such folder.
-        stdin: the stream to read for ``-``; None for standard input.
-
-    Raises:
-        RequestError: a list cannot be read, a URL cannot be used, or ``-`` is given twice.
-        OutputError: a cloud storage cannot be reached.
+    A folder stands for the images inside or, without images, for the tensor files inside; with
+    ``keep_folders``, for itself. Images in the folder ``leave_out`` are left out.
     """
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
@@ -96,7 +77,6 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """Return the bytes of a list of names, from ``@FILE`` or, for ``-``, from standard input."""
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
@@ -117,7 +97,6 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """Return the names in a list, one per line, or separated by NUL."""
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
@@ -140,7 +119,6 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _expand_or_skip(
     name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
 ) -> list[_Found]:
-    """Return what ``expand`` finds for a name, or a skipped image if it cannot be read."""
     try:
         return expand(name, rules)
     except StorageError as error:
@@ -150,11 +128,6 @@ def _expand_or_skip(
 
 
 def _list_images(name: str, rules: _Rules) -> list[_Found]:
-    """Return the images in a folder or, if the folder has no images, the tensor files in it.
-
-    A name that is not the name of a folder is returned unchanged. With ``rules.keep_folders``, the
-    name of a folder is also returned unchanged.
-    """
     filesystem = choose_filesystem(name)
     filesystem.check(name)
     if rules.keep_folders or not filesystem.is_folder(name):

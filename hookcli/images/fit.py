@@ -26,7 +26,7 @@ _NO_PAIR = "holds pixels, but a pair needs two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """If ``sources`` is empty, raise a NoImageError, whose text names the first skipped image."""
+    """If ``sources`` is empty, raise an error that names the first skipped image."""
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
@@ -41,19 +41,14 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 class Fitter:
     """Reads images in the form that a model needs; a fitter can be sent to another process.
 
-    Attributes:
-        prepare: the model's preprocessing.
-        second: the second image of every pair; empty if the user gave no pair.
+    ``second`` is the second image of every pair; empty if the user gave no pair.
     """
 
     prepare: Preprocessing
     second: tuple[Picture, ...] = ()
 
     def fit(self, source: ImageSource) -> ImageContent:
-        """Return the content of an image, with the frames or the pair that the model needs.
-
-        An image whose content is already the model's pixels is returned unchanged.
-        """
+        """Return the content of an image, with the frames or the pair that the model needs."""
         content = source.read()
         if content.ready is not None:
             return content  # already fitted; the pictures are no longer kept
@@ -79,19 +74,7 @@ class Fitter:
 def skip_failing(
     on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
 ) -> Iterator[None]:
-    """Return a ``with`` block for a forward pass; the block handles an error of the model.
-
-    Args:
-        on_error: ``skip`` suppresses the error; ``stop`` lets the error through.
-        file: the name of the image.
-        skipped: a list; if an error is suppressed, the image and the reason are added to the list.
-        is_one_of_several: whether the run has several images; an error that ends the run then names
-            the image.
-
-    Raises:
-        ModelError: the model failed, and ``on_error`` is ``stop``.
-        NoBoxError: the model found nothing that could be scored, and ``on_error`` is ``stop``.
-    """
+    """Skip the image whose forward pass fails in the ``with`` block, or stop the run."""
     try:
         yield
     except (ModelError, NoBoxError) as error:
@@ -103,10 +86,9 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels do not fit a model that has accepted other pixels; empty if they fit.
+    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike.
 
-    Pixels fit if both shapes, (C, …) without a batch axis, have the same number of axes and of
-    channels. The function is for models whose input hookcli does not know.
+    It is for models whose input hookcli does not know.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
@@ -117,12 +99,7 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
 def make_fitter(
     request: ImageRequest, loaded: ModelDescription, bands: tuple[int, ...] = ()
 ) -> Fitter:
-    """Return the fitter for the model that ``loaded`` describes, which gets the chosen ``bands``.
-
-    Raises:
-        RequestError: the request has a clip or a pair, which the model does not accept.
-        NoImageError: the second image of a pair cannot be used.
-    """
+    """Return the fitter for the model that ``loaded`` describes, which gets ``bands``."""
     if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
     if request.pair is not None and not loaded.task.takes_pair:
@@ -136,14 +113,7 @@ def make_fitter(
 def fit_sources(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Return the images that fit the model, and the images that do not fit.
-
-    An image whose content is not in memory yet is not checked, and is returned as fitting.
-
-    Raises:
-        RequestError: several pictures have no natural range.
-        NoImageError: no image fits.
-    """
+    """Return the images that fit the model or are not in memory yet, and the others."""
     fitting: list[ImageSource] = []
     skipped = []
     for source in sources:

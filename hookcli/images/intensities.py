@@ -63,7 +63,7 @@ class BandPicture:
         self.size = self.width, self.height
 
     def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Array:
-        """Return the values in another size; Pillow resizes each band."""
+        """Resize each band as Pillow does."""
         bands = map(Image.fromarray, self.values.transpose(2, 0, 1))
         return np.stack([np.asarray(band.resize(size, resample)) for band in bands], -1)
 
@@ -72,7 +72,7 @@ def draw(
     values: Array, style: ReadStyle, samples: Samples | None = None
 ) -> tuple[Image.Image | BandPicture, Intensities | None]:
     """Return an array (H, W, C) as a picture, and the range of its values; None for bytes."""
-    values = choose_bands(values, style.bands)
+    values = _choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
     samples = samples or samples_of(values.dtype.kind, 8 * values.dtype.itemsize)
     made, found = scale_rows(lambda: _split(values), values.shape, style, samples)
@@ -84,7 +84,7 @@ def draw(
 def scale_rows(
     rows: Rows, shape: tuple[int, ...], style: ReadStyle, samples: Samples
 ) -> tuple[Array, Intensities | None]:
-    """Return values on the scale from 0 (black) to 255 (white), and their range; None for bytes.
+    """Return values from 0 (black) to 255 (white), and their range; None for bytes.
 
     Pictures of one or three bands are rounded to bytes, which people can see; others are floats.
     """
@@ -107,7 +107,6 @@ def scale_rows(
 
 
 def _measure(rows: Rows, samples: Samples, style: ReadStyle) -> Intensities:
-    """Return the range of a picture by the rule of ``style``, and what lies outside the range."""
     smallest, largest, nans, infinite = np.inf, -np.inf, 0, 0
     for values in rows():
         finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
@@ -144,8 +143,8 @@ def _split(values: Array) -> Iterator[Array]:
     return (values[top : top + step] for top in range(0, len(values), step))
 
 
-def choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
-    """Return the chosen bands along ``axis``; all without a choice. A missing band is an error."""
+def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
+    """Return the chosen bands along ``axis``; all without a choice."""
     there = values.shape[axis]
     if max(bands, default=0) >= there:
         raise UndecodableError(
@@ -154,7 +153,7 @@ def choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
     return values.take(bands, axis) if bands else values
 
 
-def find_bands(shape: Sequence[int]) -> int:
+def _find_bands(shape: Sequence[int]) -> int:
     """Return which axis of an array holds the bands: 0 for (C, H, W), or -1 for (H, W, C).
 
     Two equal lengths are the sides of a square picture. Of three different lengths, the bands are
@@ -172,7 +171,7 @@ def put_bands_last(values: Array) -> Array:
     """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C)."""
     if values.ndim == 2:
         return values[:, :, None]
-    return np.moveaxis(values, find_bands(values.shape), -1)
+    return np.moveaxis(values, _find_bands(values.shape), -1)
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
@@ -181,5 +180,5 @@ def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -
     ``channels`` is the number of bands that the network takes; None if it is not known.
     """
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
-    axis = find_bands(pixels.shape) if bands else (-1 if is_last else 0)
-    return choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)
+    axis = _find_bands(pixels.shape) if bands else (-1 if is_last else 0)
+    return _choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)

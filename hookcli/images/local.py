@@ -40,10 +40,6 @@ def is_folder(name: str) -> bool:
 
 
 def is_same(folder: str, other: str) -> bool:
-    """Return whether two names lead to the same folder, for example through a link.
-
-    Return False if ``other`` is empty, or if a folder does not exist.
-    """
     try:
         return bool(other) and _identify(folder) == _identify(other)
     except OSError:
@@ -74,15 +70,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files in a folder with one of ``suffixes``, or that begin as pictures do.
-
-    The search is depth first.
-
-    Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
-    out. With ``recursive``, files in inner folders are included. A folder that cannot be read is
-    returned as a skipped image. A folder is searched only once, even if several links lead to the
-    folder; folders are compared by device and inode, since resolving names takes longer.
-    """
+    """Search depth first, and each folder only once, even if several links lead to it."""
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
     waiting = [(folder, True)]
@@ -124,10 +112,7 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each visible file with one of ``suffixes``; if ``recursive``, of folders.
-
-    The second value tells whether the path is a folder.
-    """
+    """Yield the visible files with one of ``suffixes``, and folders, and which it is."""
     for entry in inside:
         if entry.name.startswith("."):
             continue

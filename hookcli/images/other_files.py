@@ -1,7 +1,4 @@
-"""Readers of pictures that Pillow does not read: TIFF of any bands, and DICOM.
-
-A reader raises an UndecodableError if its package is missing, or if the picture cannot be used.
-"""
+"""Readers of pictures that Pillow does not read: TIFF of any bands, and DICOM."""
 
 from __future__ import annotations
 
@@ -12,13 +9,7 @@ import numpy as np
 from PIL import TiffImagePlugin
 
 from hookcli.images.intensities import samples_of
-from hookcli.images.style import (
-    DECODING_ERRORS,
-    INSTALL,
-    UndecodableError,
-    check_page,
-    check_size,
-)
+from hookcli.images.style import DECODING_ERRORS, INSTALL, UndecodableError, check_page, check_size
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
@@ -60,7 +51,6 @@ def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
 
 
 def _describe_tiff(file: Any) -> str:
-    """Return the bands of a TIFF's first page and their bits; empty if they are not known."""
     with contextlib.suppress(*DECODING_ERRORS):
         file.seek(0)
         tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))

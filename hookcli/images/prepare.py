@@ -45,9 +45,6 @@ class PreparedImage:
     """An image that is ready for the model, or the reason why it is not.
 
     Attributes:
-        key: the image's key, unique in the run.
-        file: the file as the user gave it.
-        state: the state of the file when the file was read.
         pixels: the pixels without a batch axis; None if the image is skipped.
         reason: why the image is skipped; empty otherwise.
         size: the width and height of the image.
@@ -68,10 +65,7 @@ class PreparedImage:
     intensities: Intensities | None = None
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
-        """Return the record of the image with the model's predictions.
-
-        The image must not be skipped.
-        """
+        """Return the record of an image that is not skipped."""
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
         return ImageResult(
             self.key,
@@ -85,11 +79,7 @@ class PreparedImage:
         )
 
 
-def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
-    """Return the pixels of an image as a new tensor on the CPU, without a batch axis.
-
-    ``content`` must be a result of ``fitter.fit``. The tensor shares no memory with ``content``.
-    """
+def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
     if content.ready is not None:
         return torch.from_numpy(content.ready).clone()
     if content.pixels is None:
@@ -105,11 +95,8 @@ def release_pictures(
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Return the images, with the model's pixels instead of the pictures that are in memory.
 
-    Images from which the model's preprocessing cannot make pixels are returned apart.
-
-    A large picture takes 340 MB of memory, and a model's pixels usually much less. The pixels of a
-    detection model, which takes whole pictures as floats, need three times the memory of the
-    pictures: for such a model, the images are returned unchanged.
+    Images from which the preprocessing makes no pixels are returned apart. A large picture takes
+    340 MB of memory, and a model's pixels usually much less.
     """
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -126,7 +113,7 @@ def release_pictures(
 
 
 def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
-    ready = prepare_pixels(fitter, content)
+    ready = _prepare_pixels(fitter, content)
     note = _describe(fitter, content)
     return replace(content, pictures=(), ready=ready.numpy(), note=note)
 
@@ -140,14 +127,11 @@ def _describe(fitter: Fitter, content: ImageContent) -> str:
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
-    """Return an image's pixels, or the reason why the image is skipped.
-
-    The file is read only if the content of the image is not in memory.
-    """
+    """Return an image's pixels, or the reason why the image is skipped."""
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
-        pixels = prepare_pixels(fitter, content)
+        pixels = _prepare_pixels(fitter, content)
     except UndecodableError as error:
         now = replace(source.state(verify=True), size=state.size, mtime_ns=state.mtime_ns)
         return PreparedImage(source.key, source.name, now, reason=str(error))
@@ -164,10 +148,7 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
 
 
 class FirstImage:
-    """The first usable image of a run, with which hookcli tries out a model.
-
-    Call the object to get the pixels of the image.
-    """
+    """The pixels (1, …) of the first usable image, with which hookcli tries out a model."""
 
     def __init__(
         self,
@@ -175,25 +156,17 @@ class FirstImage:
         images: Sequence[ImageSource],
         accepts: Callable[[Tensor], bool] = lambda _: True,
     ) -> None:
-        """Store the arguments, without reading an image.
-
-        ``accepts`` returns whether the model takes the pixels (1, …) of an image.
-        """
         self._fitter, self._images, self._accepts = fitter, images, accepts
         self._place = 0
         self._is_known = False
 
     @property
     def source(self) -> ImageSource:
-        """The first usable image if the object has been called, else the first of all images."""
+        """The first usable image if the object has been called, else the first of all."""
         return self._images[self._place]
 
     def __call__(self) -> Tensor | None:
-        """Return the pixels (1, …) of the first usable image, or None if no image is usable.
-
-        Each call makes the pixels again, because the pixels of a large picture would take too much
-        memory to keep.
-        """
+        """Make the pixels again, as a large picture takes much memory; None without one."""
         for place in range(self._place, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[place]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
@@ -203,11 +176,9 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, but skip the image if its pixels are unlike the first accepted pixels.
+    """Prepare an image, but skip it if it is unlike ``first`` and the model's channels are unknown.
 
-    Pixels are unlike if the number of axes or channels differs. hookcli skips no image for this
-    reason if it knows how many channels the model takes. ``first`` is the shape, without a batch
-    axis, of the first pixels that the model accepted; None if there are no such pixels yet.
+    ``first`` is the shape of the first pixels that the model accepted; None if there are none yet.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
@@ -220,7 +191,7 @@ def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
     """Return the number of worker processes that should prepare images.
 
     ``asked`` is the number that the user asked for. With None, hookcli chooses a number; if workers
-    would not save time, this is 0. If all images are in memory, the result is always 0.
+    would not save time, this is 0.
     """
     if all(source.kept is not None for source in sources):
         return 0
@@ -235,7 +206,6 @@ def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
 
 
 def _are_large(sources: Sequence[ImageSource]) -> bool:
-    """Return whether the first files are so large that decoding them is worth worker processes."""
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):
@@ -250,22 +220,10 @@ def prepare_images(
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
-    """Yield the prepared images in order.
+    """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one.
 
-    If a worker is killed, hookcli warns, replaces the workers once, and prepares the lost images
-    again.
-
-    Args:
-        fitter: the fitter of the model.
-        images: the images to prepare.
-        workers: the number of worker processes that prepare images ahead. With 0, or if shared
-            memory is short, this process prepares each image when the caller asks for it.
-        warn: receives the message that a worker was killed.
-        close_in_worker: a file descriptor of this process that workers must not keep open, such as
-            the descriptor of a lock file; None for none.
-
-    Raises:
-        ModelError: a worker was killed a second time.
+    If a worker is killed, hookcli warns, and replaces the workers once. ``close_in_worker`` is a
+    descriptor, such as that of a lock file, that workers must not keep open.
     """
     done, deaths = 0, 0
     while done < len(images):
@@ -288,10 +246,7 @@ def prepare_images(
 
 
 def _stream(
-    fitter: Fitter,
-    images: Sequence[ImageSource],
-    workers: int,
-    close_in_worker: int | None,
+    fitter: Fitter, images: Sequence[ImageSource], workers: int, close_in_worker: int | None
 ) -> Iterator[PreparedImage]:
     if not workers or _is_shared_memory_short():
         yield from (prepare_image(fitter, image) for image in images)
@@ -316,7 +271,7 @@ def _stream(
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether shared memory may be too small for pixels; a worker would wait forever."""
+    """Return whether pixels may not fit; a worker would then wait forever."""
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return True
     try:
@@ -327,10 +282,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """The images as a dataset from which workers take prepared images by index.
-
-    An error of hookcli is an item, since torch would change the message of a worker's exception.
-    """
+    """Prepared images or hookcli's errors, as torch would change the message of a raised one."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images
@@ -350,11 +302,7 @@ def _as_it_is(image: T) -> T:
 
 
 def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:
-    """Set up a worker: ignore Ctrl-C (the main process handles it), and apply the storage options.
-
-    The worker also closes the file descriptor ``close`` of a lock file, so that the lock ends with
-    the run; only a forked worker has inherited this descriptor.
-    """
+    """Leave Ctrl-C to the main process, and do not hold the lock of the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_options(options)
     if close is not None:

@@ -42,14 +42,12 @@ class ImageContent:
 
     Attributes:
         sha256: the hash of the file's bytes; for a clip, the hash of the bytes of all frames.
-        size: the width and height in pixels.
         pictures: the upright pictures: one picture, a pair, or the frames of a clip; empty for
             floats of a tensor file, and if ``ready`` replaces the pictures.
         pixels: the floats (C, H, W) or (H, W, C) from a tensor file; None for pictures.
         frame_count: the number of pictures in an animated file or a folder.
         ready: the model's pixels, without a batch axis, if they replace the pictures; else None.
-        note: how the model's input was made, if it is not the picture itself (a clip, a pair, a
-            part of the picture); empty if ``ready`` is None.
+        note: how ``ready`` was made, if it is not the picture itself (a clip, a pair, a part).
         pages: the number of pages in the file, if only its first page was read, else 1.
         intensities: the range of the values of the pictures; None for values of 8 bits.
     """
@@ -79,11 +77,8 @@ class ImageSource:
         file: the path or the URL of the image's file or, for a clip, of the folder of frames.
         row: the name of the image in a file of several images, such as ``[3]`` (a row of a tensor,
             or a page) or ``:name``; empty for any other image.
-        kept: the content of the image, if the content is kept in memory; with None, the file is
-            read whenever the content is needed.
-        style: how the file is read.
-        is_picture: whether the file is read as a picture, as a tensor file of integers is; the
-            pixels of other tensor files are used unchanged.
+        kept: the content, if it is kept in memory; else the file is read whenever it is needed.
+        is_picture: whether the file is read as a picture, as a tensor file of integers is.
     """
 
     key: str
@@ -109,12 +104,7 @@ class ImageSource:
         return content
 
     def state(self, *, verify: bool = False) -> FileState:
-        """Return the present state of the image, to tell later whether the image has changed.
-
-        The state is the size and the modification time of the file. With ``verify``, the state also
-        has the hash of the file. If the content of the image is kept, the state has only the hash,
-        because the image may be a row of a tensor file or a folder of frames.
-        """
+        """Return what tells later whether the image has changed; see ``file_state``."""
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
         return file_state(self.file, verify=verify)
@@ -140,11 +130,7 @@ class _KeyMaker:
 
 
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
-    """Return the images in ``files``, in order; pictures are not decoded.
-
-    A tensor file may hold several images, and so may a file whose pages are all read; any other
-    file is one image.
-    """
+    """Return the images in ``files``, of which some hold several; no picture is decoded."""
     images: list[ImageSource] = []
     keys = _KeyMaker()
     for file in files:
@@ -165,15 +151,7 @@ def read_images(
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Decode ``files`` in order; return the images, and the unusable files with the reasons.
 
-    Args:
-        files: images, tensor files (``.npy`` and ``.safetensors``, with one image per row) and,
-            with ``clip_frames``, folders.
-        clip_frames: the largest number of evenly spaced frames to read from a folder; 0 refuses
-            folders.
-        style: how the files are read.
-
-    Raises:
-        NoRangeError: a picture that may not have a range of its own has no natural range.
+    ``clip_frames`` is the largest number of frames to read from a folder; 0 refuses folders.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
@@ -211,7 +189,6 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
 
 
 def _read_or_refuse(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder."""
     try:
         yield from _read(file, clip_frames, style)
     except FileNotFoundError as error:
@@ -233,10 +210,7 @@ def _cannot_read(error: OSError) -> UndecodableError:
 def with_frames(
     file: str, content: ImageContent, most: int, style: ReadStyle = PLAIN
 ) -> ImageContent:
-    """If the file is an animation, return the content with up to ``most`` evenly spaced frames.
-
-    Content without pictures, or with several pictures, is returned unchanged.
-    """
+    """Replace the picture of an animated file by up to ``most`` evenly spaced frames."""
     if len(content.pictures) != 1 or _is_tensor_file(file):
         return content
     try:
@@ -254,7 +228,6 @@ def with_frames(
 
 
 def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the chosen pages of a file, which are not decoded yet."""
     stem, pages = Path(file).stem, [style.page]
     if style.page == "all":
         with choose_filesystem(file).open_file(file) as stream:
@@ -266,7 +239,6 @@ def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
 
 
 def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource]:
-    """Yield the images in one file, or one clip of up to ``clip_frames`` frames from a folder."""
     stem, filesystem = Path(file).stem, choose_filesystem(file)
     if filesystem.is_folder(file):
         if not clip_frames:
@@ -294,7 +266,7 @@ def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource
 
 
 def _read_array(array: Pixels, digest: str, style: ReadStyle) -> ImageContent:
-    """Return the content of an array: floats are the network's input, integers are a picture."""
+    """Take floats for the network's input, and integers for a picture."""
     if array.dtype.kind == "f":
         return ImageContent(digest, (array.shape[-1], array.shape[-2]), pixels=array)
     from hookcli.images.intensities import draw, put_bands_last
@@ -319,11 +291,7 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
-    """Return the first or the chosen picture in a file, and add the file's bytes to ``sha256``.
-
-    The file is read twice, for the hash and for the picture, since the file may be too large to
-    keep in memory.
-    """
+    """Read the file twice, for the hash and the picture; memory may not hold its bytes."""
     with choose_filesystem(file).open_file(file) as stream:
         before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
@@ -343,7 +311,6 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
 
 
 def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
-    """Return up to ``most`` evenly spaced frames from a folder, in the order of the file names."""
     files = choose_filesystem(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")

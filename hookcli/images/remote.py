@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 
 
 def check(name: str) -> None:
-    """Check that hookcli can use a URL; nothing is read.
-
-    Raises:
-        RequestError: the URL holds a password, or the package for such URLs is not installed.
-    """
     storage.check_url(str(to_place(name)))
 
 
 def open_file(file: str) -> io.BytesIO:
-    """Read the whole file, and return the content as a stream."""
     return io.BytesIO(storage.read_file(file))
 
 
@@ -37,10 +31,7 @@ def find_state(file: str) -> tuple[int, int]:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a URL is a folder.
-
-    A URL with the suffix of an image or of a tensor file always counts as a file.
-    """
+    """A URL with the suffix of an image or of a tensor file always counts as a file."""
     return not _names_file(name) and (name.endswith("/") or storage.is_folder(name))
 
 
@@ -70,10 +61,7 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return the URLs that match a glob.
-
-    Hidden files match only if a name in the pattern begins with a dot.
-    """
+    """Match hidden files only if a name in the pattern begins with a dot."""
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 
@@ -81,11 +69,6 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the files in a folder with one of ``suffixes``, sorted as ``local.list_images`` sorts.
-
-    Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
-    out. With ``recursive``, files in inner folders are included.
-    """
     root = Url(folder)
     names = storage.list_files(root)
     runs = {run for run in _find_marked(names) if ownership.is_run(root / run if run else root)}

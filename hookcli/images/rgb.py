@@ -1,7 +1,4 @@
-"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time.
-
-A picture takes up to four bytes per pixel, and laying a transparent picture on white takes several
-such pictures. For a whole large picture, this could fill the memory; a band needs little.
+"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory.
 
 Values of more than 8 bits are not left to Pillow, which clips them or drops their lower bytes, and
 ignores the tags of a TIFF that give the values a meaning.
@@ -36,8 +33,8 @@ def to_rgb(
 ) -> tuple[Image.Image, Intensities | None]:
     """Return an RGB copy of ``image``, and the range of its values; None for values of 8 bits.
 
-    A transparent picture is laid on white. The pixels of ``image`` must be loaded. ``low`` has the
-    lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
+    A transparent picture is laid on white. ``low`` has the lower bytes of colours of 16 bits, whose
+    higher bytes are in ``image``.
     """
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):
@@ -52,7 +49,6 @@ def to_rgb(
 def _scale(
     image: Image.Image, style: ReadStyle, low: Image.Image | None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return a picture of more than 8 bits with 8 bits, and the range of its values."""
     from hookcli.images.intensities import scale_rows  # imports numpy, which takes 0.1 s
 
     samples = samples_of_image(image)
@@ -77,10 +73,7 @@ _FITS = "i2" if int(PIL.__version__.split(".")[0]) > 12 else ">i2"  # as it is i
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return the meaning of the values of a picture.
-
-    ``image`` must be the object that Pillow opened, because a copy lacks the tags of the file.
-    """
+    """Return the meaning of the values; a copy of an image lacks the tags of the file."""
     from hookcli.images.intensities import Samples, samples_of
 
     tags = getattr(image, "tag_v2", {})
@@ -136,7 +129,6 @@ def _lay_on_white(image: Image.Image) -> Image.Image:
 
 
 def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """Return the picture as RGB; ``convert`` converts each pixel by itself, in bands of rows."""
     page = Image.new("RGB", image.size)
     for box in _boxes(image):
         page.paste(convert(image.crop(box)), box[:2])
@@ -144,7 +136,6 @@ def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) 
 
 
 def _boxes(image: Image.Image) -> Iterator[tuple[int, int, int, int]]:
-    """Split the picture into bands of at most ``BAND`` pixels, but at least one row each."""
     rows = max(1, BAND // max(1, image.width))
     for top in range(0, image.height, rows):
         yield 0, top, image.width, min(top + rows, image.height)

@@ -47,7 +47,6 @@ class NoRangeError(UndecodableError):
     """The values of a picture have no natural range, and the picture is not alone in its run."""
 
     def __init__(self, low: float, high: float) -> None:
-        """Store the smallest and the largest value."""
         self._why = (
             f"holds values from {range_text(low, high)}, which have no natural range, and all "
             "pictures of a run must share one `range`"
@@ -81,8 +80,7 @@ class ReadStyle:
         range: the range of values, as in ``config.ImageRequest``.
         bands: the bands to use, counted from 0; empty for all.
         page: the page to read; None for the first, and ``all`` to count the pages.
-        is_alone: whether a picture without a natural range is drawn from its smallest to its
-            largest value; otherwise, such a picture is refused.
+        is_alone: whether a picture without a natural range gets its own, or is refused.
     """
 
     range: str | tuple[float, float] = "full"

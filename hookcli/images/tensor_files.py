@@ -22,13 +22,10 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the name and the values of each image in a tensor file: (C, H, W) or (H, W, C).
+    """Yield the name and the values of each image: (C, H, W), (H, W, C) or, of integers, (H, W).
 
-    Integers may also be (H, W). The suffix of ``path`` shows the format of ``data``.
-
-    In a file with several tensors, the name of an image begins with ``:`` and the tensor's name. In
-    a tensor of several images, the name ends with the row, such as ``[3]``. If the file holds a
-    single image, the name is empty.
+    In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor of
+    several images, it ends with the row, such as ``[3]``. A single image has no name.
     """
     for name, array in _load_arrays(path, data).items():
         if array.dtype.kind not in "biuf":
@@ -44,10 +41,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays in a tensor file, keyed by the first part of the names of the images.
-
-    This part is ``:`` with the array's name; if the file has only one array, it is empty.
-    """
+    """Return the arrays by ``:`` and their name; by an empty text if there is only one."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":

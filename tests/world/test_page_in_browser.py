@@ -18,8 +18,8 @@ from PIL import Image
 from hookcli.__main__ import _run
 from hookcli.reading.run_files import open_files
 from hookcli.render.draw.attention_grid import draw_maps
-from tests.render.report.test_attention import maps as attention_maps
-from tests.render.report.test_attention import row as attention_row
+from tests.render.report.test_document import maps as attention_maps
+from tests.render.report.test_document import row as attention_row
 from tests.render.report.test_page import SEEN, TURNED, all_named, document, render_report
 
 pytestmark = pytest.mark.browser

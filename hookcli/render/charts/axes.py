@@ -1,4 +1,4 @@
-"""Ticks and labels of logarithmic axes, and short names of calls. Nothing here draws."""
+"""Ticks and labels of logarithmic axes, and short names of calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return the exponents of the nearest powers of ten below and above all values.
-
-    All values must be positive. A power of ten that is equal to a value is not used. Without
-    values, the exponents are -1 and 1.
-    """
+    """Return the exponents of the powers of ten below and above all positive values."""
     logs = [math.log10(value) for value in values]
     if not logs:
         return -1, 1
@@ -26,18 +22,12 @@ def find_decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def list_ticks(low: int, high: int) -> list[int]:
-    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``.
-
-    ``high`` must be larger than ``low``.
-    """
+    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``."""
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
 def short_name(call_id: str, longest: int) -> str:
-    """Return a call id for an axis, without ``grad_output:``.
-
-    Of an id with more than ``longest`` characters, only the end is kept.
-    """
+    """Return the end of a call id, without ``grad_output:``, for an axis."""
     shown = for_page(call_id).removeprefix("grad_output:")
     return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.render.charts.axes import short_name
-from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.charts.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,23 +44,15 @@ def draw_curves(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of curves with values from 0 to 1.
-
-    ``levels`` are named values that do not depend on a layer, drawn as lines.
-    """
-    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
-
+    """Return a PNG of curves from 0 to 1, and of named ``levels``, drawn as lines."""
     colors = colors_of(theme)
     names = [short_name(name, _LONGEST) for name in layers]
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
     below = 16 + 6 * max(map(len, names), default=0)
     above = 26 + 18 * len(heading) + _LEGEND
-    width = max(_LEFT + wide + _RIGHT, measure_heading(heading))
     height = above + _HEIGHT + below
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
-    write_heading(figure, heading, theme)
-    box = (_LEFT / width, below / height, wide / width, _HEIGHT / height)
-    axes = figure.add_axes(box, facecolor=colors.page)
+    figure, _ = start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
+    axes = add_axes(figure, _LEFT, below, wide, _HEIGHT)
     places = np.arange(len(names))
     for curve, color in zip(curves, colors.series, strict=False):
         values = np.array(curve.values, np.float64)

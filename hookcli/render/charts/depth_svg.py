@@ -30,7 +30,7 @@ class DepthPoint:
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return a point for each output with a mean and a standard deviation, in the order of rows."""
+    """Return a point for each output with a mean and a standard deviation."""
     return [
         DepthPoint(
             row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
@@ -43,9 +43,7 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     """Return an SVG drawing of statistics over depth; empty if no output has statistics.
 
-    The drawing shows each layer's mean, standard deviation, share of zeros and parameter count,
-    from left to right in the order of ``rows``. If all values of a plot are zero, a sentence
-    replaces the plot. ``anchors`` maps each call id to the call's anchor on the page.
+    If all values of a plot are zero, a sentence replaces the plot. ``anchors`` are by call id.
     """
     points = list_depth_points(rows)
     if not points:
@@ -80,10 +78,7 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
-    """Return a histogram as SVG text, or an empty text if there are no values.
-
-    ``counts`` holds the number of values in each interval, from the smallest values to the largest.
-    """
+    """Return a histogram as SVG text; empty if there are no values."""
     if not counts or not max(counts):
         return ""
     width = 96 / len(counts)

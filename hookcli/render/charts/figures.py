@@ -13,12 +13,13 @@ from hookcli.render.draw.canvas import load_palette
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from hookcli.config import Theme
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
-DPI = 100  # of charts whose size is chosen in pixels
+_DPI = 100  # of charts whose size is chosen in pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,25 @@ def list_colors(theme: Theme, count: int) -> list[str]:
     return [scale[step * (len(scale) - 1) // (count - 1)] for step in range(count)]
 
 
-def measure_heading(heading: Sequence[str]) -> int:
-    """Return the width in pixels that ``write_heading`` needs, margins included."""
+def start_figure(
+    width: int, height: int, heading: Sequence[str], theme: Theme
+) -> tuple[Figure, tuple[int, int]]:
+    """Return a figure with a heading, and its size; it is at least as wide as the heading."""
+    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
+
     title, *lines = heading
-    return 24 + max(9 * len(title), *(7 * len(line) for line in lines), 0)
-
-
-def write_heading(figure: Figure, heading: Sequence[str], theme: Theme) -> None:
-    """Write lines above a chart, from the upper left corner; the first line is the title."""
-    _, height = figure.get_size_inches()
+    width = max(width, 24 + max(9 * len(title), *(7 * len(line) for line in lines), 0))
     colors = colors_of(theme)
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, facecolor=colors.page)
     for index, line in enumerate(heading):
         size, color = (8, colors.dim) if index else (11, colors.ink)
-        y = 1 - (8 + 18 * index) / (height * DPI)
-        x = 12 / (figure.get_size_inches()[0] * DPI)
+        x, y = 12 / width, 1 - (8 + 18 * index) / height
         figure.text(x, y, line, va="top", color=color, fontsize=size, parse_math=False)
+    return figure, (width, height)
+
+
+def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) -> Axes:
+    """Add axes whose box is in pixels."""
+    whole, tall = (figure.get_size_inches() * _DPI).round()
+    box = (left / whole, bottom / tall, width / whole, height / tall)
+    return figure.add_axes(box, facecolor=figure.get_facecolor())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
 from hookcli.render.charts.figures import DIM, INK, LINE
 from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +33,7 @@ _LONGEST = 30
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and one ratio per layer.
-
-    A parameter's ratio is the norm of the gradient divided by the norm of the parameter. The chart
-    shows the largest ratio of each layer. The first line of ``heading`` is the title.
-    """
+    """Return a picture with two charts over depth: gradient norms, and one ratio per layer."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
     layers = list_flow_layers(rows)

@@ -26,10 +26,8 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     """Return an SVG with two charts over depth: gradient norms, and one ratio per layer.
 
-    A parameter's ratio is the norm of the gradient divided by the norm of the parameter. The chart
-    shows the largest ratio of each layer. If ``rows`` has no gradients of outputs or parameters,
-    return an empty text. ``anchors`` maps call ids to anchors on the page; a call without an anchor
-    is not a link.
+    It is empty if ``rows`` has no gradients of outputs or parameters. ``anchors`` are by call id; a
+    call without an anchor is not a link.
     """
     layers = list_flow_layers(rows)
     if not layers:

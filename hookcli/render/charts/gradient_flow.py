@@ -1,7 +1,4 @@
-"""Gradient norms over depth, which show where gradients shrink, grow, or become NaN or Inf.
-
-``flow_png`` and ``flow_svg`` draw the norms.
-"""
+"""Gradient norms over depth, which show where gradients shrink, grow, or become NaN or Inf."""
 
 from __future__ import annotations
 
@@ -21,20 +18,18 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradient norms of one call.
+    """The gradient norms of one call; the first call of a module has those of its parameters.
 
-    The first call of a module also has the gradient norms of the module's parameters.
+    What is zero or not finite is left out of the numbers, as a logarithmic axis cannot show it.
 
     Attributes:
         call_id: the call id, or the module path if only gradients of parameters are known.
-        norm: the norm of the output's gradient; None if the norm is zero, not finite or missing.
-        params: the norms of the parameters' gradients, without norms that are zero or not finite.
-        ratio: the largest ratio of a parameter: the norm of the gradient divided by the norm of the
-            parameter. Ratios that are zero or not finite are ignored; None if no ratio remains.
+        norm: the norm of the output's gradient.
+        params: the norms of the parameters' gradients.
+        ratio: the largest ratio of a parameter: its gradient's norm divided by its own.
         mark: ``broken`` if a gradient has NaN or Inf, ``none`` if there is no gradient, ``zero`` if
             all gradients are zero; empty in all other cases.
-        note: the reason for the mark in words, such as the numbers of NaN and Inf; empty without a
-            mark.
+        note: the reason for the mark in words, such as the numbers of NaN and Inf.
     """
 
     call_id: str
@@ -46,10 +41,7 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """Return the gradient norms of each call, in the order of the calls.
-
-    Rows about gradients of inputs are ignored.
-    """
+    """Return the norms of each call, in order, without gradients of inputs."""
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:

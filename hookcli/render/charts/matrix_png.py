@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hookcli.render.charts.axes import short_name
-from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.charts.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,12 +40,8 @@ def draw_matrix(
     heading: Sequence[str],
     theme: Theme,
 ) -> tuple[bytes, Cells]:
-    """Return a PNG of a matrix (rows, columns), and where its cells are.
-
-    The colours range from 0 to 1. ``names`` are those of the rows and of the columns.
-    """
-    from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
+    """Return a PNG of a matrix of values from 0 to 1, and where its cells are."""
+    from matplotlib.colors import ListedColormap  # takes 0.5 s: imported only for charts
 
     rows, columns = np.shape(values)
     side = max(_SMALLEST, min(_LARGEST, _AT_MOST // max(rows, columns)))
@@ -54,13 +50,10 @@ def draw_matrix(
     left = 20 + 6 * max(map(len, shown[0]), default=0)
     below = 20 + 6 * max(map(len, shown[1]), default=0)
     top = 18 + 18 * len(heading)
-    width = max(left + columns * side + _GAP + _BAR + 50, measure_heading(heading))
-    height = top + rows * side + below
+    width, height = left + columns * side + _GAP + _BAR + 50, top + rows * side + below
     colors = colors_of(theme)
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
-    write_heading(figure, heading, theme)
-    box = (left / width, below / height, columns * side / width, rows * side / height)
-    axes = figure.add_axes(box)
+    figure, size = start_figure(width, height, heading, theme)
+    axes = add_axes(figure, left, below, columns * side, rows * side)
     image = axes.imshow(
         np.asarray(values), ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto"
     )
@@ -70,9 +63,8 @@ def draw_matrix(
     axes.tick_params(length=0, pad=3)
     axes.spines[:].set_visible(False)
     tall = min(rows * side, 160)
-    place = (left + columns * side + _GAP, below + rows * side - tall, _BAR, tall)
-    bar_box = (place[0] / width, place[1] / height, place[2] / width, place[3] / height)
-    bar = figure.colorbar(image, cax=figure.add_axes(bar_box))
+    beside = add_axes(figure, left + columns * side + _GAP, below + rows * side - tall, _BAR, tall)
+    bar = figure.colorbar(image, cax=beside)
     bar.ax.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
     bar.outline.set_visible(False)
-    return encode(figure, "png"), Cells((width, height), left, top, side)
+    return encode(figure, "png"), Cells(size, left, top, side)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from hookcli.render.charts.depth_svg import list_depth_points
 from hookcli.render.charts.figures import DIM, INK, LINE
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +31,7 @@ def draw_overview(
 ) -> bytes:
     """Return a picture of a run: an image, predictions, channels of three layers, and a chart.
 
-    The picture shows the first image of the run. The chart shows the mean and the standard
-    deviation of each layer. ``read`` returns the content of a picture file of the run.
+    ``read`` returns the content of a picture file of the run.
     """
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
@@ -120,7 +119,6 @@ def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    """Return the numbers and tiles of a grid's first six channels; none for bars."""
     places = grid.places
     tiles: list[tuple[int, Image.Image]] = []
     if places is None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.charts.figures import DPI, colors_of, measure_heading, write_heading
-from hookcli.render.draw.figure_files import encode
+from hookcli.render.charts.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,22 +33,16 @@ def draw_scatter(
 ) -> bytes:
     """Return a PNG of points (N, 2).
 
-    ``groups`` has the positions of the points of each colour; if there are several groups, a legend
-    names them. More groups than colours share the last colour. ``rings`` are positions to
-    emphasize.
+    ``groups`` has the positions of the points of each colour, which a legend names; more groups
+    than colours share the last one. ``rings`` are positions to emphasize.
     """
-    from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
-
     placed, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
-    width = max(_SIDE + 2 * _EDGE + legend, measure_heading(heading))
-    height = _SIDE + above + _EDGE
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=colors.page)
-    write_heading(figure, heading, theme)
-    box = (_EDGE / width, _EDGE / height, _SIDE / width, _SIDE / height)
-    axes = figure.add_axes(box, facecolor=colors.page)
+    width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
+    figure, _ = start_figure(width, height, heading, theme)
+    axes = add_axes(figure, _EDGE, _EDGE, _SIDE, _SIDE)
     size = 16 if len(placed) <= _MANY else 5
     for (_, places), color in zip(drawn, colors.series, strict=False):
         part = placed[list(places)]

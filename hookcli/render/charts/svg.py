@@ -35,20 +35,17 @@ def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
 
 
 def rule(y: str) -> str:
-    """Return a horizontal line across the plot; ``y`` is the line's y coordinate as text."""
+    """Return a horizontal line across the plot."""
     return f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}" class="zero"/>'
 
 
 def tick(y: str, text: str) -> str:
-    """Return a label to the left of the plot; ``y`` is the label's y coordinate as text."""
+    """Return a label to the left of the plot."""
     return f'<text x="{LEFT - 6}" y="{y}" class="tick">{text}</text>'
 
 
 def decades(low: int, high: int, at: Callable[[int], float]) -> str:
-    """Return labelled lines at powers of ten with exponents from ``low`` to ``high``.
-
-    ``at`` returns the y coordinate of an exponent.
-    """
+    """Return labelled lines at powers of ten; ``at`` returns the y of an exponent."""
     return "".join(
         rule(f"{at(exponent):.1f}") + tick(f"{at(exponent) + 4:.1f}", power_of_ten(exponent))
         for exponent in list_ticks(low, high)
@@ -70,10 +67,7 @@ def bar(x: float, y: float, step: float, height: float) -> str:
 
 
 def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    """Return a legend: the heading (SVG) and, to the right, each shape with its meaning.
-
-    ``start`` is the distance of the first shape from the left edge of the plot.
-    """
+    """Return the heading (SVG) and, from ``start`` on, each shape with its meaning."""
     parts, x = [heading], LEFT + start
     for shape, text in entries:
         parts.append(
@@ -88,9 +82,8 @@ def drawing_of_calls(
 ) -> str:
     """Return a whole SVG drawing with one column per call, and the call's name below the column.
 
-    ``kind`` is its CSS class; ``base`` is the y of the columns' lower end. ``calls``, at least one,
-    have the id, the tooltip, and the anchor of a link or None. ``parts`` grows by columns and
-    names.
+    ``base`` is the y of the columns' lower end. ``calls``, at least one, have the id, the tooltip,
+    and the anchor of a link or None.
     """
     places, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
@@ -101,7 +94,7 @@ def drawing_of_calls(
 
 
 def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
-    """Write every name, or every n-th if the names would overlap; the columns end at ``base``."""
+    """Write every name, or every n-th if the names would overlap."""
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'

@@ -43,12 +43,9 @@ def draw_heads(
 ) -> Canvas:
     """Draw the network's input and, beside it, each head's map over a grey copy of the input.
 
-    In each map, the largest value has the lightest colour, and is printed below the map. Each value
-    fills the area of the image that the value's token covers.
-
-    ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area on the image, which a
-    frame marks: left, top, width and height as shares of it; None if there is none. ``tile`` is the
-    longest side of a tile in the grids of feature maps; that of a map is 2.6 times as large.
+    ``maps`` (heads, h, w) has no negative value; each map has a scale of its own. ``mark`` is the
+    query's area: left, top, width and height as shares of the image; None if there is none.
+    ``tile`` is the longest side of a channel in grids; a map is 2.6 times as large.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
@@ -84,8 +81,8 @@ def draw_heads(
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
     """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours.
 
-    The palette index of a pixel is its level. A page lays the file over a grey copy of the image
-    with brightness 0.55; the result looks like a map from ``draw_heads``.
+    A pixel's palette index is its level. A page lays the file over a grey copy of the image with
+    brightness 0.55, which looks like a map from ``draw_heads``.
     """
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
@@ -121,7 +118,6 @@ def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.fl
 
 
 def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
-    """Frame the area ``mark``: left, top, width and height as shares of the image."""
     framed = image.copy()
     if mark is not None:
         left, top, width, height = mark

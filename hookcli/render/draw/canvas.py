@@ -1,8 +1,7 @@
 """Pictures as arrays of palette indices with text on them, their colours, and PNG encoding.
 
 The palette holds 240 levels of the colour map, one colour for values that are not finite, and a
-ramp from the background to the text colour. Replacing the palette is therefore enough to change a
-picture's colour map or theme.
+ramp from the background to the text colour.
 """
 
 from __future__ import annotations
@@ -91,10 +90,7 @@ class Canvas:
         return self.pixels.shape[1], self.pixels.shape[0]
 
     def add(self, block: Canvas, x: int, y: int) -> None:
-        """Draw a smaller picture on this picture, with the upper left corner at (x, y).
-
-        ``block`` must have no photos.
-        """
+        """Draw a picture without photos on this one, with the upper left corner at (x, y)."""
         height, width = block.pixels.shape
         self.pixels[y : y + height, x : x + width] = block.pixels
         self.texts.extend(replace(text, x=text.x + x, y=text.y + y) for text in block.texts)
@@ -113,21 +109,16 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return a palette of 256 RGB triples, as one flat list.
+    """Return the palette of a canvas: 256 RGB triples, as one flat list.
 
-    The palette has the levels of the colour map (``ember``, ``tide`` or one of matplotlib), the
-    colour of values that are not finite, and a ramp from the background to the text colour.
+    ``colormap`` is ``ember``, ``tide``, or the name of a colour map of matplotlib.
     """
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
-    """Return a palette of 256 RGB triples, as one flat list, for pictures without text.
-
-    The palette has 255 levels of the colour map, and the colour of values that are not finite.
-    ``colormap`` is ``ember``, ``tide``, or the name of a colour map of matplotlib.
-    """
+    """Return a palette without text: 255 levels, and a colour for NaN and Inf."""
     return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
@@ -139,15 +130,12 @@ def list_stops(colormap: str) -> tuple[str, ...]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """Return the colour map that the user chose in ``style``.
-
-    If the user chose none, return ``tide`` for a signed style and ``ember`` for any other style.
-    """
+    """Return the user's colour map or, without one, ``tide`` if signed, else ``ember``."""
     return style.colormap or (TIDE if style.signed else EMBER)
 
 
 def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
-    """Return a Pillow image in mode P from palette indices (H, W) and a palette."""
+    """Return palette indices (H, W) as an image in mode P."""
     image = Image.fromarray(pixels)
     image.putpalette(palette)  # changes the mode of the image to P
     return image
@@ -156,8 +144,7 @@ def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
 def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
     """Return an image as a PNG file.
 
-    A lower ``compress_level`` is faster and makes a larger file. Level 4 takes two thirds of the
-    time of Pillow's default 6, and makes grids 1 % larger.
+    Level 4 takes two thirds of the time of Pillow's default 6, and makes grids 1 % larger.
     """
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
@@ -203,10 +190,9 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
 
 
 def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
-    """Wrap the lines of a heading that are wider than the picture below the heading.
+    """Wrap the lines of a heading that are wider than the picture below it, or than 330 pixels.
 
-    The first line, the title, breaks only where three spaces separate its parts. ``width`` is the
-    width of the picture in pixels; above a narrow picture, lines may have up to 330 pixels.
+    The first line, the title, breaks only where three spaces separate its parts.
     """
     width = max(width, _NARROWEST)
     title, *notes = heading
@@ -232,11 +218,7 @@ def heading_height(heading: Sequence[str]) -> int:
 
 
 def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
-    """Return a picture with a heading above an empty area of ``width`` by ``height`` pixels.
-
-    If the heading is wider than ``width``, the area is as wide as the heading. A margin surrounds
-    heading and area.
-    """
+    """Return a heading above an empty area, which is as wide as the heading at least."""
     sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
     lines = list(zip(heading, sizes, strict=True))
     inner = max([width, *(measure_text(line, size) for line, size in lines)])
@@ -248,10 +230,7 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
 
 
 def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
-    """Add a line of text to a picture; the text is cut off at ``width`` pixels.
-
-    ``at`` is the (x, y) of the upper left corner of the text; ``size`` is the font size in pixels.
-    """
+    """Add a line of text, cut off at ``width``; ``at`` is its upper left corner (x, y)."""
     canvas.texts.append(Text(text, *at, size=size, width=width))
 
 
@@ -259,11 +238,6 @@ def measure_text(text: str, size: int) -> int:
     """Return the width of one line of text, in pixels."""
     width: int = draw_text(text, size).shape[1]
     return width
-
-
-def text_ascent(size: int) -> int:
-    """Return the distance from the upper edge of a line of text to its baseline, in pixels."""
-    return load_font(size).getmetrics()[0]
 
 
 @functools.lru_cache(maxsize=4096)

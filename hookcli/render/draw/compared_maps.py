@@ -1,6 +1,6 @@
 """Reduce two tensors, A and B, of one call to feature maps or bars that show how A and B differ.
 
-All values are float64. Nothing here draws, reads files or writes files.
+All values are float64.
 """
 
 from __future__ import annotations
@@ -31,24 +31,18 @@ class ComparedMaps:
     """The values to draw for one call and one image, from two tensors A and B.
 
     ``a``, ``b`` and ``difference`` are feature maps (K, h, w) of K channels, or n bars (1, 1, n).
-    ``low``, ``high``, ``largest`` and ``broken`` have one value per channel, (K,), or one value for
-    all bars, (1,). If A or B is complex, all values are magnitudes.
-
-    In a reduced tensor, each drawn value stands for several values of the tensor. In ``a`` and
-    ``b``, a drawn value is their mean. In ``difference``, a drawn value is the difference with the
-    largest magnitude.
+    The figures have one value per channel, (K,), or one for all bars, (1,). If A or B is complex,
+    all values are magnitudes. A drawn value that stands for several is their mean or, in
+    ``difference``, the one of the largest magnitude.
 
     Attributes:
-        a: the feature maps or bars of A.
-        b: the feature maps or bars of B.
         difference: the feature maps or bars of B - A.
         low: the smallest finite value of A and B.
         high: the largest finite value of A and B.
         largest: the largest finite magnitude of B - A.
         broken: the number of values of B - A that are NaN or Inf.
         channels: the channel numbers, counted from 0; empty for bars.
-        notes: lines of text that say how much of the tensor differs, and what the picture leaves
-            out or reduces.
+        notes: how much of the tensor differs, and what the picture leaves out or reduces.
     """
 
     a: Values
@@ -68,10 +62,9 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return the values to draw for two tensors of the same call and image.
+    """Return the values to draw for two tensors (1, …) of the same call and image that differ.
 
-    Both tensors must have the same shape, (1, …), and differ in at least one value. If their layout
-    has no height and width, the result has one bar per channel instead of maps.
+    If their layout has no height and width, the result has one bar per channel instead of maps.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -137,10 +130,10 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return one bar per channel or, if ``axis`` is None, one per value.
+    """Return one bar per channel or, if ``axis`` is None, one per value, at most ``MOST_BARS``.
 
-    Above ``MOST_BARS``, each bar covers several of them. ``tokens`` has words such as "the class
-    token differs" for the notes if ``values`` (A, B and B - A) holds only some of the tokens.
+    ``tokens`` has words such as "the class token differs" if ``values`` has only some of the
+    tokens.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -205,7 +198,6 @@ def _other_tokens(values: Values, layout: Layout) -> Values:
 
 
 def _tokens_differ(others: Values, which: str = "") -> str:
-    """Say that tokens (1, n, C) differ; ``which`` goes before the verb."""
     count = others.shape[1]
     if count == 1:
         return f"the class token{which} differs"
@@ -244,7 +236,6 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return the value with the largest magnitude of each square of maps (K, h, w)."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
@@ -257,7 +248,6 @@ def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
 
 
 def _means(values: Values, starts: NDArray[np.int64]) -> Values:
-    """Split values (1, 1, m) at ``starts`` (n,), and return the mean (1, 1, n) of each part."""
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

@@ -68,24 +68,19 @@ def draw_compared_maps(
 ) -> tuple[bytes, tuple[int, int]]:
     """Return a picture of A, B and B - A as a PNG file, and its (width, height) in pixels.
 
-    The same arguments always make the same bytes. The picture's heading consists of ``heading`` and
-    of lines that explain the colours. The colours of B - A are centred on zero. With ``signed``
-    (meant for gradients), the colours of A and B are also centred on zero.
+    ``signed`` (meant for gradients) also centres the colours of A and B on zero.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
-    """Return each channel's label: the number, the range of A and B, and the largest difference.
-
-    For bars, return three labels instead: for A, for B and for B - A.
-    """
+    """Return a label for each channel or, for bars, one for each of A, B and B - A."""
     if compared.is_flat:
         return _list_bar_labels(compared)
     columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
     return [
-        f"channel {channel}:  {low:.3g} to {high:.3g},  {difference_text(largest, broken)}"
+        f"channel {channel}:  {low:.3g} to {high:.3g},  {_difference_text(largest, broken)}"
         for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
     ]
 
@@ -93,7 +88,7 @@ def list_labels(compared: ComparedMaps) -> list[str]:
 def _list_bar_labels(compared: ComparedMaps) -> list[str]:
     low, high = _bar_range(compared)
     largest = float(compared.largest[0])
-    difference = difference_text(largest, int(compared.broken[0]))
+    difference = _difference_text(largest, int(compared.broken[0]))
     both = f"{low:.3g} to {high:.3g}"
     of_difference = f"{0 - largest:.3g} to {largest:.3g},  {difference}"  # 0 must not become -0
     ranges = (both, both, of_difference)
@@ -101,12 +96,10 @@ def _list_bar_labels(compared: ComparedMaps) -> list[str]:
 
 
 def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
-    """Return the minimum and maximum over the bars of A and B; the range always includes 0."""
     return min(0.0, float(compared.low[0])), max(0.0, float(compared.high[0]))
 
 
-def difference_text(largest: float, broken: int) -> str:
-    """Return in words the largest finite magnitude of a difference, and its NaN and Inf."""
+def _difference_text(largest: float, broken: int) -> str:
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
         return f"{places}, else up to {largest:.3g} apart" if largest else places
@@ -178,7 +171,6 @@ def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
-    """Return the palette indices of bars; a longer bar has a lighter colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
     return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
@@ -208,7 +200,6 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 @functools.cache
 def _palette(theme: Theme) -> tuple[int, ...]:
-    """Return flat RGB triples: levels of ember and tide, colours for NaN and Inf, and for text."""
     ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)

@@ -1,7 +1,4 @@
-"""Draw tiles and bars as labelled pictures, which are arrays of palette indices.
-
-Nothing here writes files.
-"""
+"""Draw tiles and bars as labelled pictures, which are arrays of palette indices."""
 
 from __future__ import annotations
 
@@ -40,11 +37,8 @@ _STRIP = 512
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, Places]:
-    """Draw a heading and, below it, tiles (K, h, w) with labels; also return the tiles' positions.
-
-    Tiles are enlarged by the largest integer factor that fits ``tile_size`` pixels.
-    """
-    cells = enlarge(tiles, tile_size)
+    """Draw labelled tiles (K, h, w) below a heading; also return the tiles' positions."""
+    cells = _enlarge(tiles, tile_size)
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
     step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
@@ -61,10 +55,7 @@ def draw_grid(
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
-    """Return K maps (K, h, w) side by side, without gaps, in rows of ``columns`` maps.
-
-    The result is (rows * h, columns * w). Cells after the last map have level 0.
-    """
+    """Return maps (K, h, w) side by side, in rows of ``columns``: (rows * h, columns * w)."""
     count, height, width = levels.shape
     rows = -(-count // columns)
     places = np.zeros((rows * columns, height, width), np.uint8)
@@ -76,10 +67,7 @@ def draw_maps(levels: Pixels, columns: int) -> Pixels:
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
 ) -> Canvas:
-    """Draw values as bars that start at a zero line, on one scale, 256 bars per row.
-
-    With ``signed``, bars above and below zero differ in colour.
-    """
+    """Draw values as bars on one scale, 256 per row; ``signed`` colours them by their sign."""
     finite = np.isfinite(values)
     low = min(0.0, float(values[finite].min(initial=0)))
     span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
@@ -104,10 +92,9 @@ def draw_sheet(
     """Draw a sheet: one row per layer, with the layer's name above the labelled tiles.
 
     ``rows`` has the name, the tiles (K, h, w) and the labels of each layer. If a single column
-    would be too tall, the rows continue in further columns. Also return the tiles' positions in
-    each row.
+    would be too tall, the rows continue in further columns. Also return each row's tile positions.
     """
-    cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
+    cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
         _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)
     ]
@@ -182,11 +169,10 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values as a strip of coloured columns on one scale.
+    """Draw values as a strip of coloured columns on one scale, ``height // 3`` pixels high.
 
-    The strip is at least 256 pixels wide, and ``height // 3`` pixels high. With more than 512
-    values, each column is the mean of several consecutive values. With ``signed``, zero has the
-    middle colour.
+    With more than 512 values, each column is the mean of several consecutive ones. With ``signed``,
+    zero has the middle colour.
     """
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
@@ -204,8 +190,7 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
     return np.broadcast_to(columns, (height // 3, len(columns)))
 
 
-def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
-    """Enlarge tiles (K, h, w) by the largest integer factor that fits ``tile_size`` pixels."""
+def _enlarge(tiles: Pixels, tile_size: int) -> Pixels:
     factor = max(1, tile_size // max(1, *tiles.shape[1:]))
     return tiles.repeat(factor, 1).repeat(factor, 2)
 

@@ -1,7 +1,4 @@
-"""Draw and write pictures of feature maps on threads while the model runs.
-
-A grid shows the channels of one layer. A sheet shows the first channels of every layer.
-"""
+"""Draw and write pictures of feature maps on threads while the model runs."""
 
 from __future__ import annotations
 
@@ -25,8 +22,16 @@ from hookcli.render.draw.canvas import (
     to_image,
     to_png,
 )
-from hookcli.render.draw.picture_files import write_picture
-from hookcli.store.places.names import GRIDS, MAPS, grid_name, is_sheet, picture_file, sheet_file
+from hookcli.render.draw.picture_files import to_vector
+from hookcli.store.places.names import (
+    GRIDS,
+    MAPS,
+    grid_name,
+    is_sheet,
+    list_formats,
+    picture_file,
+    sheet_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,12 +52,12 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 class GridWriter:
     """Draws and writes pictures of feature maps on threads.
 
-    ``write_grid`` and ``write_sheet`` queue a picture and return at once. The function that
-    ``take`` returns waits until the queued pictures are written.
+    A grid shows the channels of one layer, a sheet the first channels of every layer.
+    ``write_grid`` and ``write_sheet`` queue a picture and return at once; ``take`` returns a
+    function that waits.
     """
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
-        """Start the threads, each of which calls ``write`` with a file's name and content."""
         self.write = write
         self.style, self.model = style, model
         self._palette = load_palette(colormap_of(style), style.theme)
@@ -65,52 +70,31 @@ class GridWriter:
         return _name_source(self.model, image_key)
 
     def file_of(self, picture: Picture) -> str:
-        """Return the name of the file that will hold a picture, relative to the run folder.
-
-        If the style asks for sheets, this is the sheet of the picture's image.
-        """
+        """Return the name of the file of a picture's grid or, by the style, of its sheet."""
         if self.style.mode == "sheet":
             return sheet_file(picture.image)
         return picture_file(GRIDS, picture.image, grid_name(picture.call))
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer, and return the name of the grid's file in the run folder.
-
-        If the picture also has the channels at the layer's full resolution, these channels are
-        queued too, for a file of their own.
-        """
+        """Queue the grid of one layer and its maps, and return the name of the grid's file."""
         file = self.file_of(picture)
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        """Queue the sheet of one image, and return the name of the sheet's file in the run folder.
-
-        ``rows`` holds one picture for each row of the sheet.
-        """
+        """Queue the sheet of one image; ``rows`` has a picture for each row."""
         file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a picture of a map over the network's input at once, instead of queuing it.
-
-        The colour map is always ``ember``, even if the grids have another one.
-        """
-        write_picture(
-            self.write,
-            file,
-            canvas,
-            palette=load_palette(EMBER, self.style.theme),
-            style=self.style,
-        )
+        """Write a map over the network's input at once; its colours are always ``ember``."""
+        self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits for the pictures queued since the last call of ``take``.
 
-        When these pictures are written, the function returns a description of each layer in each
-        picture, in the order of the queue. The function raises an OutputError if a file could not
-        be written.
+        It returns a description of each layer in each picture, in the order of the queue.
         """
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
@@ -119,10 +103,16 @@ class GridWriter:
         """Drop the queued pictures, and wait for the pictures that the threads are drawing."""
         self._threads.shutdown(cancel_futures=True)
 
+    def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
+        """Write a PNG and, if the user asked for one, an SVG or a PDF beside it."""
+        self.write(file, to_png(canvas.to_image(palette)))
+        for other in list_formats(file, self.style.format)[1:]:
+            self.write(other, to_vector(canvas, palette, self.style.format))
+
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
-        canvas, places = render_grid(picture, self.style, self.model)
-        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
-        grid = describe_grid(picture, file, canvas, places)
+        canvas, places = _render_grid(picture, self.style, self.model)
+        self._write(file, canvas, self._palette)
+        grid = _describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
     def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
@@ -150,19 +140,15 @@ class GridWriter:
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         title = self.title_of(image_key)
-        canvas, places = render_sheet(title, rows, self.style)
-        write_picture(self.write, file, canvas, palette=self._palette, style=self.style)
+        canvas, places = _render_sheet(title, rows, self.style)
+        self._write(file, canvas, self._palette)
         return [
-            describe_grid(picture, file, canvas, place)
+            _describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)
         ]
 
 
-def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
-    """Draw the feature maps or bars of one layer.
-
-    Return the drawing and the positions of the tiles; None instead of positions for bars.
-    """
+def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture, model), _bars_note(content)]
@@ -173,12 +159,8 @@ def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas,
     return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
 
-def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
-    """Return the description of one layer's tiles: their channels, statistics and positions.
-
-    If ``file`` is a sheet, the description covers only the channels that the sheet shows. For bars,
-    the description has no tiles.
-    """
+def _describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
+    """Describe the tiles that the file shows: channels, statistics, positions; none for bars."""
     content = picture.content
     if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, canvas.size)
@@ -211,13 +193,10 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
     )
 
 
-def render_sheet(
+def _render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
-    """Draw a sheet: a row for each layer, with the layer's first channels or a strip of values.
-
-    Return the drawing, and the positions of the tiles in each row.
-    """
+    """Draw a row for each layer; also return the positions of the tiles in each row."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"

@@ -52,11 +52,8 @@ class _Panel:
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw the network's input on the left, and a Grad-CAM over a grey copy on the right.
 
-    If the Grad-CAM is zero everywhere or has values that are not finite, only the input is drawn,
-    and the heading says why.
-
-    ``values`` (h, w), not negative, are resized bilinearly to the input. The heading gets a line
-    with their size and their largest value.
+    ``values`` (h, w), not negative, are resized bilinearly. If they cannot be drawn, the heading
+    says why.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -72,10 +69,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
     """Draw the network's input on the left, and a value of each place over it on the right.
 
-    The colours range from the smallest to the largest value. Places whose values are not finite are
-    cyan. If the values have no range, only the input is drawn, and the heading says why.
-
-    ``values`` (h, w) are resized bilinearly; ``of`` says what they are.
+    ``values`` (h, w) are resized bilinearly; ``of`` says what they are. Values that are not finite
+    are cyan. If the values have no range, the heading says why nothing is drawn.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
@@ -99,11 +94,8 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw the network's input on the left, and the saliency of each pixel on the right.
 
-    If the saliency is zero everywhere or has values that are not finite, only the input is drawn,
-    and the heading says why.
-
-    ``values`` (h, w) are each pixel's largest gradient magnitude over the colours. The heading gets
-    two lines that explain values and colours.
+    ``values`` (h, w) are each pixel's largest gradient magnitude over the colours. If they cannot
+    be drawn, the heading says why.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
@@ -148,17 +140,13 @@ def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.flo
 
 
 def _ramp(picture: Image.Image) -> NDArray[np.float32]:
-    """Return W shares (1, W) that rise evenly from 0 to 1; W is the width of the picture."""
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
-def choose_colours(
-    shares: NDArray[np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the RGB colours (…, 3) and the opacities (…) of a map over a picture.
+def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the RGB colours (…, 3), 0 to 255, and the opacities (…) of a map over a picture.
 
-    ``shares`` (…) holds the map's values as shares of the largest value. Shares and opacities are
-    from 0 to 1, colours from 0 to 255.
+    ``shares`` (…) holds the map's values as shares of the largest value.
     """
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
@@ -166,10 +154,9 @@ def choose_colours(
 
 
 def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Lay the colours of a map over grey pixels (H, W), and return RGB pixels (H, W, 3).
+    """Lay a map over grey pixels (H, W), and return RGB pixels (H, W, 3).
 
-    ``shares`` (H, W) holds the map's values as shares of the largest value. The larger a share is,
-    the lighter and the more opaque is its colour.
+    The larger a share of the largest value, the lighter and the more opaque is its colour.
     """
     colours, cover = choose_colours(shares)
     mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
@@ -178,7 +165,6 @@ def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[
 
 
 def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return shares (H, W) as RGB pixels (H, W, 3); the larger the share, the lighter the pixel."""
     dark, light = np.array(_GLOW, np.float32)
     pixels: NDArray[np.uint8] = (dark + shares[..., None] * (light - dark)).round().astype(np.uint8)
     return pixels

@@ -1,36 +1,30 @@
-"""The files of a picture: a PNG and, if the user requested it, an SVG or a PDF beside the PNG."""
+"""SVG and PDF files of pictures, and the files of figures that matplotlib draws."""
 
 from __future__ import annotations
 
+import io
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.canvas import measure_text, text_ascent, to_png
-from hookcli.store.places.names import list_formats
+from hookcli.render.draw.canvas import load_font, measure_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from matplotlib.figure import Figure
 
-    from hookcli.config import GridStyle, PictureFormat
+    from hookcli.config import PictureFormat
     from hookcli.render.draw.canvas import Canvas
 
 _DPI = 72  # makes each pixel one point on the page
-
-
-def write_picture(
-    write: Callable[[str, bytes], str],
-    file: str,
-    canvas: Canvas,
-    *,
-    palette: list[int],
-    style: GridStyle,
-) -> None:
-    """Write a picture as a PNG and, if ``style`` names another format, also in that format.
-
-    ``file`` is the name of the PNG, relative to the run folder.
-    """
-    write(file, to_png(canvas.to_image(palette)))
-    for other in list_formats(file, style.format)[1:]:
-        write(other, to_vector(canvas, palette, style.format))
+_FONT = ("DejaVu Sans", "sans-serif")
+# Without dates and versions and with fixed ids, the same figure always makes the same file.
+_METADATA: dict[PictureFormat, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+# To keep all spaces of a text, editors read the attribute and browsers the style.
+_TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
+_one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
@@ -39,20 +33,19 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
     from matplotlib.transforms import Bbox
 
-    from hookcli.render.draw.figure_files import FONT, encode
-
     image = canvas.to_image(palette, has_text=False).convert("RGB")
     width, height = image.size
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     figure.figimage(np.asarray(image))
     ink = "#" + bytes(palette[-3:]).hex()
     for text in canvas.texts:
+        ascent, _ = load_font(text.size).getmetrics()
         written = figure.text(
             text.x / width,
-            1 - (text.y + text_ascent(text.size)) / height,
+            1 - (text.y + ascent) / height,
             text.words,
             fontsize=text.size,
-            fontfamily=FONT,
+            fontfamily=_FONT,
             color=ink,
             parse_math=False,
         )
@@ -63,3 +56,17 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
             )
             written.set_clip_on(True)
     return encode(figure, form)
+
+
+def encode(figure: Figure, form: PictureFormat) -> bytes:
+    """Return the figure as a file with real text, always of the same bytes."""
+    from matplotlib import rc_context
+
+    stream = io.BytesIO()
+    with (
+        _one_at_a_time,
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "hookcli", "pdf.fonttype": 42}),
+    ):
+        figure.savefig(stream, format=form, metadata=_METADATA[form])
+    data = stream.getvalue()
+    return data.replace(_TEXT, _SPACED_TEXT) if form == "svg" else data

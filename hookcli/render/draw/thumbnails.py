@@ -17,19 +17,13 @@ _ALL_COLORS = 0  # full colour resolution, so that adjacent thumbnails do not mi
 
 
 def shrink(seen: bytes) -> bytes:
-    """Return the thumbnail of an image file: the RGB bytes of the image's central square.
-
-    The square is reduced to ``SIDE`` by ``SIDE`` pixels.
-    """
+    """Return the RGB bytes of an image file's central square, ``SIDE`` pixels wide."""
     with Image.open(io.BytesIO(seen)) as picture:
         return ImageOps.fit(picture.convert("RGB"), (SIDE, SIDE)).tobytes()
 
 
 def draw_thumbnails(thumbnails: Sequence[bytes]) -> bytes:
-    """Return a JPEG file with thumbnails from ``shrink`` side by side, in rows of ``COLUMNS``.
-
-    Every row has room for ``COLUMNS`` thumbnails; the end of a row that is not full is black.
-    """
+    """Return a JPEG file of what ``shrink`` returned, in rows of ``COLUMNS``."""
     rows = -(-len(thumbnails) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * SIDE, rows * SIDE))
     for index, thumbnail in enumerate(thumbnails):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.records.text import figure_text
 from hookcli.render.report.contact import lay_out
-from hookcli.render.report.templates import asset, hash_scripts, linked, make_environment, ours
+from hookcli.render.report.templates import (
+    asset,
+    hash_scripts,
+    linked,
+    make_environment,
+    ours,
+    script_data,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,12 +28,9 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the HTML page of an analysis; the same arguments always make the same page.
-
-    The template is ``VERB.html.j2``; ``values`` is what it needs besides the document.
-    """
+    """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``."""
     environment = make_environment()
-    environment.filters |= {"data": _to_script, "hash": _hash, "number": figure_text}
+    environment.filters |= {"data": script_data, "hash": hash_scripts, "number": figure_text}
     return environment.get_template(f"{verb}.html.j2").render(
         title=title,
         document=document,
@@ -46,10 +48,7 @@ def arrange_images(
     total: int,
     shown: str = "those of which the run kept a picture",
 ) -> dict[str, Any]:
-    """Return the values of the contact sheet on the page of an analysis.
-
-    ``shown`` says which of the ``total`` images are shown, if some are not.
-    """
+    """Return the contact sheet; ``shown`` says which of the ``total`` images it has."""
     note = ""
     if len(pictures.images) < total:
         note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "
@@ -58,12 +57,3 @@ def arrange_images(
     return lay_out(
         pictures.images, pictures.thumbnails, numbered, linked, word="group", note=note, sorts=sorts
     )
-
-
-def _hash(script: str) -> Markup:
-    return ours(hash_scripts([script]))
-
-
-def _to_script(value: object) -> Markup:
-    """Return data as JSON in a script element, which no text in it can end."""
-    return ours(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))

@@ -26,11 +26,10 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    """Return the images that the page shows, in the order of the run.
+    """Return the images that the page shows, at most 2,000, in the order of the run.
 
-    The page shows all images of a run over at most 2,000 images. Of a larger run, the page shows
-    at most 2,000 of the images that have a thumbnail or a picture of the network's input. Images
-    that findings name are preferred, and then images with a picture of the network's input.
+    Of a larger run, images without any picture are left out. Images that findings name are
+    preferred, and then images with a picture of the network's input.
     """
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
@@ -46,10 +45,7 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return the values that the template of the contact sheet shows, for the page of a run.
-
-    ``address`` returns the URL under which the page finds a file of the run.
-    """
+    """Return the values of the contact sheet for the page of a run."""
     shown = {image.key for image in images}
     groups = {
         number: Group(
@@ -70,12 +66,7 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that readers can choose together on the contact sheet.
-
-    Attributes:
-        word: a word for the mark of each image.
-        is_mark: whether a dot marks the images.
-    """
+    """Images that readers can choose together; ``word`` is beside the mark of each image."""
 
     title: str
     word: str
@@ -86,10 +77,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Numbers by which readers can sort the contact sheet, the smallest first.
-
-    They are by image key; images without a number come last.
-    """
+    """Numbers by image key, by which readers can sort the sheet, the smallest first."""
 
     title: str
     numbers: Mapping[str, float]
@@ -107,14 +95,9 @@ def lay_out(
 ) -> dict[str, Any]:
     """Return the values that the template of a contact sheet shows.
 
-    ``tiles`` describes each image. A tile's ``thumbnail`` is three numbers (the position of the
-    thumbnail picture, and the column and row in that picture), or None. A tile's ``findings`` are
-    the positions of the groups that have the image, and ``words`` the words of those that mark
-    their images. ``is_marked`` is true if one of these groups has at most half of the images.
-    ``numbers`` are for the sorts.
-
-    The top-level ``findings`` maps the position of a group to its text in the menu. ``style`` is
-    CSS, and ``first`` is the number of images shown at first.
+    A tile's ``thumbnail`` is the position of the thumbnail picture, and the column and row in it. A
+    tile's ``findings`` are the positions of the groups that have the image; ``is_marked`` is true
+    if one of these groups has at most half of the images.
     """
     shown = {image.key for image in images}
     sheets = [each for each in thumbnails if shown.intersection(each.images)]
@@ -172,12 +155,8 @@ def top_for_script(
 ) -> list[object]:
     """Return data for the page's script: the channels that stand out in each layer.
 
-    The result has ``[position of the layer, channels]`` for each layer. ``channels`` has
-    ``[channel, images]`` for each channel. ``images`` has ``[position of the image, value]`` for
-    each of the images that fire the channel most.
-
-    All positions are on the page. If the page does not show an image, the image's key replaces the
-    position.
+    The result has ``[position of the layer, [[channel, [[image, value], …]], …]]`` for each layer.
+    ``image`` is a position on the page or, of an image that the page does not show, its key.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -205,10 +184,9 @@ def pack_ranked(
 ) -> str:
     """Return the images that fire each channel most, as JSON that is compressed by zlib, in base64.
 
-    The JSON is an object. ``calls`` holds one list per layer: the layer's position on the page, the
-    number of images per channel, the positions of these images on the page (channel after channel),
-    and the values. ``others`` holds the keys of images that the page does not show. If the page
-    shows n images, the first of the others has position n.
+    ``calls`` holds one list per layer: the layer's position on the page, the number of images per
+    channel, the positions of these images on the page (channel after channel), and the values. Of n
+    images on the page, the first of the ``others``, which are keys, has position n.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -229,12 +207,7 @@ def pack_ranked(
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
     """Move facts that are equal for several images into forms, which the page contains only once.
 
-    A form is a list with the facts ``_SHARED`` of each grid of an image. ``facts`` holds the facts
-    about the pictures of each image.
-
-    Returns:
-        The forms, and the remaining facts of each image. In these facts, ``form`` is the position
-        of the image's form.
+    Return the forms, and the other facts of each image with the position of its ``form``.
     """
     forms: list[object] = []
     shared = []

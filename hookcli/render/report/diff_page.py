@@ -29,7 +29,7 @@ class DiffPicture:
 
 
 def render_difference(title: str, comparison: Comparison, pictures: Sequence[DiffPicture]) -> str:
-    """Return the HTML page of a comparison; the same arguments always make the same page."""
+    """Return the HTML page of a comparison."""
     blame = comparison.blame
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}

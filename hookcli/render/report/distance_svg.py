@@ -27,10 +27,8 @@ def draw_distances(
 ) -> str:
     """Return an SVG chart of the relative L2 and the tolerance of every call.
 
-    The calls are in the order in which they complete. With ``blame``, the chart also has the own
-    error of every call, and marks the culprits. If there is only one call, or if every relative L2
-    is zero or unknown, return an empty text. ``anchors`` maps the rank of a call to the call's
-    anchor on the page.
+    With ``blame``, it also has the own error of every call, and marks the culprits. It is empty for
+    one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a call.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
@@ -119,10 +117,7 @@ def _axis(
 
 
 def _curve(
-    values: Sequence[float | None],
-    places: Sequence[float],
-    at: Callable[[float], float],
-    kind: str,
+    values: Sequence[float | None], places: Sequence[float], at: Callable[[float], float], kind: str
 ) -> str:
     path, pen = [], "M"
     for value, x in zip(values, places, strict=True):
@@ -203,7 +198,6 @@ def _limit(row: DiffRow) -> float | None:
 
 
 def _on_axis(value: float | None) -> float | None:
-    """Return the value if a logarithmic axis can show the value, else None."""
     return value if value and math.isfinite(value) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
@@ -13,6 +14,7 @@ from hookcli.store.places.names import is_sheet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hookcli.records.attention import AttentionRow
     from hookcli.records.pictures import ChannelMaps
     from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
@@ -39,7 +41,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
     """Return each image's file, as the user gave it, and the image's sheet or folder of grids.
 
-    Images without a sheet or grids are left out. If the page shows all images, the list is empty.
+    If the page shows all images, the list is empty.
     """
     if len(document.images) <= MOST_THUMBNAILS:
         return []
@@ -61,17 +63,13 @@ def for_script(
 ) -> dict[str, object]:
     """Return data for the page's script: the facts about the grids of one image.
 
-    Grids of calls without a place on the page are left out, and the URLs of the first image's
-    grids, which the page has already. ``has_figures`` includes the minimum, maximum, mean and
-    standard deviation of each channel, which take 12 MB for 1,000 images.
+    The page already has the URLs of the first image's grids. ``has_figures`` includes four figures
+    of each channel, which take 12 MB for 1,000 images.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
         {name: getattr(grid, name) for name in ("size", "places", "channels")}
-        | {
-            "call": places[grid.call_id],
-            "picture": files.index(grid.file),
-        }
+        | {"call": places[grid.call_id], "picture": files.index(grid.file)}
         | ({name: getattr(grid, name) for name in _FIGURES} if has_figures else {})
         | ({"maps": _describe_maps(grid.maps, address)} if grid.maps else {})
         for grid in grids
@@ -91,13 +89,52 @@ def explain_layout(layout: str) -> str:
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return the reasons why layers have bars instead of feature maps, keyed by call id.
-
-    Layers with feature maps are left out.
-    """
+    """Return why layers have bars instead of feature maps, keyed by call id."""
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: explain_layout(layouts.get(grid.call_id, ""))
         for grid in grids
         if not grid.places
     }
+
+
+def attention_for_script(
+    rows: Iterable[AttentionRow],
+    maps: Iterable[AttentionMaps],
+    heats: Iterable[HeatPicture],
+    address: Callable[[str], str],
+) -> list[dict[str, object]]:
+    """Return the facts about the attention calls of one image that have pictures."""
+    maps_of = {each.call_id: each for each in maps}
+    drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
+    facts: list[dict[str, object]] = []
+    for row in rows:
+        own, drawn = maps_of.get(row.call_id), drawn_of.get(row.call_id)
+        if own is not None or drawn is not None:
+            facts.append(
+                {
+                    "call": escape.for_page(shorten(row.call_id)),
+                    "entropy": row.entropy if row.images == 1 else (),  # else a mean over images
+                    "drawn": None if drawn is None else address(drawn),
+                    "maps": None if own is None else _describe_attention(own, address(own.file)),
+                }
+            )
+    return facts
+
+
+def _describe_attention(maps: AttentionMaps, address: str) -> dict[str, object]:
+    return {
+        "src": address,
+        "file": escape.for_page(maps.file),
+        "heads": maps.heads,
+        "patches": maps.patch_grid,
+        "queries": maps.query_grid,
+        "size": maps.map_grid,
+        "thinned": maps.is_thinned,
+        "token": maps.has_class_token,
+    }
+
+
+def shorten(call_id: str) -> str:
+    """Return the id of an attention call without the prefix ``attention:``."""
+    return call_id.removeprefix("attention:")

@@ -43,8 +43,8 @@ def render_layers(
 ) -> str:
     """Return the HTML of a result; ``title`` and ``notes`` are its first lines.
 
-    ``rows`` map headings, the same ones in all rows, to the cells of a call; ``total`` also counts
-    calls without a row. ``pictures`` are captions and PNG files; unreadable ones are left out.
+    ``rows`` map headings to cells; ``total`` also counts calls without a row. ``pictures`` are
+    captions and PNG files; unreadable ones are left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)
@@ -59,11 +59,7 @@ def render_layers(
 def read_pictures(
     names: Iterable[str], locate: Callable[[str], Path]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the caption and the content of each picture.
-
-    The caption is the file name without folder and suffix. Only the first ``MOST_PICTURES`` names
-    are used, and files that cannot be read are left out. ``locate`` returns the path for a name.
-    """
+    """Yield the captions and contents of the first pictures that can be read."""
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
@@ -75,10 +71,7 @@ def run_title(model: str, calls: int, images: int) -> str:
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines of text about a run: the weights, and the first ``MOST_NOTES`` findings.
-
-    The most serious findings must come first.
-    """
+    """Yield lines of text about a run: the weights, and the most serious findings."""
     yield f"weights: {weights}"
     for finding in findings[:MOST_NOTES]:
         yield f"{finding.rule}: {finding.sentence}"

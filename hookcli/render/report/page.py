@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 import math
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -13,7 +12,6 @@ from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
-from hookcli.outside.documents import to_fields
 from hookcli.outside.files import OutsideError
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.images import describe_intensities
@@ -26,7 +24,6 @@ from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
 from hookcli.render.charts.flow_svg import draw_flow_svg
 from hookcli.render.charts.gradient_flow import list_flow_layers
-from hookcli.render.report.attention import attention_for_script, shorten
 from hookcli.render.report.contact import (
     choose_images,
     count_named,
@@ -36,12 +33,21 @@ from hookcli.render.report.contact import (
     top_for_script,
 )
 from hookcli.render.report.document import (
+    attention_for_script,
     explain_flat,
     for_script,
     list_pictures,
     pictures_by_image,
+    shorten,
 )
-from hookcli.render.report.templates import asset, hash_scripts, linked, make_environment, ours
+from hookcli.render.report.templates import (
+    asset,
+    hash_scripts,
+    linked,
+    make_environment,
+    ours,
+    script_data,
+)
 from hookcli.store.places.names import is_sheet
 
 if TYPE_CHECKING:
@@ -70,20 +76,17 @@ def render_report(
     """Return the HTML page of a run.
 
     ``read`` returns the content of a file of the run, and the page embeds its pictures; without
-    ``read``, it links to them, and the same document and state always make the same page.
+    ``read``, it links to them.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
-        document=document,
-        state=state,
-        page=_make_page(document, address),
-        address=address,
+        document=document, state=state, page=_make_page(document, address), address=address
     )
 
 
 @functools.cache
 def _compile_template() -> Template:
-    """Return the template of the page; compiling it takes 45 ms."""
+    """Compile the template of the page, which takes 45 ms."""
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
@@ -101,7 +104,6 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    """Return the templates' ``page``; ``address`` returns the URL of a file of the run."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -144,7 +146,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
         "intensities": [text for text, _ in describe_intensities(document.images)],
         "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
-        "top_data": ours(_script_data(top_for_script(document, places, images))),
+        "top_data": script_data(top_for_script(document, places, images)),
         "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
         "heats_of": pictures_by_image(
             heat for heat in document.heats if heat.kind not in ("attention", "rollout")
@@ -167,14 +169,14 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
             for row in layers
         },
         "depth": ours(_draw_over_depth(layers, anchors, backwards=backwards)),
-        "data": ours(_script_data(facts)),
-        "grid_data": [ours(_script_data(each)) for each in pictures],
+        "data": script_data(facts),
+        "grid_data": [script_data(each) for each in pictures],
         "attention_data": attention,
         "script": ours(script),
         "contact_script": ours(contact_script),
         "firing_script": ours(firing_script),
         "attention_script": ours(attention_script),
-        "hashes": ours(hash_scripts(scripts)),
+        "hashes": hash_scripts(*scripts),
         "style": ours("".join(map(asset, styles))),
     }
 
@@ -202,8 +204,7 @@ def _describe_pictures(
 ) -> list[dict[str, object]]:
     """Return the facts about each image's pictures; the page contains those of ``start``.
 
-    To limit the size of the page, the sheets and grids of at most 200 images are embedded, and
-    pictures of the network's input only if the run has at most 200 images. Other files are linked.
+    To limit the size of the page, pictures of at most 200 images are embedded; others are linked.
     """
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
@@ -235,7 +236,7 @@ def _attention_data(
         )
         for image in images
     ]
-    return {index: ours(_script_data(own)) for index, own in enumerate(facts) if own}
+    return {index: script_data(own) for index, own in enumerate(facts) if own}
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
@@ -246,12 +247,6 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
     if any(row.sparsity is not None for row in layers):
         columns["sparsity"] = "sparsity"
     return columns
-
-
-def _script_data(data: object) -> str:
-    """Return data as JSON in which no text can end the surrounding script element."""
-    text = json.dumps(data, separators=(",", ":"), default=to_fields)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _address_part(call_id: str) -> Markup:

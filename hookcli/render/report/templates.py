@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hookcli.outside import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from hookcli.outside.documents import to_fields
 
 
 def make_environment() -> Environment:
@@ -51,10 +49,16 @@ def asset(name: str) -> str:
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
-def hash_scripts(texts: Iterable[str]) -> str:
+def script_data(data: object) -> Markup:
+    """Return data as JSON in which no text can end the surrounding script element."""
+    text = json.dumps(data, separators=(",", ":"), default=to_fields)
+    return ours(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def hash_scripts(*texts: str) -> Markup:
     """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
-    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return ours(" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
 
 
 def _figure(value: float | None) -> str:

@@ -14,7 +14,8 @@ from PIL import Image
 
 from hookcli.config import GridStyle
 from hookcli.render.draw.canvas import load_palette, new_canvas, write_text
-from hookcli.render.draw.picture_files import to_vector, write_picture
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.render.draw.picture_files import to_vector
 
 SVG = "{http://www.w3.org/2000/svg}"
 PALETTE = load_palette("ember", "light")
@@ -64,7 +65,7 @@ def test_the_same_picture_is_the_same_bytes(form):
 def test_the_png_is_always_written_and_another_format_beside_it(form, files):
     written = {}
     style = GridStyle(format=form)
-    write_picture(written.__setitem__, "a/1_b.png", picture(), palette=PALETTE, style=style)
+    GridWriter(written.__setitem__, style, "net").write_over_photo("a/1_b.png", picture())
     assert list(written) == files
     assert written["a/1_b.png"].startswith(b"\x89PNG")
 
