@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.activations.image_attention import ImageAttention
     from hookcli.config import GridStyle, HeatOf, SaveStyle
     from hookcli.records.calls import Call
-    from hookcli.records.images import Score
+    from hookcli.records.images import ImageResult, Score
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.layouts import Layout
 
@@ -58,11 +58,17 @@ class BatchResult:
         called: the module paths of the observed layers that ran, each with a text as in
             ``hooks.observe``.
         output: the output of the model; None if it raised an exception.
+        alone: whether images of this model cannot share a forward pass, because the leading axis of
+            some tensor is not the batch.
         kept: the tensors to save, each as (call id, image, tensor). The tensors (1, …) are on the
             host.
         unedited: the output of the model without edits; None in a run without edits.
         score: the number from which the backward pass started; None without a backward pass.
         attention: the rows and maps of the attention calls; None if attention was not requested.
+        overwritten: the module that overwrote the output of a call, by call id; hookcli checks only
+            the first forward pass of a run.
+        images: the results of the images; empty until the output has been read.
+        not_finite: which of ``NaN`` and ``Inf`` the output has.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -70,6 +76,7 @@ class BatchResult:
     called: Mapping[str, str] = field(default_factory=dict)
     output: object = None
     keys: tuple[str, ...] = ()
+    alone: bool = False
     kept: tuple[tuple[str, str, Tensor], ...] = ()
     unedited: object = None
     score: Score | None = None
@@ -77,6 +84,9 @@ class BatchResult:
     heats: tuple[Heat, ...] = ()
     attention: ImageAttention | None = None
     effects: EditEffects = field(default_factory=EditEffects)
+    overwritten: Mapping[str, str] = field(default_factory=dict)
+    images: tuple[ImageResult, ...] = ()
+    not_finite: frozenset[str] = frozenset()
 
 
 class LeadingAxisError(Exception):
@@ -116,7 +126,6 @@ class Collector:
     has_other_leading_axis: bool = False
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    called: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Reduce one tensor, and copy the parts to keep."""
@@ -135,12 +144,8 @@ class Collector:
                 values = take_heat(of_image(tensor, index), layout, self.heat)
                 self.heats.append(Heat(key, self.heat, call, values, layout, shape))
 
-    def list_ids(self) -> list[str]:
-        """Return the ids of the calls observed so far."""
-        return [observed.call.id for observed in self.seen]
-
-    def result(self, output: object) -> BatchResult:
-        """Return all observations, as plain numbers on the host."""
+    def result(self) -> BatchResult:
+        """Return all observations so far, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
         on_host = [(call.id, tensor.cpu()) for call, tensor in self.kept if tensor.numel()]
@@ -152,9 +157,8 @@ class Collector:
         return BatchResult(
             records,
             pictures,
-            self.called,
-            output=output,
             keys=self.keys,
+            alone=self.has_other_leading_axis,
             kept=kept,
             heats=tuple(replace(heat, values=heat.values.cpu()) for heat in self.heats),
         )

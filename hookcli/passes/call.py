@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.networks.load import LoadedModel
+    from hookcli.records.calls import Call
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
@@ -41,7 +42,7 @@ _NEUTRAL_OF_OURS = {
 def call_model(
     model: nn.Module,
     arguments: tuple[object, ...],
-    observed: Callable[[], Sequence[str]] = tuple,
+    observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
@@ -54,7 +55,7 @@ def call_model(
         model: the model; its hooks run as part of the call.
         arguments: the positional arguments, and ``Keywords`` at the end, if any; the model may
             overwrite tensors among the arguments.
-        observed: returns the ids of the calls observed so far; if the model raises, the hint of
+        observed: the calls observed so far, which hooks add to; if the model raises, the hint of
             the error names the last ones.
         seed: the seed of torch's random numbers if the model is in training mode.
 
@@ -63,7 +64,7 @@ def call_model(
             memory or stack. Ctrl-C and all other errors of hookcli's hooks pass through unchanged.
     """
     with (
-        _ModelCode(lambda error: describe_failure(model, error, observed())),
+        _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
         _repeatable(model, seed),
     ):

@@ -33,7 +33,7 @@ from hookcli.records.calls import OPERATION, LayerInfo
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call
-    from hookcli.records.rows import LayerRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +142,14 @@ class EagerRunner(Runner):
             raise _no_channels_last()
         return pixels.contiguous(memory_format=torch.channels_last)
 
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: dict[str, str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
-        effects, overwritten = EditEffects(), dict[str, str]()
+    def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
+        effects, overwritten, called = EditEffects(), dict[str, str](), dict[str, str]()
+        seen: list[Call] = []
+
+        def see(call: Call, tensor: Tensor) -> None:
+            observer(call, tensor)
+            seen.append(call)
+
         size = self.size_of(batch.pixels)
         changes = () if self.is_plain else self.edits.changes(effects, size, len(batch.keys))
         wanted = None if self.is_plain else self.attention
@@ -158,12 +157,12 @@ class EagerRunner(Runner):
         with (
             self.changed(changes),
             self._find_overwriting(overwritten) if batch.is_first else torch.inference_mode(),
-            observe(self.module, self.layers, observer, at=self.at, called=called),
+            observe(self.module, self.layers, see, at=self.at, called=called),
             block as attending,
         ):
             output = self.call(batch.pixels, seen)
         attention = None if attending is None else attending.finish()
-        return ForwardOutcome(output, effects, overwritten, attention)
+        return ForwardOutcome(output, called, effects, overwritten, attention)
 
     def run_fed(
         self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
@@ -184,11 +183,11 @@ class EagerRunner(Runner):
         with weights, change(self.module, changes):
             yield
 
-    def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
+    def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
         """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
 
-        ``seen`` returns the ids of the calls observed so far; if the model raises, the error names
-        the last of these calls.
+        The hooks may add the calls that they observe to ``seen``; if the model raises, the error
+        names the last of them.
         """
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
@@ -272,23 +271,16 @@ class EagerRunner(Runner):
             self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
         )
 
-    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
-        sparsities = self.pruning.sparsities
-        return tuple(
-            replace(row, ratio=self._ratio_of(row), sparsity=sparsities.get(row.module_path))
-            for row in rows
-        )
+    @property
+    def sparsities(self) -> Mapping[str, float]:
+        return self.pruning.sparsities
 
-    def _ratio_of(self, row: LayerRow) -> float | None:
-        """Return the norm of a gradient per norm of its parameter; None if the latter is 0."""
-        if row.side != "param" or row.norm is None:
-            return row.ratio
-        name = ".".join(filter(None, (row.module_path, row.output_key)))
+    def norm_of(self, call: Call) -> float | None:
+        name = ".".join(filter(None, (call.layer.module_path, call.output_key)))
         try:
-            weight = float(attrgetter(name)(self.module).detach().double().norm())
+            return float(attrgetter(name)(self.module).detach().double().norm())
         except AttributeError:  # the model removed the parameter during its forward
-            weight = 0.0
-        return row.norm / weight if weight else None
+            return None
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:

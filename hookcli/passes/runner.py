@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.records.calls import LayerInfo
+    from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
-    from hookcli.records.rows import LayerRow
     from hookcli.records.runs import ModelInfo
 
 
@@ -63,6 +62,7 @@ class ForwardOutcome:
 
     Attributes:
         output: the model's output.
+        called: the module paths of the layers that ran, each with a text as in ``hooks.observe``.
         effects: the effects of the edits on this batch.
         overwritten: the module that overwrote the output of a call, by call id; empty unless the
             batch is the run's first.
@@ -70,6 +70,7 @@ class ForwardOutcome:
     """
 
     output: object
+    called: Mapping[str, str] = field(default_factory=dict)
     effects: EditEffects = field(default_factory=EditEffects)
     overwritten: Mapping[str, str] = field(default_factory=dict)
     attention: ImageAttention | None = None
@@ -133,23 +134,11 @@ class Runner:
         """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: dict[str, str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
+    def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
         """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
 
-        Args:
-            batch: the images.
-            observer: receives every tensor of every call of the layers, before the model can
-                overwrite the tensor. The observer must reduce or copy the tensor before returning.
-            called: a dictionary to which the runner adds the module path of every layer that ran,
-                with a text as in ``hooks.observe``; None if the caller does not need it.
-            seen: returns the ids of the calls observed so far; if the model raises, the error names
-                the last of these calls.
+        The observer gets each tensor before the model can overwrite it, and must reduce or copy the
+        tensor before returning.
         """
         raise NotImplementedError
 
@@ -233,12 +222,14 @@ class Runner:
         """
         return {}
 
-    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
-        """Return ``rows`` with the columns ``ratio`` and ``sparsity`` computed from the weights.
+    @property
+    def sparsities(self) -> Mapping[str, float]:
+        """The share of zeros in the weight of each pruned layer, by module path."""
+        return {}
 
-        A runner that cannot read the weights returns the rows unchanged.
-        """
-        return tuple(rows)
+    def norm_of(self, call: Call) -> float | None:
+        """Return the L2 norm of the parameter of a ``param`` call; None if it is unknown."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hookcli.config import MOST_SKETCHED
 from hookcli.products.product import Cost, Product
 
 if TYPE_CHECKING:
-    from hookcli.products.product import EndedChunk, Job, Outlook, RunEnd, Scope
+    from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 # Sizes in bytes:
@@ -39,8 +39,8 @@ class Figures(Product):
         of_images = scope.images * (_IMAGE_BYTES + calls * row)
         return Cost(chunks, calls * _LAYER_BYTES + of_images + chunks * _PARQUET_BYTES)
 
-    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job:
-        return partial(_write_records, ended, writer)
+    def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:
+        return partial(_write_records, running, writer)
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         totals = end.totals
@@ -48,8 +48,10 @@ class Figures(Product):
         return {"layers": end.rows, "histograms": histograms, "written": totals.written}
 
 
-def _write_records(ended: EndedChunk, writer: GridWriter) -> None:
+def _write_records(running: RunningChunk, writer: GridWriter) -> None:
     from hookcli.store.parquet import write_records  # this import takes 0.2 s
 
-    file = write_records(writer.write, ended.chunk.number, ended.records)
-    ended.chunk.written_files.append(file)
+    chunk = running.chunk
+    pictures = {(grid.image, grid.call_id): grid.file for grid in chunk.grids}  # already drawn
+    file = write_records(writer.write, chunk.number, running.list_records(), pictures)
+    chunk.written_files.append(file)

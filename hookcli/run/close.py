@@ -136,7 +136,7 @@ def write_tables(
     Returns:
         The rows of ``layers.csv``, and the names of the written files.
     """
-    rows = model.runner.complete_rows(list_rows(totals.calls))
+    rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
     if skipped:

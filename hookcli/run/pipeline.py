@@ -97,7 +97,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 lock = folder.lock_descriptor
                 for number, images in _read_chunks(prepared, writer, lock, runner):
-                    writer.put(*runner.run(number, images))
+                    writer.put(runner.run(number, images))
                     clock.lap("forward")
                 # takes 0.07 s, while threads write the grids
                 import hookcli.render.report.page  # noqa: F401
@@ -108,7 +108,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         except BrokenForwardError:
             with suppress(OutputError):  # report the error of the model instead
                 writer.finish()
-                totals.merge(runner.chunk)
+                totals.merge(runner.running.chunk)
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")

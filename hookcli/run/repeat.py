@@ -104,8 +104,8 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     again = replace(prepared, model=model, settings=replace(settings, style=style))
     with closing(GridWriter(_write_nothing, style, model="")) as grids:
         runner = ChunkRunner(again, (), grids, warn=lambda _: None, start=ChunkStart())
-        ended, _ = runner.run(number, images)
-    return _by_call(map(to_row, ended.records))
+        ended = runner.run(number, images)
+    return _by_call(map(to_row, ended.list_records()))
 
 
 def _by_call(rows: Iterable[Mapping[str, Any]]) -> _Rows:
