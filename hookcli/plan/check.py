@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ScoreRequest,
     )
     from hookcli.edits.grammar import Side
+    from hookcli.products.product import Scope
 
 # A short list of common extensions, so that no library of pictures has to be imported.
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
@@ -208,13 +209,14 @@ def check_score(score: ScoreRequest) -> None:
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
 
-def check_pictures(config: RunConfig, grids: GridStyle, images: int) -> None:
-    """Raise a RequestError for an option that changes no picture; ``grids.mode`` is definite."""
+def check_pictures(scope: Scope) -> None:
+    """Raise a RequestError for an option that changes no picture."""
+    config, grids = scope.config, scope.style
     backward = config.backward or BackwardStyle()
     rollout = config.attention is not None and config.attention.rollout
     over_photos = bool(config.heat or backward.cams or backward.saliency or rollout)
     charts = config.overview or config.backward is not None
-    used = {"channels": images > 1, "theme": over_photos, "format": over_photos or charts}
+    used = {"channels": scope.has_several, "theme": over_photos, "format": over_photos or charts}
     used["tile"] = rollout
     unused = {"rank": "`focus`"} if config.focus else {}
     if grids.mode == "none":

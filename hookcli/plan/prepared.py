@@ -30,7 +30,7 @@ from hookcli.passes.runners import make_runner, open_graph
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
-from hookcli.plan.folder import choose_style, name_folder
+from hookcli.plan.folder import name_folder
 from hookcli.products.focus import find_focus
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
@@ -369,18 +369,18 @@ def list_outputs(side: Side) -> Side:
     return replace(side, runner=replace(runner, layers=observed), layers=listed)
 
 
-def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
+def settle_run(scope: Scope, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
     """Settle everything that a run needs besides the model, and return the prepared run.
 
     This makes the plan of the run, and chooses the score, the attention and the other settings.
     ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
     plan.
     """
-    features = None
+    config, features = scope.config, None
     if has_weights and config.tensors.save is not None and config.backward is None:
         config, model, features = _restrict(config, model)
     loaded, sources = model.loaded, model.sources
-    scope = Scope(config, choose_style(config, sources), len(sources))
+    scope = replace(scope, config=config, images=len(sources))  # some may not fit the model
     focus = find_focus(config.focus, loaded, sources)
     attention = None
     if isinstance(model, EagerModel):

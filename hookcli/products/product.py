@@ -8,11 +8,12 @@ the run saves chunks and adds them up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.records.images import SkippedImage
+from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.places import names
 from hookcli.summary.chunks import Chunk, chunk_size
 from hookcli.summary.tally import add_records
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
-    from hookcli.config import GridStyle, RunConfig
+    from hookcli.config import GridMode, GridStyle, RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
@@ -54,6 +55,17 @@ class Scope:
     config: RunConfig
     style: GridStyle  # the mode ``auto`` has been replaced by a definite mode
     images: int  # the number of images
+
+    @classmethod
+    def of(cls, config: RunConfig, sources: Sequence[ImageSource]) -> Scope:
+        """Choose a definite mode of drawing; with gradients, zero is in the colormap's middle."""
+        style = replace(config.grids, signed=config.backward is not None)
+        if style.mode == "auto":
+            given = set(config.run.images.names)
+            named = all(source.kept or source.file in given for source in sources)
+            mode: GridMode = "layers" if named else "sheet"
+            style = replace(style, mode="none" if len(sources) > MOST_IMAGES else mode)
+        return cls(config, style, len(sources))
 
     @property
     def has_several(self) -> bool:

@@ -26,7 +26,6 @@ from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
 from hookcli.run.listener import ProgressListener
-from hookcli.run.repeat import check_first_batch
 from hookcli.store.folder import RunFolder
 from hookcli.summary.chunks import Chunk, chunk_size
 
@@ -88,8 +87,6 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             settings, prepared.model.sources, folder, totals=totals, listener=listener
         ) as writer,
     ):
-        if totals.images:
-            check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
         start = ChunkStart.after(totals)
         runner = ChunkRunner(prepared, products, writer.grids, warn=listener.warn, start=start)
@@ -123,7 +120,7 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared.model, prepared.settings),
-        plan_names(config, prepared.model.sources),
+        plan_names(prepared.settings, prepared.model.sources),
         replace_run=config.folder.out is None,
         replace_any=config.folder.overwrite,
         resume=config.folder.resume,
