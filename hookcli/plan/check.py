@@ -45,7 +45,6 @@ def check_request(
     """Check the options that are common to all commands that run a model.
 
     The caller has called ``check_values``. ``edited_side`` is the side of edits that name no side.
-    An edit may change gradients or parameters only in a run with gradients.
     """
     model = request.model
     _check_words(request)
@@ -67,10 +66,7 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
-    """Check that options for files of models come with such a file, given the models that run.
-
-    With ``exports_onnx``, one of them also runs as an ONNX file.
-    """
+    """Check that options for files of models come with such a file, or with an export to ONNX."""
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")

@@ -50,13 +50,8 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
 def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
     """Check that hookcli may write the run into its folder.
 
-    With ``--resume``, this raises a CompleteError if the run is already complete. In that case,
-    ``cleans_up`` says whether to delete the chunks that the run left behind.
-
-    Raises:
-        CompleteError: the run to resume is already complete.
-        RequestError: the folder to resume holds a different run.
-        OutputError: the run folder is protected or in use.
+    To resume a complete run raises a CompleteError; ``cleans_up`` says whether to delete the chunks
+    that this run left behind.
     """
     config = scope.config
     folder = name_folder(config, sources)

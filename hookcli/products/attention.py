@@ -42,10 +42,6 @@ class Attention(Product):
         return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the attention calls that an earlier forward pass found.
-
-        The cost is zero if hookcli did not run such a pass.
-        """
         found, scope = outlook.attention, self.scope
         if found is None:
             return Cost()

@@ -20,10 +20,7 @@ _PARQUET_BYTES = 13_000  # per chunk: records.parquet without rows
 
 
 def keeps_sketches(scope: Scope) -> bool:
-    """Return whether the run keeps a sketch of every tensor.
-
-    If the user did not choose, only a run over at most ``MOST_SKETCHED`` images keeps sketches.
-    """
+    """Return whether the run keeps sketches: by default, those of few images."""
     asked = scope.config.tensors.sketch
     return scope.images <= MOST_SKETCHED if asked is None else asked
 

@@ -26,10 +26,7 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 class Heats(Product):
-    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page.
-
-    The list also has the attention maps, which the product ``Attention`` draws.
-    """
+    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

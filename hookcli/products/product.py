@@ -105,28 +105,22 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate of the files and bytes that a product will write if each layer is called once.
-
-    Attributes:
-        files: the number of files.
-        size: the size of all files together, in bytes.
-    """
+    """What a product will write if each layer is called once, estimated."""
 
     files: int = 0
-    size: float = 0.0
+    size: float = 0.0  # of all files together, in bytes
 
 
 class RunningChunk:
     """A chunk, from its first forward pass until its files are written.
 
     Attributes:
-        chunk: the results that are saved; products add the data that they collect.
+        chunk: the results that are saved; products add what they collect.
         keys: the keys of the chunk's images in order, including skipped images.
         prepared: the images by key, until the last forward pass has ended.
-        images: by key, the results of the images that have gone through the model; a product may
-            replace a result.
+        images: by key, the results of the images that went through; a product may replace one.
         records: by key, one record for each observed tensor of the image.
-        jobs: write the chunk's files that no product has written yet.
+        jobs: write the rest of the chunk's files.
     """
 
     def __init__(
@@ -198,19 +192,12 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add pictures, in all formats of the run, to the list of files of a chunk.
-
-        ``pictures`` are the names of PNG files that were written or queued, relative to the run
-        folder.
-        """
+        """Add PNG files of the chunk, written or queued, to its list of files, in all formats."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the names of files and folders in the run folder that the product may write.
-
-        The files that every run writes are left out.
-        """
+        """Return the files and folders that this product, and not every run, may write."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
@@ -221,17 +208,11 @@ class Product:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
-        """Return the job that writes the product's remaining files of a chunk; None without a job.
-
-        hookcli calls this before the next chunk begins.
-        """
+        """Return the job that writes the product's other files of a chunk that has run."""
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
-        """Write the product's last files, and return their names.
-
-        The ``close`` methods of all products run at the same time.
-        """
+        """Write the product's last files, while other products do so, and return their names."""
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:

@@ -30,11 +30,7 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the tensors, measured in one forward pass of the first image.
-
-        The gradient of a tensor counts as much as the tensor itself. ``Attention.estimate`` has the
-        cost of saved attention.
-        """
+        """Run the model on the first image; a gradient counts as much as its tensor."""
         from hookcli.passes.sizes import measure_saved
 
         config = self.scope.config
@@ -94,16 +90,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Check that the saved tensors do not take more space than the user allows.
-
-    Args:
-        total: the size of the tensors, in bytes.
-        most: the allowed size, in gigabytes (1e9 bytes).
-        hint: the advice that the error gives.
-
-    Raises:
-        RequestError: the tensors take more space.
-    """
+    """Check that saved tensors, ``total`` bytes, take at most ``most`` gigabytes (1e9 bytes)."""
     if total > most * 1e9:
         raise RequestError(
             f"the tensors would take {_more_than(most, total / 1e9)} GB, "

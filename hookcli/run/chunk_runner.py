@@ -34,16 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStart:
-    """The facts about earlier chunks on which the next chunk depends.
+    """The facts about earlier chunks on which the next chunk depends."""
 
-    Attributes:
-        first_shape: the shape of the pixels of the first image that went through the model, without
-            the leading axis; empty if no image has gone through.
-        alone: whether each image needs a forward pass of its own from now on.
-    """
-
-    first_shape: tuple[int, ...] = ()
-    alone: bool = False
+    first_shape: tuple[int, ...] = ()  # (C, …) of the first image that went through; empty before
+    alone: bool = False  # whether each image needs a forward pass of its own from now on
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
@@ -87,12 +81,8 @@ class ChunkRunner:
     def run(self, number: int, images: Sequence[PreparedImage]) -> RunningChunk:
         """Run the images of a chunk; ``number`` is the chunk's number, from 0.
 
-        Raises:
-            BrokenForwardError: the model failed, and failing images must not be skipped. The
-                attribute ``running`` then holds the observations so far.
-            NoBoxError: the model found no box to score in an image, and failing images must not be
-                skipped.
-            KeyboardInterrupt: the caller stopped the run.
+        If the model fails, and failing images must not be skipped, ``running`` then holds the
+        observations so far. A caller that sets ``stopped`` gets a KeyboardInterrupt.
         """
         self.running = running = self._start(number, images)
         ready = [image for image in images if image.pixels is not None]
@@ -248,10 +238,7 @@ class ChunkRunner:
 
 
 def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
-    """Yield batches of up to ``size`` images whose pixels have the same shape.
-
-    Images without pixels are left out.
-    """
+    """Yield batches of up to ``size`` images whose pixels, if any, have the same shape."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:
         if image.pixels is not None:

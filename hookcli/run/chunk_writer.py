@@ -28,10 +28,9 @@ class ChunkWriter:
     In a resumed run, the first chunk to write is the one after the saved chunks that can be used.
 
     Attributes:
-        done: the number of chunks that have been added to the totals; all of these are on disk.
-        top: the images that fire each channel most, in the chunks on disk.
+        done: the number of chunks that are on disk and in the totals.
+        top: the images that fire each channel most, in these chunks.
         grids: draws and writes the pictures of the chunk that is running.
-        listener: receives the progress of the run.
     """
 
     def __init__(

@@ -133,8 +133,7 @@ def write_tables(
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
-    Returns:
-        The rows of ``layers.csv``, and the names of the written files.
+    Return the rows of ``layers.csv``, and the names of the written files.
     """
     rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]

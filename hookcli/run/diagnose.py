@@ -24,16 +24,10 @@ _LATE = "it was not observed: a later image calls it, but the first one does not
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The conclusions from the results of a run.
+    """The conclusions from the results of a run."""
 
-    Attributes:
-        uncalled: the chosen layers without a record, each with the reason. This includes operations
-            that a later image calls, but the first image does not.
-        findings: the findings, the most serious first.
-    """
-
-    uncalled: tuple[Uncalled, ...]
-    findings: tuple[Finding, ...]
+    uncalled: tuple[Uncalled, ...]  # also operations that only later images call
+    findings: tuple[Finding, ...]  # the most serious first
 
 
 def diagnose(
@@ -44,8 +38,7 @@ def diagnose(
 ) -> Diagnosis:
     """Find the layers that did not run, and all findings.
 
-    hookcli may run the model again, to find out which module made a NaN. ``scorer`` computes the
-    score of an output; None in a run without a backward pass.
+    hookcli may run the model again, to find out which module made a NaN.
     """
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(
@@ -96,8 +89,7 @@ def _find_nan_origins(
     """Return a sentence on the origin of the first ``NaN`` and ``Inf``, where it is known.
 
     hookcli runs the first image with a NaN or Inf again. A layer that was not chosen may make a NaN
-    in any image, so with ``--fail-on`` hookcli tries every image, unless the run has several
-    chunks.
+    in any image, so ``--fail-on`` tries every image, unless the run has several chunks.
     """
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on

@@ -42,11 +42,7 @@ def assemble_facts(
     totals: Chunk,
     diagnosis: Diagnosis,
 ) -> FinishedRun:
-    """Return the content of the manifest, without the list of files.
-
-    ``request`` is the content of ``run.json``, whose versions ``versions`` replaces. ``skipped``
-    are the images that were skipped before the run.
-    """
+    """Return the content of the manifest, without the list of files."""
     return FinishedRun(
         **to_fields(replace(request, versions={**versions})),
         uncalled=tuple(layer.row() for layer in diagnosis.uncalled),
@@ -60,10 +56,6 @@ def assemble_facts(
 def assemble_document(
     facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return the content of ``report.json``, which the page shows.
-
-    ``shown`` has the fields that the products of the run contribute; the page has the colours of
-    ``style``.
-    """
+    """Return the content of ``report.json``, with the fields ``shown`` of the run's products."""
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -45,9 +45,6 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
         >>> result = inspect_images(InspectConfig(request))
         >>> [finding.sentence for finding in result.findings]
-
-    Raises:
-        HookcliError: the class says what went wrong; see ``hookcli.errors``.
     """
     if config.machine.cluster is not None:
         raise RequestError(
@@ -60,20 +57,8 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
     """Execute a prepared run, and return the result; the model is unchanged afterwards.
 
-    Args:
-        prepared: the run.
-        listener: receives the progress; None ignores the progress.
-
-    Raises:
-        RequestError: the run cannot be resumed, or an edit changed nothing. After an edit that
-            changed nothing, there is no manifest.
-        ForwardError: the model raised an exception. The folder has a table of the observations
-            so far, but no manifest.
-        OutputError: another run is writing into the folder, the folder holds files that this run
-            must not replace, or a file could not be written.
-        NoImageError: no image could be used.
-        KeyboardInterrupt: the user interrupted the run; the files of finished chunks are in the
-            folder.
+    If the model fails, the folder has a table of the observations so far, but no manifest. After
+    Ctrl-C, it has the files of the finished chunks.
     """
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
@@ -115,7 +100,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the folder of the run, without opening or writing anything yet."""
+    """Return the folder of the run, which is neither opened nor written yet."""
     config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,

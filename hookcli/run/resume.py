@@ -37,10 +37,8 @@ def resume_chunks(
     """With ``--resume``, add the saved chunks of the interrupted run to ``totals``.
 
     If one of these chunks can no longer be used, no chunk is added, and the run starts again. Saved
-    chunks that are not added are deleted.
-
-    Returns:
-        The images that fire each channel most in the added chunks; empty if no chunk was added.
+    chunks that are not added are deleted. Return the images that fire each channel most in the
+    added chunks.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
@@ -80,11 +78,7 @@ def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count
 def read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
-    """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used.
-
-    A chunk can be used if it ran with the same settings, all its files exist, and its images have
-    not changed.
-    """
+    """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used."""
     chunks: list[Chunk] = []
     while len(chunks) < count:
         chunk = _read_usable(settings, sources, folder, len(chunks))
