@@ -42,10 +42,9 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 class BackwardSettings:
     """What hookcli collects in all forward and backward passes of a run with gradients.
 
-    ``style``, ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
+    ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
 
     Attributes:
-        runner: runs the model.
         score: computes a score from the model's output; the backward pass starts from this score.
         wanted: what to record and draw besides the gradients of layers.
         cams: the layers for which to compute a Grad-CAM.
@@ -63,10 +62,7 @@ class BackwardSettings:
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images through the model, forward and backward, under hooks, one image at a time.
-
-    The arguments mean the same as in ``run_forward``.
-    """
+    """Run images, forward and backward, under hooks, one at a time; see ``run_forward``."""
     return [
         _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
         for i, key in enumerate(keys)

@@ -45,19 +45,13 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    """Return what ``model`` returns for ``arguments``.
+    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed.
 
-    Parts of the model that are compiled run in eager mode; a model that is compiled as a whole does
-    not. Afterwards, hookcli restores the working directory and the standard streams of the process,
-    and the buffers of a model in training mode.
-
-    Args:
-        model: the model; its hooks run as part of the call.
-        arguments: the positional arguments, and ``Keywords`` at the end, if any; the model may
-            overwrite tensors among the arguments.
-        observed: the calls observed so far, which hooks add to; if the model raises, the hint of
-            the error names the last ones.
-        seed: the seed of torch's random numbers if the model is in training mode.
+    The arguments are positional ones, and ``Keywords`` at the end, if any; the model may overwrite
+    tensors among them. Parts of the model that are compiled run in eager mode; a model that is
+    compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers hookcli
+    restores afterwards, with the working directory and the standard streams of the process. If the
+    model raises, the hint of the error names the last calls of ``observed``, which hooks add to.
 
     Raises:
         ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
@@ -73,12 +67,7 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward pass from ``value``, a score computed from the model's output.
-
-    Raises:
-        ForwardError: the backward pass raised an exception; ``call_model`` lists the errors that
-            pass through unchanged.
-    """
+    """Run the backward pass from a score; errors are as in ``call_model``."""
     with _ModelCode(_describe_backward):
         torch.autograd.backward(value)
 

@@ -54,10 +54,6 @@ class EagerRunner(Runner):
     """Runs a PyTorch module under hooks; this runner supports every feature of hookcli.
 
     Attributes:
-        module: the model, in the requested mode and on its device.
-        at: the observed sides of the layers: ``output``, ``input`` or ``both``.
-        inputs: how the model is called with pixels.
-        attention: what to compute about attention calls; None if attention is not requested.
         channels_last: whether the pixels and weights have the channels-last memory format.
         threads: how many threads torch uses on the CPU; None leaves torch's own number.
         seed: the seed of the random numbers for every batch; None continues the sequence of random
@@ -115,10 +111,7 @@ class EagerRunner(Runner):
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
-        """Return a runner that also observes all leaf layers, and all operations that compute.
-
-        The operations must be known.
-        """
+        """Return a runner that also observes all leaf layers, and known operations that compute."""
         leaves = (layer for layer in list_watchable(self.module) if layer.is_leaf)
         operations = (each.layer for each in self.operations if each.computes)
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
@@ -175,10 +168,7 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes`` in the ``with`` block.
-
-        With ``is_plain``, the model also computes with its unpruned weights in the block.
-        """
+        """Make ``changes``, and with ``is_plain`` undo the pruning, while the block lasts."""
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
@@ -186,8 +176,7 @@ class EagerRunner(Runner):
     def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
         """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
 
-        The hooks may add the calls that they observe to ``seen``; if the model raises, the error
-        names the last of them.
+        If the model raises, the error names the last calls in ``seen``, which hooks may add to.
         """
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
@@ -211,8 +200,6 @@ class EagerRunner(Runner):
         """Prepare the model for a comparison in the ``with`` block.
 
         With ``channels_last``, the weights are converted to this memory format and stay converted.
-        If operations are observed or changed, ``nn.MultiheadAttention`` takes no fast path in the
-        block, because the fast path hides operations.
         """
         if self.channels_last:
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
@@ -247,10 +234,6 @@ class EagerRunner(Runner):
         return explain_uncalled(self.module, layer)
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the requested operations that hookcli missed: the first image did not call them.
-
-        ``called`` has the paths of all layers and operations that were called for any image.
-        """
         known = {each.layer.module_path for each in self.operations}
         operations = list(self.operations)
         last = max((moment for each in operations for moment in each.moments), default=0)

@@ -47,9 +47,8 @@ def describe_failure(
 ) -> tuple[str, str]:
     """Return the message and the hint that tell the user about an error of the model.
 
-    The message names the innermost module in which ``error`` was raised. The hint lists the shapes
-    of the module's inputs, and the last three ``observed`` calls. For common errors, the hint also
-    suggests a remedy.
+    They name the innermost module in which ``error`` was raised, its inputs, and the last three
+    ``observed`` calls. For common errors, the hint also suggests a remedy.
     """
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)

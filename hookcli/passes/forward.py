@@ -29,8 +29,7 @@ class BrokenForwardError(ForwardError):
 
     Attributes:
         partial: the observations before the exception.
-        alone: whether hookcli had already noticed that images of this model cannot share a forward
-            pass.
+        alone: whether images of this model cannot share a forward pass, as far as hookcli noticed.
     """
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
@@ -41,12 +40,7 @@ class BrokenForwardError(ForwardError):
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn any ModelError in the ``with`` block into a BrokenForwardError without observations.
-
-    Raises:
-        BrokenForwardError: the block raised a ModelError. A BrokenForwardError of the block passes
-            through unchanged, with its observations.
-    """
+    """Turn another ModelError of the block into a BrokenForwardError without observations."""
     try:
         yield
     except BrokenForwardError:
@@ -57,14 +51,10 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the ``with`` block into a BrokenForwardError.
+    """Turn an exception that the model raises in the block into a BrokenForwardError.
 
     A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
     removed hooks, and passes through unchanged.
-
-    Raises:
-        BrokenForwardError: the model raised an exception; ``partial`` has the observations that
-            ``collector`` made before the exception.
     """
     try:
         yield
@@ -79,11 +69,8 @@ class ForwardSettings:
     """What hookcli collects in all forward passes of a run.
 
     Attributes:
-        runner: runs the model; if the runner has edits or pruning, every batch also runs without
-            them.
-        style: how feature maps are drawn.
-        focus: two masks, (2, H, W): the share of each pixel inside the box of ``--focus``, from 0
-            to 1, and the share outside; None without a box.
+        runner: runs the model; with edits or pruning, every batch also runs without them.
+        focus: (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside.
         save: which parts of the tensors are saved; None saves nothing.
         sketch: whether to take a sketch of every tensor (see ``hookcli.distance.sketch``).
         heat: which maps over the image are made of each tensor with places; None makes none.
@@ -104,15 +91,9 @@ def run_forward(
 
     Begin a run with a single image, because its forward pass shows whether the leading axis of
     every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
-    results is True.
-
-    Args:
-        settings: the model and what to collect.
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
-        first_image: whether the run begins with these images. If so, hookcli also keeps samples of
-            all tensors for histograms, and finds the modules that overwrite the outputs of other
-            modules.
+    results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors for
+    histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
+    (N, …) are as ``Runner.place`` returns them.
     """
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]

@@ -90,7 +90,7 @@ def plan_ablation(
 ) -> AblationPlan:
     """Return which channels of the layers will be zeroed, and in which forward passes.
 
-    The weights of the model may be missing. Without ``pixels``, (C, …), the first image is prepared.
+    The weights of the model may be missing. Without ``pixels``, (C, …), it takes the first image.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
