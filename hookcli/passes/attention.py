@@ -87,7 +87,7 @@ class AttentionSettings:
         return self.found[shape]
 
 
-class AttentionListener:
+class _AttentionListener:
     """Listens to one image's forward pass, and reduces the probabilities of each attention call."""
 
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
@@ -217,11 +217,11 @@ def _one_frame(values: Tensor) -> Tensor:
 @contextmanager
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
-) -> Iterator[AttentionListener | None]:
+) -> Iterator[_AttentionListener | None]:
     """Compute the attention of the forward pass of one image that runs in the ``with`` block."""
     if settings is None:
         yield None
         return
-    listener, model = AttentionListener(settings, key, settings.find(pixels)), settings.model
+    listener, model = _AttentionListener(settings, key, settings.find(pixels)), settings.model
     with listen_to_operations(model, list_watchable(model), listener):
         yield listener

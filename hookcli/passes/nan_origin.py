@@ -54,7 +54,7 @@ def find_nan_origin(
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
     if score is not None:
-        made = find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
+        made = _find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
     return made
 
 
@@ -117,7 +117,7 @@ def _find_operations(
     return made
 
 
-def find_backward_origin(
+def _find_backward_origin(
     model: nn.Module,
     inputs: ModelInputs,
     pixels: Tensor,

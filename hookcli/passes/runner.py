@@ -108,7 +108,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return the coarsest dtype on the way to each call's tensor, and the operator behind it."""
+        """Return each call's coarsest dtype on the way to its tensor, and its operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:

@@ -32,8 +32,8 @@ def choose_attention(
     request = scope.config.attention
     if request is None:
         return None
-    layers = choose_attention_layers(request, loaded)
-    patch = find_patch(request.patch, loaded, sources)
+    layers = _choose_attention_layers(request, loaded)
+    patch = _find_patch(request.patch, loaded, sources)
     if not has_weights:
         return None
     settings = AttentionSettings(
@@ -60,10 +60,9 @@ def choose_attention(
     return settings
 
 
-def choose_attention_layers(
+def _choose_attention_layers(
     request: AttentionRequest, loaded: LoadedModel
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers whose attention the user asked for; ``loaded`` may lack its weights."""
     operations = find_named_operations(loaded, request.layers)
     try:
         return select_layers(loaded.module, request.layers, operations=operations)
@@ -71,7 +70,7 @@ def choose_attention_layers(
         raise RequestError(f"`attention`: {error.message}", error.hint) from error
 
 
-def find_patch(
+def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
     """Return where the pixel of ``--patch`` is in the layers' input; None without a pixel.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from hookcli.config import SIDES
+from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import HookcliError, NoImageError, RequestError
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         BackwardStyle,
         CompareConfig,
         EditedSide,
-        RunConfig,
         RunRequest,
         VariantRequest,
     )
@@ -347,7 +346,7 @@ def settle_run(scope: Scope, model: PreparedModel, *, has_weights: bool = True) 
     Without weights, hookcli can only print the plan.
     """
     config, features = scope.config, None
-    if has_weights and config.tensors.save is not None and config.backward is None:
+    if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
     loaded, sources = model.loaded, model.sources
     scope = replace(scope, config=config, images=len(sources))  # some may not fit the model
@@ -375,8 +374,8 @@ def settle_run(scope: Scope, model: PreparedModel, *, has_weights: bool = True) 
 
 
 def _restrict(
-    config: RunConfig, model: PreparedModel
-) -> tuple[RunConfig, PreparedModel, FeatureCall | None]:
+    config: InspectConfig, model: PreparedModel
+) -> tuple[InspectConfig, PreparedModel, FeatureCall | None]:
     """Restrict a run to the layers that ``TensorRequest.only`` asks for, and find the features."""
     only = config.tensors.only
     if only == "act":
@@ -399,14 +398,18 @@ def _restrict(
 
 
 def _choose_again(
-    config: RunConfig, model: PreparedModel, forms: tuple[str, ...], left_out: Sequence[str] = ()
-) -> tuple[RunConfig, PreparedModel]:
+    config: InspectConfig,
+    model: PreparedModel,
+    forms: tuple[str, ...],
+    left_out: Sequence[str] = (),
+) -> tuple[InspectConfig, PreparedModel]:
     """Choose some layers of a model whose layers were all chosen before, with their layouts."""
     run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
     runner = model.runner
     if isinstance(runner, EagerRunner):
         choose = partial(select_layers, runner.module, run.layers, run.exclude)
-        layers = tuple(layer for layer in runner.layers if layer in choose(()))
+        chosen = choose(())
+        layers = tuple(layer for layer in runner.layers if layer in chosen)
         runner = replace(runner, layers=layers, choose=choose, at=config.at)
     elif isinstance(runner, GraphRunner):
         runner = runner.choosing(run.layers, run.exclude)

@@ -90,7 +90,7 @@ class ChunkRunner:
             while ready and not self._first_shape:  # alone: see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
-            for batch in list_batches(self._find_like(ready), self._settings.config.batch_size):
+            for batch in _list_batches(self._find_like(ready), self._settings.config.batch_size):
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
@@ -237,7 +237,7 @@ class ChunkRunner:
         )
 
 
-def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
+def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
     """Yield batches of up to ``size`` images whose pixels, if any, have the same shape."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:

@@ -46,7 +46,7 @@ def resume_chunks(
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
-        chunks = read_usable_chunks(settings, sources, folder, saved.chunks)
+        chunks = _read_usable_chunks(settings, sources, folder, saved.chunks)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -75,7 +75,7 @@ def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count
             )
 
 
-def read_usable_chunks(
+def _read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
     """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used."""
