@@ -88,8 +88,6 @@ class AttentionSettings:
 
 
 class _AttentionListener:
-    """Listens to one image's forward pass, and reduces the probabilities of each attention call."""
-
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
         self.settings, self.key, self.found = settings, key, found
         places = [call.places for call in found.calls]
@@ -129,7 +127,6 @@ class _AttentionListener:
             self._other.append(hidden_row(wanted.call, _OTHER_TOKENS))
 
     def finish(self) -> ImageAttention:
-        """Return the results of all attention calls of the forward pass."""
         uncalled = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
         unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
         hidden = (*self._other, *uncalled, *unseen)
@@ -149,7 +146,6 @@ class _AttentionListener:
             self._other.append(hidden_row(call, _NOT_FOUND))
 
     def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:
-        """Reduce the probabilities (windows, heads, queries, keys) of one attention call."""
         settings, places = self.settings, wanted.places
         query = maps = kept = None
         if settings.draws:

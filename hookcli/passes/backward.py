@@ -194,7 +194,6 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return the record of a missing gradient, with the reason instead of figures."""
     layout = UNKNOWN
     if missing.call.side != "param":
         layout = missing.call.layout_of(missing.shape, size)

@@ -102,7 +102,6 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 class _ModelCode(Surroundings):
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
-        """Store ``describe``, which returns the message and the hint for an exception."""
         super().__init__()
         self._describe = describe
 
@@ -135,7 +134,6 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether ``error`` comes from the model instead of from a hook of hookcli."""
     # Running out of memory or stack is always the model's error; Ctrl-C never is. Otherwise, the
     # innermost frame of the model or of hookcli decides, since a hook may run code of the model.
     if isinstance(error, ENDS):

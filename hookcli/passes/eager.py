@@ -267,7 +267,6 @@ class EagerRunner(Runner):
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
-        """Add the modules that overwrite an output to ``overwritten``, by its call id."""
         # Tensors of inference mode lack the version counters that hookcli reads here.
         watcher = WriteWatcher(overwritten)
         operations = (layer for layer in self.layers if layer.is_operation)

@@ -45,7 +45,6 @@ def guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
 
 
 def _width_of(module: nn.Module) -> int | None:
-    """Return the number of output channels that a module's attributes state; None if unknown."""
     widths = (ask(module, name) for name in _WIDTHS)
     width = next((width for width in widths if width is not None), None)
     shape = ask(module, "normalized_shape")

@@ -92,7 +92,6 @@ def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
 
 
 def _slots_of(value: object) -> list[str]:
-    """Return the names of a value's attributes that its classes declare in ``__slots__``."""
     if _is_of_python(value):
         return []
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]

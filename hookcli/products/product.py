@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.networks.description import ModelDescription
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Runner
-    from hookcli.records.calls import LayerInfo
+    from hookcli.records.calls import LayerInfo, Uncalled
     from hookcli.records.images import Box, ImageResult
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.report import ReportDocument
@@ -181,7 +181,8 @@ class RunEnd:
     totals: Chunk = field(default_factory=Chunk)
     top: TopTally = field(default_factory=TopTally)
     rows: tuple[LayerRow, ...] = ()
-    findings: Sequence[Finding] = ()
+    uncalled: tuple[Uncalled, ...] = ()
+    findings: tuple[Finding, ...] = ()
     focus: Tensor | None = None  # masks (2, H, W) of the box of ``--focus``: inside, outside
 
 

@@ -90,8 +90,6 @@ def ablate_images(
 
 @dataclass(slots=True)
 class _Ablation:
-    """Runs images through the model and adds up their scores."""
-
     prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]

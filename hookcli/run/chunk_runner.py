@@ -85,14 +85,11 @@ class ChunkRunner:
         observations so far. A caller that sets ``stopped`` gets a KeyboardInterrupt.
         """
         self.running = running = self._start(number, images)
-        ready = [image for image in images if image.pixels is not None]
         try:
-            while ready and not self._first_shape:  # alone: see ``run_forward``
-                self._run_batch([ready.pop(0)])
-                self._stop_if_asked()
-            for batch in _list_batches(self._find_like(ready), self._settings.config.batch_size):
+            for batch in self._choose_batches([each for each in images if each.pixels is not None]):
                 self._run_batch(batch)
-                self._stop_if_asked()
+                if self.stopped:
+                    raise KeyboardInterrupt
         except BrokenForwardError as error:
             self._add(error.partial)
             raise
@@ -108,9 +105,10 @@ class ChunkRunner:
         chunk = Chunk(number, files=files, merge_key=key)
         return RunningChunk(chunk, images, self._model.loaded.show, self._find_part)
 
-    def _stop_if_asked(self) -> None:
-        if self.stopped:
-            raise KeyboardInterrupt
+    def _choose_batches(self, images: list[PreparedImage]) -> Iterator[Sequence[PreparedImage]]:
+        while images and not self._first_shape:  # alone: see ``run_forward``
+            yield [images.pop(0)]
+        yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
         """Skip images unlike the first that the model took, unless its input is known."""
@@ -205,7 +203,6 @@ class ChunkRunner:
             self.running.chunk.broken.setdefault(kind, result.keys[0])
 
     def _add(self, result: BatchResult) -> None:
-        """Add a forward pass to the chunk and all products."""
         running, chunk = self.running, self.running.chunk
         chunk.called |= result.called
         chunk.written |= result.overwritten

@@ -39,13 +39,7 @@ if TYPE_CHECKING:
 
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
-    """Run images through a model, write the run folder, and return the result.
-
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(InspectConfig(request))
-        >>> [finding.sentence for finding in result.findings]
-    """
+    """Run images through a model, write the run folder, and return the result."""
     if config.machine.cluster is not None:
         raise RequestError(
             "inspect_images runs on this machine alone",
@@ -104,7 +98,7 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
     config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
-        describe_request(prepared.model, prepared.settings),
+        describe_request(prepared),
         plan_names(prepared.settings, prepared.model.sources),
         replace_run=config.folder.out is None,
         replace_any=config.folder.overwrite,

@@ -78,7 +78,6 @@ def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count
 def _read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
-    """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used."""
     chunks: list[Chunk] = []
     while len(chunks) < count:
         chunk = _read_usable(settings, sources, folder, len(chunks))
