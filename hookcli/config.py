@@ -9,7 +9,7 @@ the panel of its options in ``--help``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
@@ -740,14 +740,8 @@ class AttentionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RunConfig:
-    """The base class of ``InspectConfig`` and ``GradientsConfig``, whose runs write a run folder.
-
-    A field that the constructor does not accept has a fixed value, unless the subclass declares the
-    field again.
-    """
-
-    command: ClassVar[str]
+class _RunOptions:
+    """The options of all commands that write a run folder."""
 
     run: RunRequest
     folder: FolderRequest = FolderRequest()
@@ -765,28 +759,9 @@ class RunConfig:
         ),
     ] = None
 
-    at: At = field(default="both", init=False)
-    batch_size: int = field(default=1, init=False)
-    focus: Box | None = field(default=None, init=False)
-    attention: AttentionRequest | None = field(default=None, init=False)
-    overview: bool = field(default=False, init=False)
-    heat: HeatOf | None = field(default=None, init=False)
-    top_images: int = field(default=0, init=False)
-    backward: BackwardStyle | None = field(default=None, init=False)
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """The sides of a call that the run records."""
-        return SIDES[self.at] if self.backward is None else ("grad_output", "grad_input")
-
-    @property
-    def edited_side(self) -> EditedSide:
-        """The side of a call that an edit changes if the edit does not name a side."""
-        return "output" if self.backward is None else "grad_output"
-
 
 @dataclass(frozen=True, slots=True)
-class InspectConfig(RunConfig):
+class InspectConfig(_RunOptions):
     """The request of ``hookcli inspect``.
 
     Example:
@@ -802,6 +777,8 @@ class InspectConfig(RunConfig):
     """
 
     command: ClassVar[str] = "inspect"
+    edited_side: ClassVar[EditedSide] = "output"  # of an edit that names no side
+    backward: ClassVar[None] = None
 
     at: ObservedSide = "output"
     batch_size: BatchSize = 8
@@ -837,9 +814,14 @@ class InspectConfig(RunConfig):
         ),
     ] = 9
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides of a call that the run records."""
+        return SIDES[self.at]
+
 
 @dataclass(frozen=True, slots=True)
-class GradientsConfig(RunConfig):
+class GradientsConfig(_RunOptions):
     """The request of ``hookcli gradients``.
 
     Example:
@@ -851,8 +833,20 @@ class GradientsConfig(RunConfig):
     """
 
     command: ClassVar[str] = "gradients"
+    edited_side: ClassVar[EditedSide] = "grad_output"
+    sides: ClassVar[tuple[str, ...]] = ("grad_output", "grad_input")
+    at: ClassVar[At] = "both"
+    batch_size: ClassVar[int] = 1
+    focus: ClassVar[None] = None
+    attention: ClassVar[None] = None
+    overview: ClassVar[bool] = False
+    heat: ClassVar[None] = None
+    top_images: ClassVar[int] = 0
 
     backward: BackwardStyle = BackwardStyle()
+
+
+RunConfig: TypeAlias = InspectConfig | GradientsConfig
 
 
 @dataclass(frozen=True, slots=True)

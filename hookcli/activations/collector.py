@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.activations.image_attention import ImageAttention
     from hookcli.config import GridStyle, HeatOf, SaveStyle
     from hookcli.records.calls import Call
-    from hookcli.records.images import Score
+    from hookcli.records.images import ImageResult, Score
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.layouts import Layout
 
@@ -51,6 +51,7 @@ class BatchResult:
     called: Mapping[str, str] = field(default_factory=dict)
     output: object = None  # of the model; None if it raised
     keys: tuple[str, ...] = ()
+    alone: bool = False  # whether images cannot share a pass: the leading axis is not the batch
     kept: tuple[tuple[str, str, Tensor], ...] = ()  # (call id, image, tensor (1, …) on the host)
     unedited: object = None
     score: Score | None = None
@@ -58,6 +59,9 @@ class BatchResult:
     heats: tuple[Heat, ...] = ()
     attention: ImageAttention | None = None
     effects: EditEffects = field(default_factory=EditEffects)
+    overwritten: Mapping[str, str] = field(default_factory=dict)
+    images: tuple[ImageResult, ...] = ()
+    not_finite: frozenset[str] = frozenset()
 
 
 class LeadingAxisError(Exception):
@@ -85,7 +89,6 @@ class Collector:
     has_other_leading_axis: bool = False  # whether any tensor's was not the batch
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    called: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Reduce one tensor, and copy the parts to keep."""
@@ -104,12 +107,8 @@ class Collector:
                 values = take_heat(of_image(tensor, index), layout, self.heat)
                 self.heats.append(Heat(key, self.heat, call, values, layout, shape))
 
-    def list_ids(self) -> list[str]:
-        """Return the ids of the calls observed so far."""
-        return [observed.call.id for observed in self.seen]
-
-    def result(self, output: object) -> BatchResult:
-        """Return all observations, as plain numbers on the host."""
+    def result(self) -> BatchResult:
+        """Return all observations so far, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
         on_host = [(call.id, tensor.cpu()) for call, tensor in self.kept if tensor.numel()]
@@ -121,9 +120,8 @@ class Collector:
         return BatchResult(
             records,
             pictures,
-            self.called,
-            output=output,
             keys=self.keys,
+            alone=self.has_other_leading_axis,
             kept=kept,
             heats=tuple(replace(heat, values=heat.values.cpu()) for heat in self.heats),
         )

@@ -23,7 +23,6 @@ from hookcli.run.chunk_runner import ChunkStart
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
-from hookcli.run.repeat import check_first_batch
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal
@@ -74,8 +73,6 @@ def run_on_cluster(
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
-        if totals.images:
-            check_first_batch(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
                 for text in done.warnings:

@@ -91,13 +91,13 @@ class Worker:
                 self._prepared, products, grids, warn=warnings.append, start=work.start
             )
             try:
-                ended, jobs = runner.run(work.number, list(images))
+                ended = runner.run(work.number, list(images))
             except BrokenForwardError as error:
-                return WorkerFailure.from_error(error, runner.chunk)
-            for job in jobs:
+                return WorkerFailure.from_error(error, runner.running.chunk)
+            for job in ended.jobs:
                 job()
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
-        tops = list_tops(count, ended.records, places)
+        tops = list_tops(count, ended.list_records(), places)
         files.save(self._setup.folder, ended.chunk)
         return ChunkResult(ended.chunk, tops, platform.node(), tuple(warnings))

@@ -40,7 +40,8 @@ def run_side(
     """
     batch = Batch([image.key], side.runner.place(pixels_of(image)))
     with naming(side):
-        outcome = side.runner.run(batch, observer, called)
+        outcome = side.runner.run(batch, observer)
+    called |= outcome.called
     effects.merge(outcome.effects)
     return outcome.output
 

@@ -173,8 +173,7 @@ class Field:
 def list_fields(request: type) -> tuple[Field, ...]:
     """Return the fields that the constructor of a request's class takes."""
     hints = get_type_hints(request, include_extras=True)
-    given = (each for each in fields(request) if each.init)
-    return tuple(read_field(each.name, hints[each.name], each.default) for each in given)
+    return tuple(read_field(each.name, hints[each.name], each.default) for each in fields(request))
 
 
 def read_field(name: str, hint: Any, default: Any) -> Field:

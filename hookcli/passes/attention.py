@@ -49,14 +49,12 @@ class AttentionSettings:
     """What hookcli computes about the attention in all forward passes of a run.
 
     Attributes:
-        inputs: how the model is called with pixels.
         first: returns the pixels (1, …) of the first image of the run.
         layers: the layers whose attention is wanted, including all modules inside the layers.
         point: the query to draw is the patch at this point, (x, y), in shares of the width and
             height of the network's input. If None, hookcli draws the class token or, without a
             class token, the patch in the middle.
         draws: whether to make the maps of queries that pictures and the page need.
-        rollout: whether to compute the attention rollout over all calls.
         keeps: whether to keep the probabilities of every call.
         limit: the maximum size of the maps of one image on the page, in bytes.
         found: the attention calls found so far, by the shape of the pixels without the leading
@@ -77,8 +75,7 @@ class AttentionSettings:
     def find(self, pixels: Tensor) -> FoundAttention:
         """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …).
 
-        hookcli finds the calls by running the model on the run's first image, resized to this shape
-        if necessary, and remembers the result for each shape.
+        hookcli runs the model on the run's first image, resized to this shape, once for each shape.
         """
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
@@ -90,9 +87,7 @@ class AttentionSettings:
         return self.found[shape]
 
 
-class AttentionListener:
-    """Listens to one image's forward pass, and reduces the probabilities of each attention call."""
-
+class _AttentionListener:
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
         self.settings, self.key, self.found = settings, key, found
         places = [call.places for call in found.calls]
@@ -106,11 +101,7 @@ class AttentionListener:
         self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
-        """Receive an operation that is about to run.
-
-        Return the attention call that the operation belongs to, and the operation; ``end`` takes
-        both. If the operation belongs to no wanted attention call, return None.
-        """
+        """Return the attention call of an operation, and the operation, for ``end``."""
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         place = self._counts[operation.path]
@@ -121,10 +112,7 @@ class AttentionListener:
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
-        """Compute and reduce the probabilities of an attention call that has returned.
-
-        ``call`` is the value that ``begin`` returned; ``output`` is None if the operation raised.
-        """
+        """Reduce the probabilities of a call; ``output`` is None if the operation raised."""
         if output is None:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
@@ -139,7 +127,6 @@ class AttentionListener:
             self._other.append(hidden_row(wanted.call, _OTHER_TOKENS))
 
     def finish(self) -> ImageAttention:
-        """Return the results of all attention calls of the forward pass."""
         uncalled = (hidden_row(each.call, _NOT_CALLED) for each in self._wanted.values())
         unseen = (hidden_row(call, reason) for call, reason in self.found.hidden)
         hidden = (*self._other, *uncalled, *unseen)
@@ -159,7 +146,6 @@ class AttentionListener:
             self._other.append(hidden_row(call, _NOT_FOUND))
 
     def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:
-        """Reduce the probabilities (windows, heads, queries, keys) of one attention call."""
         settings, places = self.settings, wanted.places
         query = maps = kept = None
         if settings.draws:
@@ -227,14 +213,11 @@ def _one_frame(values: Tensor) -> Tensor:
 @contextmanager
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
-) -> Iterator[AttentionListener | None]:
-    """Compute the attention of the forward pass of one image that runs in the ``with`` block.
-
-    The block gets the listener, whose ``finish`` returns the results; None without ``settings``.
-    """
+) -> Iterator[_AttentionListener | None]:
+    """Compute the attention of the forward pass of one image that runs in the ``with`` block."""
     if settings is None:
         yield None
         return
-    listener, model = AttentionListener(settings, key, settings.find(pixels)), settings.model
+    listener, model = _AttentionListener(settings, key, settings.find(pixels)), settings.model
     with listen_to_operations(model, list_watchable(model), listener):
         yield listener

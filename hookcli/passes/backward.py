@@ -17,13 +17,13 @@ from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_backward
-from hookcli.passes.forward import PassResult, broken_forwards, observed_until
+from hookcli.passes.forward import broken_forwards, observed_until
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Sequence
 
     from torch import Tensor
 
@@ -42,10 +42,9 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 class BackwardSettings:
     """What hookcli collects in all forward and backward passes of a run with gradients.
 
-    ``style``, ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
+    ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
 
     Attributes:
-        runner: runs the model.
         score: computes a score from the model's output; the backward pass starts from this score.
         wanted: what to record and draw besides the gradients of layers.
         cams: the layers for which to compute a Grad-CAM.
@@ -62,19 +61,15 @@ class BackwardSettings:
 
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
-) -> PassResult:
-    """Run images through the model, forward and backward, under hooks, one image at a time.
-
-    The arguments mean the same as in ``run_forward``.
-    """
-    results = []
-    for i, key in enumerate(keys):
-        with broken_forwards():
-            result = _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
-            results.append(result)
-    return PassResult(tuple(results))
+) -> list[BatchResult]:
+    """Run images, forward and backward, under hooks, one at a time; see ``run_forward``."""
+    return [
+        _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
+        for i, key in enumerate(keys)
+    ]
 
 
+@broken_forwards()
 def _observe_image(
     settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
 ) -> BatchResult:
@@ -83,32 +78,28 @@ def _observe_image(
     plain: _Outcome | None = None
     runner = settings.runner
     size = runner.size_of(pixels)
-    if runner.plain is not None:
-        keeper = _Observer(partial(keep_tensor, unedited))
-        unused = Collector((key,), size, settings.style)
-        plain = _run_pass(
-            replace(settings, runner=runner.plain), pixels, keeper, collector=unused, changes=()
-        )
     collector = Collector(
         keys=(key,),
         pixels=size,
         style=settings.style,
         sample=sample,
         save=settings.save,
-        unedited=None if plain is None else unedited,
+        unedited=None if runner.plain is None else unedited,
         drawn=("grad_output",),
         sketch=settings.sketch,
         activations=activations if settings.wanted.times_activation else None,
     )
     selected = {layer.module_path for layer in runner.layers}
     observer = _Observer(collector, selected, activations)
-    target = None if plain is None else plain.score.target  # edits may change the prediction
     effects = EditEffects()
     changes = runner.edits.changes(effects, size, 1)
-    passed = _run_pass(
-        settings, pixels, observer, collector=collector, changes=changes, target=target
-    )
-    result = collector.result(passed.output)
+    with observed_until(collector):
+        if runner.plain is not None:
+            keeper = _Observer(partial(keep_tensor, unedited))
+            plain = _run_pass(replace(settings, runner=runner.plain), pixels, keeper, changes=())
+        target = None if plain is None else plain.score.target  # edits may change the prediction
+        passed = _run_pass(settings, pixels, observer, changes, target)
+    result = collector.result()
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
     heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))
     if settings.wanted.saliency and passed.pixels.grad is not None:
@@ -116,6 +107,8 @@ def _observe_image(
     return replace(
         result,
         records=(*result.records, *(_record_missing(key, size, each) for each in missing)),
+        called=dict.fromkeys(passed.called, ""),
+        output=passed.output,
         unedited=None if plain is None else plain.output,
         score=passed.score,
         unedited_score=None if plain is None else plain.score,
@@ -128,6 +121,7 @@ def _observe_image(
 class _Outcome:
     output: object
     score: Score
+    called: Collection[str]  # module paths
     missing: tuple[MissingGradient, ...]
     pixels: Tensor  # (1, …); has a ``grad`` only if the request needs the gradient of the pixels
 
@@ -136,7 +130,6 @@ def _run_pass(
     settings: BackwardSettings,
     pixels: Tensor,
     observer: _Observer,
-    collector: Collector,
     changes: Sequence[Change],
     target: int | None = None,
 ) -> _Outcome:
@@ -153,14 +146,11 @@ def _run_pass(
         observe_gradients(model, observed, observer) as gradients,
         change_input_gradients(model, changes),
     ):
-        with observed_until(collector):
-            output = runner.call(leaf.clone(), collector.list_ids)
-        collector.called |= dict.fromkeys(gradients.called, "")
+        output = runner.call(leaf.clone())
         score = settings.score
         scored = score(output) if target is None else score(output, target=target)
-        with observed_until(collector):
-            call_backward(scored.value)
-    return _Outcome(output, scored.score, gradients.missing, leaf)
+        call_backward(scored.value)
+    return _Outcome(output, scored.score, gradients.called, gradients.missing, leaf)
 
 
 @dataclass(slots=True)
@@ -204,7 +194,6 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    """Return the record of a missing gradient, with the reason instead of figures."""
     layout = UNKNOWN
     if missing.call.side != "param":
         layout = missing.call.layout_of(missing.shape, size)

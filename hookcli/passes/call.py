@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.networks.load import LoadedModel
+    from hookcli.records.calls import Call
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
@@ -41,29 +42,23 @@ _NEUTRAL_OF_OURS = {
 def call_model(
     model: nn.Module,
     arguments: tuple[object, ...],
-    observed: Callable[[], Sequence[str]] = tuple,
+    observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    """Return what ``model`` returns for ``arguments``.
+    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed.
 
-    Parts of the model that are compiled run in eager mode; a model that is compiled as a whole does
-    not. Afterwards, hookcli restores the working directory and the standard streams of the process,
-    and the buffers of a model in training mode.
-
-    Args:
-        model: the model; its hooks run as part of the call.
-        arguments: the positional arguments, and ``Keywords`` at the end, if any; the model may
-            overwrite tensors among the arguments.
-        observed: returns the ids of the calls observed so far; if the model raises, the hint of
-            the error names the last ones.
-        seed: the seed of torch's random numbers if the model is in training mode.
+    The arguments are positional ones, and ``Keywords`` at the end, if any; the model may overwrite
+    tensors among them. Parts of the model that are compiled run in eager mode; a model that is
+    compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers hookcli
+    restores afterwards, with the working directory and the standard streams of the process. If the
+    model raises, the hint of the error names the last calls of ``observed``, which hooks add to.
 
     Raises:
         ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
             memory or stack. Ctrl-C and all other errors of hookcli's hooks pass through unchanged.
     """
     with (
-        _ModelCode(lambda error: describe_failure(model, error, observed())),
+        _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
         _repeatable(model, seed),
     ):
@@ -72,12 +67,7 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward pass from ``value``, a score computed from the model's output.
-
-    Raises:
-        ForwardError: the backward pass raised an exception; ``call_model`` lists the errors that
-            pass through unchanged.
-    """
+    """Run the backward pass from a score; errors are as in ``call_model``."""
     with _ModelCode(_describe_backward):
         torch.autograd.backward(value)
 
@@ -112,7 +102,6 @@ def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]
 
 class _ModelCode(Surroundings):
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
-        """Store ``describe``, which returns the message and the hint for an exception."""
         super().__init__()
         self._describe = describe
 
@@ -145,7 +134,6 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether ``error`` comes from the model instead of from a hook of hookcli."""
     # Running out of memory or stack is always the model's error; Ctrl-C never is. Otherwise, the
     # innermost frame of the model or of hookcli decides, since a hook may run code of the model.
     if isinstance(error, ENDS):

@@ -33,7 +33,7 @@ from hookcli.records.calls import OPERATION, LayerInfo
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call
-    from hookcli.records.rows import LayerRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,6 @@ class EagerRunner(Runner):
     """Runs a PyTorch module under hooks; this runner supports every feature of hookcli.
 
     Attributes:
-        module: the model, in the requested mode and on its device.
-        at: the observed sides of the layers: ``output``, ``input`` or ``both``.
-        inputs: how the model is called with pixels.
-        attention: what to compute about attention calls; None if attention is not requested.
         channels_last: whether the pixels and weights have the channels-last memory format.
         threads: how many threads torch uses on the CPU; None leaves torch's own number.
         seed: the seed of the random numbers for every batch; None continues the sequence of random
@@ -116,10 +111,7 @@ class EagerRunner(Runner):
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
-        """Return a runner that also observes all leaf layers, and all operations that compute.
-
-        The operations must be known.
-        """
+        """Return a runner that also observes all leaf layers, and known operations that compute."""
         leaves = (layer for layer in list_watchable(self.module) if layer.is_leaf)
         operations = (each.layer for each in self.operations if each.computes)
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
@@ -143,14 +135,14 @@ class EagerRunner(Runner):
             raise _no_channels_last()
         return pixels.contiguous(memory_format=torch.channels_last)
 
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: dict[str, str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
-        effects, overwritten = EditEffects(), dict[str, str]()
+    def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
+        effects, overwritten, called = EditEffects(), dict[str, str](), dict[str, str]()
+        seen: list[Call] = []
+
+        def see(call: Call, tensor: Tensor) -> None:
+            observer(call, tensor)
+            seen.append(call)
+
         size = self.size_of(batch.pixels)
         changes = () if self.is_plain else self.edits.changes(effects, size, len(batch.keys))
         wanted = None if self.is_plain else self.attention
@@ -158,12 +150,12 @@ class EagerRunner(Runner):
         with (
             self.changed(changes),
             self._find_overwriting(overwritten) if batch.is_first else torch.inference_mode(),
-            observe(self.module, self.layers, observer, at=self.at, called=called),
+            observe(self.module, self.layers, see, at=self.at, called=called),
             block as attending,
         ):
             output = self.call(batch.pixels, seen)
         attention = None if attending is None else attending.finish()
-        return ForwardOutcome(output, effects, overwritten, attention)
+        return ForwardOutcome(output, called, effects, overwritten, attention)
 
     def run_fed(
         self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
@@ -176,19 +168,15 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes`` in the ``with`` block.
-
-        With ``is_plain``, the model also computes with its unpruned weights in the block.
-        """
+        """Make ``changes``, and with ``is_plain`` undo the pruning, while the block lasts."""
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
 
-    def call(self, pixels: Tensor, seen: Callable[[], Sequence[str]] = tuple) -> object:
+    def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
         """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
 
-        ``seen`` returns the ids of the calls observed so far; if the model raises, the error names
-        the last of these calls.
+        If the model raises, the error names the last calls in ``seen``, which hooks may add to.
         """
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
@@ -212,8 +200,6 @@ class EagerRunner(Runner):
         """Prepare the model for a comparison in the ``with`` block.
 
         With ``channels_last``, the weights are converted to this memory format and stay converted.
-        If operations are observed or changed, ``nn.MultiheadAttention`` takes no fast path in the
-        block, because the fast path hides operations.
         """
         if self.channels_last:
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
@@ -248,10 +234,6 @@ class EagerRunner(Runner):
         return explain_uncalled(self.module, layer)
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the requested operations that hookcli missed: the first image did not call them.
-
-        ``called`` has the paths of all layers and operations that were called for any image.
-        """
         known = {each.layer.module_path for each in self.operations}
         operations = list(self.operations)
         last = max((moment for each in operations for moment in each.moments), default=0)
@@ -272,27 +254,19 @@ class EagerRunner(Runner):
             self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
         )
 
-    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
-        sparsities = self.pruning.sparsities
-        return tuple(
-            replace(row, ratio=self._ratio_of(row), sparsity=sparsities.get(row.module_path))
-            for row in rows
-        )
+    @property
+    def sparsities(self) -> Mapping[str, float]:
+        return self.pruning.sparsities
 
-    def _ratio_of(self, row: LayerRow) -> float | None:
-        """Return the norm of a gradient per norm of its parameter; None if the latter is 0."""
-        if row.side != "param" or row.norm is None:
-            return row.ratio
-        name = ".".join(filter(None, (row.module_path, row.output_key)))
+    def norm_of(self, call: Call) -> float | None:
+        name = ".".join(filter(None, (call.layer.module_path, call.output_key)))
         try:
-            weight = float(attrgetter(name)(self.module).detach().double().norm())
+            return float(attrgetter(name)(self.module).detach().double().norm())
         except AttributeError:  # the model removed the parameter during its forward
-            weight = 0.0
-        return row.norm / weight if weight else None
+            return None
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
-        """Add the modules that overwrite an output to ``overwritten``, by its call id."""
         # Tensors of inference mode lack the version counters that hookcli reads here.
         watcher = WriteWatcher(overwritten)
         operations = (layer for layer in self.layers if layer.is_operation)

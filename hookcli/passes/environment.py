@@ -26,16 +26,9 @@ def list_versions(
     """Return the versions and settings on which the results of a run depend, by name.
 
     An entry that the schema requires but that does not apply to the model, such as ``timm``, is
-    empty. If hookcli observes or changes operations of a model with an ``nn.MultiheadAttention``,
-    the entry ``mha_fast_path`` is ``off``, because hookcli then keeps this module from computing
-    the attention in one fused step. Otherwise, this entry is empty.
-
-    Args:
-        module: the model; None if PyTorch does not run the model.
-        device: the device on which the model runs.
-        libraries: the versions of the packages that the model comes from, by name.
-        channels_last: whether pixels and weights have the channels-last memory format.
-        uses_operations: whether hookcli observes or changes functional operations.
+    empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from computing
+    the attention in one fused step, since it observes or changes operations. ``module`` is None if
+    PyTorch does not run the model.
     """
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
+    from hookcli.records.calls import Call
+
 # What torch says if a tensor is used like a dictionary.
 _DICTIONARY = (
     *("Tensor.__contains__ only supports", "valid indices (got str)"),
@@ -41,13 +43,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def describe_failure(
-    model: nn.Module, error: BaseException, observed: Sequence[str]
+    model: nn.Module, error: BaseException, observed: Sequence[Call]
 ) -> tuple[str, str]:
     """Return the message and the hint that tell the user about an error of the model.
 
-    The message names the innermost module in which ``error`` was raised. The hint lists the shapes
-    of the module's inputs, and the last three observed calls; ``observed`` has the ids of all
-    observed calls. For common errors, the hint also suggests a remedy.
+    They name the innermost module in which ``error`` was raised, its inputs, and the last three
+    ``observed`` calls. For common errors, the hint also suggests a remedy.
     """
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)
@@ -56,7 +57,7 @@ def describe_failure(
     facts = [f"it was given {given}"] if given else []
     if isinstance(weight, Tensor):
         facts.append(f"its weight is {shape_text(weight.shape)}")
-    if last := list(dict.fromkeys(observed))[-_LAST_LAYERS:]:
+    if last := list(dict.fromkeys(call.id for call in observed))[-_LAST_LAYERS:]:
         facts.append(f"the last observed layers were {', '.join(last)}")
     if is_out_of_memory(error):
         facts.append("try `batch_size=1`, or a smaller `size`")

@@ -53,37 +53,23 @@ _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """An attention call that a model makes in every forward pass with pixels of one shape.
+    """An attention call that a model makes in every forward pass with pixels of one shape."""
 
-    Attributes:
-        call: the module that computes the attention, and the index of this attention call among
-            the module's attention calls.
-        path: the operation path of the torch function: ``blocks.0.attn/op:softmax``.
-        place: the index of this call among the calls of that operation, from 0.
-        function: the name of the torch function, one of ``FUNCTIONS``.
-        places: the parts of the image that the queries and the keys cover.
-    """
-
-    call: Call
-    path: str
-    place: int
-    function: str
-    places: TokenPlaces
+    call: Call  # its index counts the attention calls of the module
+    path: str  # of the torch function: ``blocks.0.attn/op:softmax``
+    place: int  # the index of this call among the calls of that operation, from 0
+    function: str  # one of ``FUNCTIONS``
+    places: TokenPlaces  # the parts of the image that the queries and the keys cover
 
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
-    """The attention calls of a model's forward pass with pixels of one shape.
+    """The attention calls of a model's forward pass with pixels of one shape."""
 
-    Attributes:
-        calls: the calls whose attention hookcli can compute, in running order.
-        hidden: the other calls, and the modules whose attention hookcli cannot see, each with the
-            reason.
-        counts: how often the forward pass calls each function in ``FUNCTIONS``, by operation path.
-    """
-
-    calls: tuple[AttentionCall, ...]
+    calls: tuple[AttentionCall, ...]  # whose attention hookcli can compute, in running order
+    # the others, and modules whose attention cannot be seen, with the reasons
     hidden: tuple[tuple[Call, str], ...] = ()
+    # how often each of ``FUNCTIONS`` is called, by operation path
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def refuse_rollout(self) -> str:
@@ -104,8 +90,7 @@ def find_attention(
 ) -> FoundAttention:
     """Return the attention calls of layers and of all modules inside the layers.
 
-    The result holds for all images whose pixels have the shape of ``pixels``, (1, …). The model is
-    unchanged afterwards.
+    The result holds for all images whose pixels have the shape of ``pixels``, (1, …).
     """
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 def find_named_operations(
     loaded: LoadedModel, *options: Sequence[str]
 ) -> tuple[FoundOperation, ...]:
-    """Return the operations of a model if any form in ``options`` chooses operations.
-
-    Each option is a list of forms of the filter language, such as ``op:add``. If no form chooses
-    operations, the model does not run, and the result is empty.
-    """
+    """Return the operations of a model if any form in ``options`` chooses some (``op:add``)."""
     if not name_operations(*options):
         return ()
     return find_operations(loaded.module, loaded.inputs.arguments_of(loaded.pixels_to_try()))
@@ -50,9 +46,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
     """Return the operations that a forward pass calls, in the order of their first calls.
 
     The result leaves out operations inside torch's own leaf modules, such as the ``conv2d`` inside
-    ``Conv2d``, and operations that return no tensor. Afterwards, hookcli restores the state of the
-    model, including buffers that batch norms change in training, and the random number generators.
-    ``arguments`` are the positional arguments of the model; hookcli passes copies to the model.
+    ``Conv2d``, and operations that return no tensor. hookcli passes copies of the arguments.
     """
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter

@@ -138,7 +138,6 @@ def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Read
 
 
 def _reads(node: Any, pixels: Tensor) -> bool:
-    """Return whether the value of a node of autograd's graph depends on the pixels."""
     seen, left = {node}, [node]
     while left:
         node = left.pop()

@@ -7,7 +7,7 @@ batch share a forward pass. If a runner has edits or pruning, every batch also r
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from hookcli.errors import ForwardError, ModelError
 from hookcli.passes.runner import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -29,24 +29,18 @@ class BrokenForwardError(ForwardError):
 
     Attributes:
         partial: the observations before the exception.
-        one_at_a_time: whether hookcli had already noticed that images of this model cannot share a
-            forward pass.
+        alone: whether images of this model cannot share a forward pass, as far as hookcli noticed.
     """
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
         self.partial = partial
-        self.one_at_a_time = False
+        self.alone = False
 
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn any ModelError in the ``with`` block into a BrokenForwardError without observations.
-
-    Raises:
-        BrokenForwardError: the block raised a ModelError. A BrokenForwardError of the block passes
-            through unchanged, with its observations.
-    """
+    """Turn another ModelError of the block into a BrokenForwardError without observations."""
     try:
         yield
     except BrokenForwardError:
@@ -57,23 +51,17 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the ``with`` block into a BrokenForwardError.
+    """Turn an exception that the model raises in the block into a BrokenForwardError.
 
     A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
     removed hooks, and passes through unchanged.
-
-    Raises:
-        BrokenForwardError: the model raised an exception; ``partial`` has the observations that
-            ``collector`` made before the exception.
     """
     try:
         yield
     except ForwardError as error:
         if error.__cause__ is None:
             raise
-        raise BrokenForwardError(
-            error.message, error.hint, collector.result(None)
-        ) from error.__cause__
+        raise BrokenForwardError(error.message, error.hint, collector.result()) from error.__cause__
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +69,8 @@ class ForwardSettings:
     """What hookcli collects in all forward passes of a run.
 
     Attributes:
-        runner: runs the model; if the runner has edits or pruning, every batch also runs without
-            them.
-        style: how feature maps are drawn.
-        focus: two masks, (2, H, W): the share of each pixel inside the box of ``--focus``, from 0
-            to 1, and the share outside; None without a box.
+        runner: runs the model; with edits or pruning, every batch also runs without them.
+        focus: (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside.
         save: which parts of the tensors are saved; None saves nothing.
         sketch: whether to take a sketch of every tensor (see ``hookcli.distance.sketch``).
         heat: which maps over the image are made of each tensor with places; None makes none.
@@ -99,66 +84,39 @@ class ForwardSettings:
     heat: HeatOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PassResult:
-    """The results of a batch of images.
-
-    Attributes:
-        results: one result per forward pass, in the order of the images.
-        one_at_a_time: whether images of this model cannot share a forward pass, because the leading
-            axis of some tensor is not the batch.
-        overwritten: the module that overwrote the output of a call, by call id; hookcli checks only
-            the first forward pass of a run.
-    """
-
-    results: tuple[BatchResult, ...]
-    one_at_a_time: bool = False
-    overwritten: Mapping[str, str] = field(default_factory=dict)
-
-
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
-) -> PassResult:
+) -> list[BatchResult]:
     """Run images through the model under hooks, in one forward pass if possible.
 
     Begin a run with a single image, because its forward pass shows whether the leading axis of
-    every tensor is the batch. If not, images cannot share a forward pass, and ``one_at_a_time`` of
-    the result is True.
-
-    Args:
-        settings: the model and what to collect.
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them.
-        first_image: whether the run begins with these images. If so, hookcli also keeps samples of
-            all tensors for histograms, and finds the modules that overwrite the outputs of other
-            modules.
+    every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
+    results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors for
+    histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
+    (N, …) are as ``Runner.place`` returns them.
     """
     if len(keys) == 1:
-        return _run_batch(settings, Batch(keys, pixels, first_image))
-    cannot_share = False
+        return [_run_batch(settings, Batch(keys, pixels, first_image))]
+    alone = False
     if not settings.runner.alone:
         try:
             # cloned: a model may overwrite its input, and the images may have to run again
-            return _run_batch(settings, Batch(keys, pixels.clone(), first_image))
+            return [_run_batch(settings, Batch(keys, pixels.clone(), first_image))]
         except LeadingAxisError:
-            cannot_share = True
-    passes = []
+            alone = True
+    results = []
     for i, key in enumerate(keys):
         try:
-            batch = Batch([key], pixels[i : i + 1], first_image and i == 0)
-            passes.append(_run_batch(settings, batch))
+            result = _run_batch(settings, Batch([key], pixels[i : i + 1], first_image and i == 0))
         except BrokenForwardError as error:
-            error.one_at_a_time |= cannot_share
+            error.alone |= alone
             raise
-    return PassResult(
-        tuple(result for each in passes for result in each.results),
-        cannot_share or any(each.one_at_a_time for each in passes),
-        passes[0].overwritten,
-    )
+        results.append(replace(result, alone=result.alone or alone))
+    return results
 
 
 @broken_forwards()
-def _run_batch(settings: ForwardSettings, batch: Batch) -> PassResult:
+def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
     runner = settings.runner
     plain = runner.plain
     unedited_output: object = None
@@ -178,11 +136,13 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> PassResult:
         if plain is not None:
             same = Batch(batch.keys, batch.pixels.clone())
             unedited_output = plain.run(same, partial(keep_tensor, unedited)).output
-        outcome = runner.run(batch, collector, collector.called, collector.list_ids)
-    result = replace(
-        collector.result(outcome.output),
+        outcome = runner.run(batch, collector)
+    return replace(
+        collector.result(),
+        called=outcome.called,
+        output=outcome.output,
         unedited=unedited_output,
         attention=outcome.attention,
         effects=outcome.effects,
+        overwritten=outcome.overwritten,
     )
-    return PassResult((result,), collector.has_other_leading_axis, outcome.overwritten)

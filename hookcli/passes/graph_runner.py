@@ -150,17 +150,10 @@ class GraphRunner(Runner):
         """
         raise NotImplementedError
 
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: dict[str, str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
+    def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
         outputs = self._run(batch, observer, {})
-        if called is not None:
-            called.update((layer.module_path, "") for layer in self.layers)
-        return ForwardOutcome(outputs[0] if len(outputs) == 1 else tuple(outputs))
+        output = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return ForwardOutcome(output, {layer.module_path: "" for layer in self.layers})
 
     def run_fed(
         self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer

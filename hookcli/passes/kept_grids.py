@@ -28,8 +28,7 @@ def draw_kept(
 ) -> Iterator[tuple[str, Image.Image]]:
     """Yield the call id and a small RGB picture of each kept tensor whose channels are pictures.
 
-    The picture is a grid of up to 16 channels of the batch's first image. For a gradient, zero is
-    in the middle of the colour scale. ``tensors`` has the kept tensors by call id.
+    The picture is a grid of up to 16 channels of the batch's first image.
     """
     for record in records:
         tensor = tensors.get(record.call.id)

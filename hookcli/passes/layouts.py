@@ -31,9 +31,8 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     """Return ``layers``, each with the layout that hookcli could infer for it.
 
     If the type of any layer leaves the position of the channel axis open, hookcli runs the model
-    (twice if there are functional operations among ``layers``), and then restores the model's state
-    and the random number generators. If the model raises an exception or has lazy parameters, the
-    layers are returned unchanged.
+    (twice if there are functional operations among ``layers``). If the model raises an exception or
+    has lazy parameters, the layers are returned unchanged.
     """
     module, inputs = loaded.module, loaded.inputs
     if not _is_open(module, layers):
@@ -54,7 +53,6 @@ def infer_from(
     """Return ``layers`` with the layouts that a forward pass with ``arguments`` shows.
 
     ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
-    The model's state and the random number generators are unchanged afterwards.
     """
     if not _is_open(module, layers):
         return tuple(layers)

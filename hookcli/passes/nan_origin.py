@@ -42,18 +42,9 @@ def find_nan_origin(
 
     The keys of the result are ``NaN`` and ``Inf``; a key is missing if hookcli finds no origin.
     hookcli searches the forward pass without edits, then the forward pass with edits, then the
-    backward pass. Only an origin in the forward pass without edits takes precedence over
-    ``made_by``.
-
-    Args:
-        model: the model to run again, with no edit applied yet.
-        inputs: how the model is called with pixels.
-        pixels: the pixels of one image, (1, …).
-        edits: the edits of the run.
-        made_by: the texts of edits that are known to have made ``NaN`` or ``Inf``. The keys are
-            ``NaN`` and ``Inf``.
-        score: computes the score from which a backward pass starts, given the model's output; None
-            in a run without a backward pass.
+    backward pass, from a ``score``. Only an origin in the forward pass without edits takes
+    precedence over ``made_by``, the texts of edits that are known to have made such values. The
+    model has no edit applied yet; ``pixels`` (1, …) are one image.
     """
     made = {kind: f"{kind} is made by the edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
@@ -63,21 +54,20 @@ def find_nan_origin(
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
     if score is not None:
-        made = find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
+        made = _find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
     return made
 
 
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
     """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a forward pass.
 
-    The keys of the result are ``NaN`` and ``Inf``. The origin is the first module that returns such
-    a value without having received one. If a parameter or buffer of this module holds the value,
-    the sentence names the tensor. If the value appears between the calls of submodules, a second
-    forward pass finds the operation that made the value.
+    The origin is the first module that returns such a value without having received one, and the
+    tensor, if a parameter or buffer of this module holds the value. If the value appears between
+    the calls of submodules, a second forward pass finds the operation that made the value.
 
     hookcli does not report values that modules take but never return, such as a mask of minus
     infinity. If a module makes ``NaN`` from such values, the sentence about ``NaN`` also names the
-    origin of the ``Inf``. The arguments mean the same as in ``find_nan_origin``.
+    origin of the ``Inf``.
     """
     kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
@@ -127,7 +117,7 @@ def _find_operations(
     return made
 
 
-def find_backward_origin(
+def _find_backward_origin(
     model: nn.Module,
     inputs: ModelInputs,
     pixels: Tensor,
@@ -136,14 +126,11 @@ def find_backward_origin(
 ) -> dict[str, str]:
     """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a backward pass.
 
-    The keys of the result are ``NaN`` and ``Inf``. The first gradient that holds the value decides:
+    The first gradient that holds the value decides:
 
     * the gradient of a module's output: the operations that use this output made the value;
     * the gradient of a module's input: the module's own backward pass made the value;
     * the gradient of a parameter: the value was made while this gradient was computed.
-
-    The model has no edit applied yet; ``changes`` change the forward and the backward pass. The
-    other arguments mean the same as in ``find_nan_origin``.
     """
     made: dict[str, str] = {}
 

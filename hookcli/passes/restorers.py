@@ -22,11 +22,7 @@ _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before t
 
 @contextmanager
 def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """When the ``with`` block ends, call the functions in ``undo`` and restore torch's generators.
-
-    The generators are torch's random number generators for the CPU and for the CUDA devices of the
-    model.
-    """
+    """When the block ends, call the functions in ``undo`` and restore torch's generators."""
     devices = {value.device for value in (*model.parameters(), *model.buffers())}
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
@@ -56,11 +52,10 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores the present content of ``value``.
+    """Return a function that restores the present content of ``value``, but not of what is inside.
 
     The content is the items of a container, the numbers of a NumPy array, or the state of a random
-    number generator. The function does not restore the inner state of the items. Return None for
-    any other object and for a read-only array.
+    number generator. Return None for any other object and for a read-only array.
     """
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
@@ -83,8 +78,7 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 def memory_of(tensor: Tensor) -> int | None:
     """Return the identity of the memory that a tensor shares with its views.
 
-    Return None for a tensor on the meta device, which has no values, and for a tensor that consists
-    of several tensors, such as a sparse tensor.
+    None on the meta device, and for a tensor that consists of several, such as a sparse one.
     """
     try:
         storage = tensor.untyped_storage()

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.records.calls import LayerInfo
+    from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
-    from hookcli.records.rows import LayerRow
     from hookcli.records.runs import ModelInfo
 
 
@@ -45,9 +44,7 @@ class Batch:
     """Images that go through a model together.
 
     Attributes:
-        keys: the keys of the images.
-        pixels: the pixels of the images, (N, …), as ``Runner.place`` returns them; the model may
-            overwrite the pixels.
+        pixels: (N, …), as ``Runner.place`` returns them; the model may overwrite them.
         is_first: whether the run begins with this batch. If so, a runner that can look inside the
             model also finds out which modules overwrite the outputs of other modules.
     """
@@ -62,14 +59,13 @@ class ForwardOutcome:
     """The outcome of running a batch, without the tensors that the observer received.
 
     Attributes:
-        output: the model's output.
-        effects: the effects of the edits on this batch.
+        called: the module paths of the layers that ran, each with a text as in ``hooks.observe``.
         overwritten: the module that overwrote the output of a call, by call id; empty unless the
             batch is the run's first.
-        attention: the rows and maps of the attention calls; None if attention was not requested.
     """
 
     output: object
+    called: Mapping[str, str] = field(default_factory=dict)
     effects: EditEffects = field(default_factory=EditEffects)
     overwritten: Mapping[str, str] = field(default_factory=dict)
     attention: ImageAttention | None = None
@@ -83,9 +79,6 @@ class Runner:
     instead.
 
     Attributes:
-        layers: the observed layers.
-        device: the device of the pixels.
-        edits: the edits, which change tensors inside the model.
         merges_calls: whether the model may compute several calls of the original model in one, and
             leave out calls that change nothing.
         note: how observing the layers may change what the model computes; empty if it does not.
@@ -115,10 +108,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return two texts for each call id, as far as they are known.
-
-        They are the coarsest dtype on the way to the tensor, and the operator that computed it.
-        """
+        """Return each call's coarsest dtype on the way to its tensor, and its operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
@@ -133,23 +123,11 @@ class Runner:
         """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 
-    def run(
-        self,
-        batch: Batch,
-        observer: Observer,
-        called: dict[str, str] | None = None,
-        seen: Callable[[], Sequence[str]] = tuple,
-    ) -> ForwardOutcome:
+    def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
         """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
 
-        Args:
-            batch: the images.
-            observer: receives every tensor of every call of the layers, before the model can
-                overwrite the tensor. The observer must reduce or copy the tensor before returning.
-            called: a dictionary to which the runner adds the module path of every layer that ran,
-                with a text as in ``hooks.observe``; None if the caller does not need it.
-            seen: returns the ids of the calls observed so far; if the model raises, the error names
-                the last of these calls.
+        The observer gets each tensor before the model can overwrite it, and must reduce or copy the
+        tensor before returning.
         """
         raise NotImplementedError
 
@@ -159,15 +137,8 @@ class Runner:
         """Run a batch in which calls pass on given tensors instead of their own outputs.
 
         So every layer gets the inputs that it would get if all layers before it returned the given
-        tensors.
-
-        Args:
-            batch: the images.
-            feed: returns the values to pass on for the id of a call; None if the call passes on its
-                own output. A tensor of another dtype is converted.
-            observer: called as ``observer(call, tensor)`` with the own output of every call of the
-                layers, before the output is replaced. Tensors of integers are neither observed nor
-                replaced.
+        tensors. ``feed`` returns the values to pass on for the id of a call, or None; ``observer``
+        gets the own output of every call. Neither applies to tensors of integers.
         """
         raise RequestError(
             "this way of running a model cannot replace the outputs of layers",
@@ -214,10 +185,9 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the layers that hookcli missed because the first image did not call them.
+        """Return layers that were missed: only the calls of the first image show operations.
 
-        hookcli chooses operations by the calls of the first image only. ``called`` has the paths of
-        all layers and operations that were called for any image.
+        ``called`` has the paths of all layers and operations that were called for any image.
         """
         return ()
 
@@ -227,39 +197,27 @@ class Runner:
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf``.
-
-        The arguments and the result are those of ``passes.nan_origin.find_nan_origin``.
-        """
+        """Return what ``passes.nan_origin.find_nan_origin`` returns."""
         return {}
 
-    def complete_rows(self, rows: Iterable[LayerRow]) -> tuple[LayerRow, ...]:
-        """Return ``rows`` with the columns ``ratio`` and ``sparsity`` computed from the weights.
+    @property
+    def sparsities(self) -> Mapping[str, float]:
+        """The share of zeros in the weight of each pruned layer, by module path."""
+        return {}
 
-        A runner that cannot read the weights returns the rows unchanged.
-        """
-        return tuple(rows)
+    def norm_of(self, call: Call) -> float | None:
+        """Return the L2 norm of the parameter of a ``param`` call; None if it is unknown."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two sides of a comparison: its runner and its images.
-
-    Attributes:
-        request: the request for this side.
-        model: reads the model's output.
-        runner: runs the model.
-        layers: the layers that the comparison lists; the runner may observe further layers, to
-            judge them.
-        sources: the images in order.
-        skipped: the images of the request that cannot be used, with the reasons.
-        fitter: prepares images for the model.
-    """
+    """One of the two sides of a comparison: its runner and its images."""
 
     request: VariantRequest
     model: ModelDescription
     runner: Runner
-    layers: Sequence[LayerInfo]
+    layers: Sequence[LayerInfo]  # that are listed; to judge them, the runner may observe more
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter

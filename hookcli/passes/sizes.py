@@ -29,8 +29,7 @@ def guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
     """Estimate the number of channels of each layer; the model does not run.
 
     If the attributes of a module do not state the number of channels, hookcli takes the number of
-    the module registered before. For a block, hookcli takes the number of the block's last
-    submodule.
+    the module registered before. For a block, it takes the number of the last submodule.
     """
     width, widths = COLOURS, dict[str, int]()
     modules = dict(model.named_modules())
@@ -46,7 +45,6 @@ def guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
 
 
 def _width_of(module: nn.Module) -> int | None:
-    """Return the number of output channels that a module's attributes state; None if unknown."""
     widths = (ask(module, name) for name in _WIDTHS)
     width = next((width for width in widths if width is not None), None)
     shape = ask(module, "normalized_shape")
@@ -55,11 +53,7 @@ def _width_of(module: nn.Module) -> int | None:
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Return the size of the tensors that a run saves for one image, in bytes.
-
-    ``pixels`` (1, …) are the pixels of the image. hookcli runs the model once, and reads only the
-    shapes and dtypes of the tensors.
-    """
+    """Return how many bytes of tensors a run saves for one image, from a run of the model."""
     runner = runner.plain or runner
     size = runner.size_of(pixels)
     total = 0

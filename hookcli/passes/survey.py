@@ -53,7 +53,6 @@ class Survey:
         rows: one row for each tensor that a call of a chosen layer returned, in the order in which
             the calls started; then one row for each layer that ran without returning a tensor or
             did not run.
-        total: the totals of the whole model.
         notes: changes that hookcli made to the model on its own.
     """
 
@@ -110,13 +109,8 @@ def survey(
 ) -> Survey:
     """Describe every call of the selected layers, and the whole model.
 
-    Args:
-        model: a model in evaluation mode, on any device including meta.
-        selected: the layers to describe. The totals always cover the whole model.
-        input_shape: the shape of the pixels of one image, (1, …).
-        inputs: how the model is called with pixels.
-        operations: all functional operations of the model; needed only if ``selected`` contains an
-            operation.
+    The model is in evaluation mode, on any device including meta. ``input_shape`` (1, …) is that of
+    an image's pixels. To describe operations, ``operations`` are all that the model has.
     """
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
@@ -159,8 +153,7 @@ def survey_layers(
 ) -> tuple[Survey, tuple[int, ...]]:
     """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …).
 
-    hookcli builds the model without loading weights, and runs a file with a graph on zeros.
-    ``forms`` chooses layers and ``exclude`` leaves out layers, in the filter language. With
+    hookcli builds the model without loading weights, and runs a file with a graph on zeros. With
     ``operations``, the survey also includes all functional operations of the model.
     """
     if request.is_file:

@@ -41,7 +41,6 @@ def write_log(
     """Write the figures of every record, and a picture of every kept tensor with height and width.
 
     The tag of a figure is ``prefix/call id/figure``; the tag of a picture is ``prefix/call id``.
-    ``step`` is the number of the training step, and ``tensors`` has the kept tensors by call id.
     """
     for record in records:
         for name, value in _list_figures(record.call.side, record.stats):

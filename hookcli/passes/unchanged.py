@@ -46,9 +46,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 def throw_dice() -> None:
     """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat.
 
-    The new seeds are drawn from the generators themselves. A few extra draws would not be enough:
-    NumPy's permutation rejects some draws, so one permutation in 3,000 would be the same after two
-    extra draws.
+    The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
+    rejects some, so one in 3,000 would be the same after two extra draws.
     """
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
@@ -56,10 +55,7 @@ def throw_dice() -> None:
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
-    """Return whether the model runs on ``pixels`` (1, …) without an error.
-
-    The forward pass leaves no trace in the model.
-    """
+    """Return whether the model runs on ``pixels`` (1, …) without an error."""
     with suppress(ForwardError), unchanged(loaded.module):
         run_model(loaded, loaded.convert(pixels))
         return True
@@ -96,7 +92,6 @@ def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
 
 
 def _slots_of(value: object) -> list[str]:
-    """Return the names of a value's attributes that its classes declare in ``__slots__``."""
     if _is_of_python(value):
         return []
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]

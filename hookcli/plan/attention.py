@@ -25,16 +25,15 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 def choose_attention(
     scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
-    """Return which attention to compute, or None if the user did not ask for attention.
+    """Return which attention to compute; None if none was asked for, or without weights to find it.
 
-    ``sources`` are the run's images; a worker of a cluster passes only one of them. Without
-    weights, hookcli cannot run the model to find attention, so the result is None.
+    ``sources`` are the run's images; a worker of a cluster passes only one of them.
     """
     request = scope.config.attention
     if request is None:
         return None
-    layers = choose_attention_layers(request, loaded)
-    patch = find_patch(request.patch, loaded, sources)
+    layers = _choose_attention_layers(request, loaded)
+    patch = _find_patch(request.patch, loaded, sources)
     if not has_weights:
         return None
     settings = AttentionSettings(
@@ -61,13 +60,9 @@ def choose_attention(
     return settings
 
 
-def choose_attention_layers(
+def _choose_attention_layers(
     request: AttentionRequest, loaded: LoadedModel
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers whose attention the user asked for.
-
-    ``loaded`` may be a model without its weights.
-    """
     operations = find_named_operations(loaded, request.layers)
     try:
         return select_layers(loaded.module, request.layers, operations=operations)
@@ -75,17 +70,13 @@ def choose_attention_layers(
         raise RequestError(f"`attention`: {error.message}", error.hint) from error
 
 
-def find_patch(
+def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
     """Return where the pixel of ``--patch`` is in the layers' input; None without a pixel.
 
     The two numbers are the distances from the left and top edges, in shares of the input's width
     and height.
-
-    Raises:
-        RequestError: there are several images, the pixel is outside the image, or the preprocessing
-            cuts it away.
     """
     if pixel is None:
         return None

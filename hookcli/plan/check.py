@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ScoreRequest,
     )
     from hookcli.edits.grammar import Side
+    from hookcli.products.product import Scope
 
 # A short list of common extensions, so that no library of pictures has to be imported.
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
@@ -44,7 +45,6 @@ def check_request(
     """Check the options that are common to all commands that run a model.
 
     The caller has called ``check_values``. ``edited_side`` is the side of edits that name no side.
-    An edit may change gradients or parameters only in a run with gradients.
     """
     model = request.model
     _check_words(request)
@@ -66,10 +66,7 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
-    """Check that options for files of models come with such a file, given the models that run.
-
-    With ``exports_onnx``, one of them also runs as an ONNX file.
-    """
+    """Check that options for files of models come with such a file, or with an export to ONNX."""
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
@@ -208,13 +205,14 @@ def check_score(score: ScoreRequest) -> None:
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
 
-def check_pictures(config: RunConfig, grids: GridStyle, images: int) -> None:
-    """Raise a RequestError for an option that changes no picture; ``grids.mode`` is definite."""
+def check_pictures(scope: Scope) -> None:
+    """Raise a RequestError for an option that changes no picture."""
+    config, grids = scope.config, scope.style
     backward = config.backward or BackwardStyle()
     rollout = config.attention is not None and config.attention.rollout
     over_photos = bool(config.heat or backward.cams or backward.saliency or rollout)
     charts = config.overview or config.backward is not None
-    used = {"channels": images > 1, "theme": over_photos, "format": over_photos or charts}
+    used = {"channels": scope.has_several, "theme": over_photos, "format": over_photos or charts}
     used["tile"] = rollout
     unused = {"rank": "`focus`"} if config.focus else {}
     if grids.mode == "none":

@@ -19,26 +19,17 @@ _FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do.
-
-    Attributes:
-        layers: how many layers are observed.
-        images: how many images go through the model.
-        files: about how many files will be written, if each layer is called once.
-        megabytes: about how large all files together can become, in units of 1e6 bytes.
-        grids: how feature maps are drawn: ``layers``, ``sheet`` or ``none``.
-        operations: how many of the layers are functional operations.
-    """
+    """What a run will do."""
 
     layers: int
     images: int
-    files: int
-    megabytes: float
+    files: int  # about how many, if each layer is called once
+    megabytes: float  # about how many at most
     out_dir: Place
     skipped: tuple[SkippedImage, ...] = ()
     grids: str = "layers"
     sketches: bool = False
-    operations: int = 0
+    operations: int = 0  # how many of the layers are functional operations
 
 
 def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from hookcli.images.filesystems import choose_filesystem
 from hookcli.outside.files import hash_file, safe_name, split_key
 from hookcli.outside.urls import to_local
 from hookcli.records.command import command_words
-from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.ownership import refuse_run_folder
@@ -20,9 +18,10 @@ from hookcli.store.places.names import FOLDERS, PlannedNames
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import GridMode, GridStyle, RunConfig
+    from hookcli.config import RunConfig
     from hookcli.images.read import ImageSource
     from hookcli.outside.urls import Place
+    from hookcli.products.product import Scope
 
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
@@ -35,46 +34,26 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
     return config.folder.out or Path("hookcli-runs") / run
 
 
-def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle:
-    """Return how to draw feature maps; a definite mode replaces the mode ``auto``.
-
-    In a run with gradients, zero is in the middle of the colormap.
-    """
-    grids = replace(config.grids, signed=config.backward is not None)
-    if grids.mode != "auto":
-        return grids
-    given = set(config.run.images.names)
-    named = all(source.kept or source.file in given for source in sources)
-    mode: GridMode = "layers" if named else "sheet"
-    return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
-
-
-def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedNames:
+def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
     """Return the names of the files that a run over these images may write."""
     from hookcli.products.catalog import list_products  # imports numpy
-    from hookcli.products.product import Scope
 
-    scope = Scope(config, choose_style(config, sources), len(sources))
     claimed = {name for product in list_products(scope) for name in product.claim()}
     return PlannedNames(
         frozenset(source.key for source in sources),
         FOLDERS & claimed,
         frozenset(claimed - FOLDERS),
-        config.grids.format,
+        scope.style.format,
     )
 
 
-def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
+def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
     """Check that hookcli may write the run into its folder.
 
-    With ``--resume``, this raises a CompleteError if the run is already complete. In that case,
-    ``cleans_up`` says whether to delete the chunks that the run left behind.
-
-    Raises:
-        CompleteError: the run to resume is already complete.
-        RequestError: the folder to resume holds a different run.
-        OutputError: the run folder is protected or in use.
+    To resume a complete run raises a CompleteError; ``cleans_up`` says whether to delete the chunks
+    that this run left behind.
     """
+    config = scope.config
     folder = name_folder(config, sources)
     if isinstance(folder, Path):
         refuse_run_folder(folder.resolve().parent)
@@ -94,7 +73,7 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, clean
         finish_resume(folder, command, known, images, inputs=inputs, cleans_up=cleans_up)
     check_folder(
         folder,
-        plan_names(config, sources),
+        plan_names(scope, sources),
         replace_run=config.folder.out is None or config.folder.resume,
         replace_any=config.folder.overwrite,
     )

@@ -32,17 +32,11 @@ _DEEP = (".tif", ".tiff", ".npy", ".dcm", ".fits", ".fit", ".exr", ".pfm")
 
 @dataclass(frozen=True, slots=True)
 class FoundImages:
-    """The images that a request names.
+    """The images that a request names."""
 
-    Attributes:
-        sources: the images in order; if there are only a few, they already hold their content.
-        skipped: the named images that cannot be used.
-        bands: how many bands the first picture has; a grey picture counts as three.
-    """
-
-    sources: list[ImageSource]
+    sources: list[ImageSource]  # in order; a few already hold their content
     skipped: list[SkippedImage]
-    bands: int = COLOURS
+    bands: int = COLOURS  # of the first picture; a grey picture counts as three
 
 
 def find_images(
@@ -52,11 +46,6 @@ def find_images(
 
     Files in the folder ``leave_out`` are not used as images. From this call on, the process opens
     URLs with the options ``storage``.
-
-    Raises:
-        RequestError: a list of names cannot be read, the values of several pictures have no natural
-            range, or a given range has no effect on the pictures.
-        NoImageError: there is no image.
     """
     use_options(storage)
     images = request.images

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from hookcli.config import SIDES
+from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import HookcliError, NoImageError, RequestError
@@ -30,7 +30,7 @@ from hookcli.passes.runners import make_runner, open_graph
 from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
-from hookcli.plan.folder import choose_style, name_folder
+from hookcli.plan.folder import name_folder
 from hookcli.products.focus import find_focus
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         BackwardStyle,
         CompareConfig,
         EditedSide,
-        RunConfig,
         RunRequest,
         VariantRequest,
     )
@@ -70,23 +69,15 @@ M = TypeVar("M", bound="ModelDescription")
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that is ready to run, and the images for it.
-
-    Attributes:
-        loaded: the loaded model, or only its description if PyTorch does not run it.
-        sources: the images in order; if there are many, each image is read when it is needed.
-        skipped: the named images that cannot be used.
-        fitter: prepares images for the model.
-        first: returns the pixels of the first usable image, for trials of the model before the run.
-    """
+    """A model that is ready to run, and the images for it."""
 
     request: RunRequest
-    loaded: ModelDescription
+    loaded: ModelDescription  # only a description if PyTorch does not run the model
     runner: Runner
-    sources: list[ImageSource]
+    sources: list[ImageSource]  # in order; of many, each is read when it is needed
     skipped: list[SkippedImage]
     fitter: Fitter
-    first: FirstImage
+    first: FirstImage  # returns the pixels of the first usable image, for trials of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +108,12 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """What the user asked of a run, and how hookcli will do it. The settings can be pickled.
-
-    Attributes:
-        plan: what the run will do.
-        limits: the thresholds of all rules, keyed by rule.
-        threads: how many threads torch uses.
-        channels_last: whether pixels and weights have the channels-last memory format, which is
-            faster for convolutions.
-    """
+    """What the user asked of a run, and how hookcli will do it. The settings can be pickled."""
 
     plan: Plan
-    limits: dict[str, float]
-    threads: int
-    channels_last: bool
+    limits: dict[str, float]  # the thresholds by rule
+    threads: int  # of torch
+    channels_last: bool  # of pixels and weights, which is faster for convolutions
 
     @property
     def is_long(self) -> bool:
@@ -141,8 +124,8 @@ class RunSettings(Scope):
     def merge_key(self) -> str:
         """A text of the settings in which two chunks must agree to be merged.
 
-        These settings depend on the number of images and on how this version saves chunks. The
-        user's own options are not included: the recorded command has them.
+        They depend on the number of images and on how this version saves chunks. The user's own
+        options are in the recorded command.
         """
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
@@ -153,31 +136,21 @@ class RunSettings(Scope):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready: all checks that are possible before the run have been made.
-
-    Attributes:
-        scorer: computes the score of an output; None for a run without a backward pass.
-        cams: the layers that get a Grad-CAM.
-        focus: masks (2, H, W) for the inside and the outside of the box of ``--focus``; None
-            without ``--focus``.
-        workers: how many processes prepare images.
-        features: the saved call with the features of the model; None if none is saved.
-        seconds: how long each stage has taken.
-    """
+    """A run that is ready: all checks that are possible before the run have been made."""
 
     model: PreparedModel
     settings: RunSettings
-    scorer: Callable[..., ScoreTensor] | None = None
+    scorer: Callable[..., ScoreTensor] | None = None  # None without a backward pass
     cams: tuple[LayerInfo, ...] = ()
-    focus: Tensor | None = None
-    workers: int = 0
-    features: FeatureCall | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    focus: Tensor | None = None  # (2, H, W): inside and outside the box of ``--focus``
+    workers: int = 0  # how many processes prepare images
+    features: FeatureCall | None = None  # the saved call that has the features of the model
+    seconds: dict[str, float] = field(default_factory=dict)  # how long each stage has taken
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedAblation:
-    """An ablation that is ready; ``channels_last`` means the same as in ``RunSettings``."""
+    """An ablation that is ready."""
 
     model: EagerModel
     config: AblationConfig
@@ -197,9 +170,8 @@ def prepare_model(
 ) -> PreparedModel:
     """Load the model, find the images that fit it, and make the runner of the model.
 
-    The caller has checked the values of the request. ``edited_side`` is the side of edits that name
-    no side. Without weights, the result serves only to plan a run, and the model is not
-    pruned. With ``finds_operations``, the runner knows all operations, even if none is chosen.
+    The caller has checked the values of the request. Without weights, the result serves only to
+    plan a run. With ``finds_operations``, the runner knows all operations, even if none is chosen.
     Modules and parameters whose Python ``id`` is in ``taken`` are copied.
     """
     if request.model.is_file:
@@ -215,7 +187,6 @@ def prepare_model(
 
 
 def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
-    """Make the model in a file ready; the arguments mean the same as in ``prepare_model``."""
     check_graph_request(request.model)
     runner, described = open_graph(request.model)
     described, images = _fit_images(described, request, found)
@@ -369,18 +340,16 @@ def list_outputs(side: Side) -> Side:
     return replace(side, runner=replace(runner, layers=observed), layers=listed)
 
 
-def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Settle everything that a run needs besides the model, and return the prepared run.
+def settle_run(scope: Scope, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
+    """Settle the plan, the score, the attention and whatever else a run needs besides the model.
 
-    This makes the plan of the run, and chooses the score, the attention and the other settings.
-    ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
-    plan.
+    Without weights, hookcli can only print the plan.
     """
-    features = None
-    if has_weights and config.tensors.save is not None and config.backward is None:
+    config, features = scope.config, None
+    if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
     loaded, sources = model.loaded, model.sources
-    scope = Scope(config, choose_style(config, sources), len(sources))
+    scope = replace(scope, config=config, images=len(sources))  # some may not fit the model
     focus = find_focus(config.focus, loaded, sources)
     attention = None
     if isinstance(model, EagerModel):
@@ -405,8 +374,8 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
 
 
 def _restrict(
-    config: RunConfig, model: PreparedModel
-) -> tuple[RunConfig, PreparedModel, FeatureCall | None]:
+    config: InspectConfig, model: PreparedModel
+) -> tuple[InspectConfig, PreparedModel, FeatureCall | None]:
     """Restrict a run to the layers that ``TensorRequest.only`` asks for, and find the features."""
     only = config.tensors.only
     if only == "act":
@@ -429,14 +398,18 @@ def _restrict(
 
 
 def _choose_again(
-    config: RunConfig, model: PreparedModel, forms: tuple[str, ...], left_out: Sequence[str] = ()
-) -> tuple[RunConfig, PreparedModel]:
+    config: InspectConfig,
+    model: PreparedModel,
+    forms: tuple[str, ...],
+    left_out: Sequence[str] = (),
+) -> tuple[InspectConfig, PreparedModel]:
     """Choose some layers of a model whose layers were all chosen before, with their layouts."""
     run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
     runner = model.runner
     if isinstance(runner, EagerRunner):
         choose = partial(select_layers, runner.module, run.layers, run.exclude)
-        layers = tuple(layer for layer in runner.layers if layer in choose(()))
+        chosen = choose(())
+        layers = tuple(layer for layer in runner.layers if layer in chosen)
         runner = replace(runner, layers=layers, choose=choose, at=config.at)
     elif isinstance(runner, GraphRunner):
         runner = runner.choosing(run.layers, run.exclude)
@@ -467,15 +440,7 @@ def add_score(
 def settle_ablation(
     config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
-    """Return a prepared ablation of the model.
-
-    ``has_weights`` says whether ``model`` has its weights; without them, hookcli can only print the
-    plan.
-
-    Raises:
-        RequestError: the score or target does not exist, or the channels of a chosen operation
-            cannot be zeroed because it returns a view or a copy of values that have other uses.
-    """
+    """Return a prepared ablation; without weights, hookcli can only print its plan."""
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)
     paths = {layer.module_path for layer in model.runner.layers}

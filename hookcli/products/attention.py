@@ -18,8 +18,9 @@ from hookcli.summary.chunks import merge_by_call
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.activations.collector import BatchResult
     from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap
-    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 
@@ -41,10 +42,6 @@ class Attention(Product):
         return [names.ATTENTION_TABLE]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the attention calls that an earlier forward pass found.
-
-        The cost is zero if hookcli did not run such a pass.
-        """
         found, scope = outlook.attention, self.scope
         if found is None:
             return Cost()
@@ -67,15 +64,15 @@ class Attention(Product):
             files += 2
         return Cost(files, size)
 
-    def collect(self, forward: Forward, writer: GridWriter) -> None:
-        attention, chunk = forward.result.attention, forward.chunk
+    def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
+        attention, chunk = result.attention, running.chunk
         if attention is None:
             return
         for row in attention.rows:
             merge_by_call(chunk.attention, {row.call_id: AttentionTally.of(row)})
         if attention.rollout or any(each.query or each.maps for each in attention.calls):
             before = len(chunk.heats)
-            _draw(attention, forward.show(attention.image), chunk, writer)
+            _draw(attention, running.show(attention.image), chunk, writer)
             self.note_pictures(chunk, [heat.file for heat in chunk.heats[before:]])
 
     def close(self, end: RunEnd) -> list[str]:

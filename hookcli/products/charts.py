@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 
-class Chart(Product):
+class _Chart(Product):
     """A chart, written as PNG and, if the user asked for another format, also in that format."""
 
     file: str  # the name of the PNG
@@ -39,11 +39,10 @@ class Chart(Product):
         ]
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        """Return the content of the chart's file in the format ``form``."""
         raise NotImplementedError
 
 
-class Overview(Chart):
+class Overview(_Chart):
     """A chart of the first image and some of the image's feature maps, for a slide."""
 
     file = names.OVERVIEW
@@ -69,7 +68,7 @@ def _read(folder: RunFolder, name: str) -> bytes:
     return data
 
 
-class GradientFlow(Chart):
+class GradientFlow(_Chart):
     """A chart of how the norm of the gradients changes over the depth of the model."""
 
     file = names.GRADIENT_FLOW

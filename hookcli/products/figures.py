@@ -9,7 +9,7 @@ from hookcli.config import MOST_SKETCHED
 from hookcli.products.product import Cost, Product
 
 if TYPE_CHECKING:
-    from hookcli.products.product import EndedChunk, Job, Outlook, RunEnd, Scope
+    from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 # Sizes in bytes:
@@ -20,10 +20,7 @@ _PARQUET_BYTES = 13_000  # per chunk: records.parquet without rows
 
 
 def keeps_sketches(scope: Scope) -> bool:
-    """Return whether the run keeps a sketch of every tensor.
-
-    If the user did not choose, only a run over at most ``MOST_SKETCHED`` images keeps sketches.
-    """
+    """Return whether the run keeps sketches: by default, those of few images."""
     asked = scope.config.tensors.sketch
     return scope.images <= MOST_SKETCHED if asked is None else asked
 
@@ -39,8 +36,8 @@ class Figures(Product):
         of_images = scope.images * (_IMAGE_BYTES + calls * row)
         return Cost(chunks, calls * _LAYER_BYTES + of_images + chunks * _PARQUET_BYTES)
 
-    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job:
-        return partial(_write_records, ended, writer)
+    def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:
+        return partial(_write_records, running, writer)
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         totals = end.totals
@@ -48,8 +45,10 @@ class Figures(Product):
         return {"layers": end.rows, "histograms": histograms, "written": totals.written}
 
 
-def _write_records(ended: EndedChunk, writer: GridWriter) -> None:
+def _write_records(running: RunningChunk, writer: GridWriter) -> None:
     from hookcli.store.parquet import write_records  # this import takes 0.2 s
 
-    file = write_records(writer.write, ended.chunk.number, ended.records)
-    ended.chunk.written_files.append(file)
+    chunk = running.chunk
+    pictures = {(grid.image, grid.call_id): grid.file for grid in chunk.grids}  # already drawn
+    file = write_records(writer.write, chunk.number, running.list_records(), pictures)
+    chunk.written_files.append(file)

@@ -35,19 +35,9 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return two masks (2, H, W) of the network's input, for the inside and the outside of a box.
+    """Return two masks (2, H, W) of the network's input: shares of pixels inside and outside a box.
 
-    The value of a pixel is the share of the pixel that is inside, or outside, the box.
-
-    Args:
-        box: left, top, width and height of the box of ``--focus``, in pixels of the image. If the
-            box is None, the result is None.
-        loaded: the description of the model, which maps the box to the network's input.
-        sources: the images of the run.
-
-    Raises:
-        RequestError: there is not exactly one image, the box is not inside the image, the
-            preprocessing cuts the box away, or the box covers all of the network's input.
+    ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     """
     if box is None:
         return None
@@ -75,10 +65,7 @@ def find_focus(
 
 
 def describe_focus(box: Box, shares: Tensor) -> FocusBox:
-    """Return the box in pixels of the image and as shares of the network's input.
-
-    ``shares`` are the masks (2, H, W) of ``find_focus``.
-    """
+    """Return the box in pixels of the image and as shares of the network's input."""
     inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()

@@ -12,8 +12,9 @@ from hookcli.store.places import names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hookcli.activations.collector import BatchResult
     from hookcli.activations.feature_maps import Picture
-    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd
+    from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk
     from hookcli.records.pictures import Grid
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
@@ -64,21 +65,21 @@ class Grids(Product):
             tiles.append(int(min(max(shown, layer.module_type == "Linear"), most)))
         return tiles
 
-    def collect(self, forward: Forward, writer: GridWriter) -> None:
-        pictures = forward.result.pictures
+    def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
+        pictures = result.pictures
         if self.scope.style.mode == "sheet":
             files = _queue_sheets(pictures, writer)
         else:
             files = [writer.write_grid(picture) for picture in pictures]
-        self.note_pictures(forward.chunk, files)
-        forward.chunk.written_files += [
+        self.note_pictures(running.chunk, files)
+        running.chunk.written_files += [
             names.picture_file(names.MAPS, picture.image, names.grid_name(picture.call))
             for picture in pictures
             if picture.has_maps
         ]
 
-    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job:
-        return partial(_note_drawn, ended.chunk, writer.take())
+    def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:
+        return partial(_note_drawn, running.chunk, writer.take())
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         return {"grids": end.totals.grids}

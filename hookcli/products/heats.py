@@ -15,9 +15,9 @@ from hookcli.render.report.document import explain_layout
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from hookcli.activations.collector import Heat
+    from hookcli.activations.collector import BatchResult, Heat
     from hookcli.config import RunConfig
-    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.records.images import Score
     from hookcli.render.draw.grid_writer import GridWriter
 
@@ -26,10 +26,7 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 class Heats(Product):
-    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page.
-
-    The list also has the attention maps, which the product ``Attention`` draws.
-    """
+    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -52,12 +49,11 @@ class Heats(Product):
         pictures = self.scope.images * self.scope.formats
         return Cost(files * pictures, size * pictures)
 
-    def collect(self, forward: Forward, writer: GridWriter) -> None:
-        result = forward.result
+    def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
         for heat in result.heats:
-            picture = _write_heat(heat, forward.show(heat.image), result.score, writer)
-            forward.chunk.heats.append(picture)
-            self.note_pictures(forward.chunk, [picture.file])
+            picture = _write_heat(heat, running.show(heat.image), result.score, writer)
+            running.chunk.heats.append(picture)
+            self.note_pictures(running.chunk, [picture.file])
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         return {"heats": end.totals.heats, "heatless": explain_heatless(end, self.scope.config)}

@@ -14,8 +14,9 @@ from hookcli.records.runs import MOST_FIRING, MOST_IMAGES, choose_pictured
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
+    from hookcli.activations.collector import BatchResult
     from hookcli.images.read import ImageSource
-    from hookcli.products.product import Forward, Outlook, RunEnd, Scope
+    from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 _BYTES_PER_PIXEL = 0.28  # of a JPEG in the quality that hookcli writes
@@ -43,12 +44,12 @@ class InputPictures(Product):
         pixels = math.prod(outlook.loaded.prepare.nominal_shape[-2:])
         return Cost(shown, shown * _BYTES_PER_PIXEL * pixels)
 
-    def collect(self, forward: Forward, writer: GridWriter) -> None:
-        for key in forward.result.keys if self.shows_all else ():
-            if key in forward.images:
-                file = writer.write(names.seen_file(key), forward.show(key))
-                forward.images[key] = replace(forward.images[key], seen=file)
-                forward.chunk.written_files.append(file)
+    def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
+        for key in result.keys if self.shows_all else ():
+            if key in running.images:
+                file = writer.write(names.seen_file(key), running.show(key))
+                running.images[key] = replace(running.images[key], seen=file)
+                running.chunk.written_files.append(file)
 
     def close(self, end: RunEnd) -> list[str]:
         if self.shows_all:

@@ -8,27 +8,31 @@ the run saves chunks and adds them up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from hookcli.records.images import SkippedImage
+from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.places import names
 from hookcli.summary.chunks import Chunk, chunk_size
+from hookcli.summary.tally import add_records
 from hookcli.summary.top_images import TopTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
-    from hookcli.config import GridStyle, RunConfig
+    from hookcli.config import GridMode, GridStyle, RunConfig
     from hookcli.images.fit import Fitter
+    from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Runner
-    from hookcli.records.calls import LayerInfo
+    from hookcli.records.calls import LayerInfo, Uncalled
     from hookcli.records.images import Box, ImageResult
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.report import ReportDocument
@@ -51,6 +55,17 @@ class Scope:
     config: RunConfig
     style: GridStyle  # the mode ``auto`` has been replaced by a definite mode
     images: int  # the number of images
+
+    @classmethod
+    def of(cls, config: RunConfig, sources: Sequence[ImageSource]) -> Scope:
+        """Choose a definite mode of drawing; with gradients, zero is in the colormap's middle."""
+        style = replace(config.grids, signed=config.backward is not None)
+        if style.mode == "auto":
+            given = set(config.run.images.names)
+            named = all(source.kept or source.file in given for source in sources)
+            mode: GridMode = "layers" if named else "sheet"
+            style = replace(style, mode="none" if len(sources) > MOST_IMAGES else mode)
+        return cls(config, style, len(sources))
 
     @property
     def has_several(self) -> bool:
@@ -90,45 +105,69 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate of the files and bytes that a product will write if each layer is called once.
-
-    Attributes:
-        files: the number of files.
-        size: the size of all files together, in bytes.
-    """
+    """What a product will write if each layer is called once, estimated."""
 
     files: int = 0
-    size: float = 0.0
+    size: float = 0.0  # of all files together, in bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A finished forward pass, for products to collect from.
+class RunningChunk:
+    """A chunk, from its first forward pass until its files are written.
 
     Attributes:
-        result: the observations of the forward pass.
-        chunk: the chunk that is running, to which products add the data that they collect.
-        images: by image key, the results of the chunk's images so far; a product may replace a
-            result. An image on which the model failed has no result.
-        show: a function that returns the network's input as a JPEG, given the key of an image.
-        find_part: a function that returns the part of an image that the network's input covers, as
-            ``ModelDescription.find_part``, given the key of the image.
+        chunk: the results that are saved; products add what they collect.
+        keys: the keys of the chunk's images in order, including skipped images.
+        prepared: the images by key, until the last forward pass has ended.
+        images: by key, the results of the images that went through; a product may replace one.
+        records: by key, one record for each observed tensor of the image.
+        jobs: write the rest of the chunk's files.
     """
 
-    result: BatchResult
-    chunk: Chunk
-    images: dict[str, ImageResult]
-    show: Callable[[str], bytes]
-    find_part: Callable[[str], Box | None]
+    def __init__(
+        self,
+        chunk: Chunk,
+        images: Sequence[PreparedImage],
+        show: Callable[[Tensor], bytes],
+        find_part: Callable[..., Box | None],
+    ) -> None:
+        """``show`` and ``find_part`` are those of the model's ``ModelDescription``."""
+        self.chunk = chunk
+        self.keys = [image.key for image in images]
+        self.prepared = {image.key: image for image in images}
+        self.images: dict[str, ImageResult] = {}
+        self.records: dict[str, list[LayerRecord]] = {}
+        self.jobs: Sequence[Job] = ()
+        self._show, self._find_part = show, find_part
+        self._shown: dict[str, bytes] = {}
+        self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
 
+    def skip(self, image: PreparedImage, reason: str) -> None:
+        """Note why an image did not go through the model."""
+        self._skipped[image.key] = SkippedImage(image.file, reason)
 
-@dataclass(frozen=True, slots=True)
-class EndedChunk:
-    """A chunk whose images have gone through the model."""
+    def show(self, key: str) -> bytes:
+        """Return the network's input for an image that has pixels, as a JPEG."""
+        pixels = self.prepared[key].pixels
+        if key not in self._shown and pixels is not None:
+            self._shown[key] = self._show(pixels)
+        return self._shown[key]
 
-    chunk: Chunk
-    keys: Sequence[str]  # the keys of the chunk's images in order, including skipped images
-    records: Sequence[LayerRecord]  # one per image and observed tensor, image by image
+    def find_part(self, key: str) -> Box | None:
+        """Return the part of an image that the network's input covers."""
+        image = self.prepared[key]
+        return self._find_part(image.size, as_pixels=image.is_tensor)
+
+    def list_records(self) -> list[LayerRecord]:
+        """Return all records, image by image."""
+        return [record for key in self.keys for record in self.records.get(key, ())]
+
+    def sum_up(self, limits: Mapping[str, float]) -> None:
+        """Sum up the images in their order, and release their pixels."""
+        for key in self.keys:
+            add_records(self.chunk.calls, self.records.get(key, ()), limits)
+        self.chunk.skipped = [self._skipped[key] for key in self.keys if key in self._skipped]
+        self.chunk.images = [self.images[key] for key in self.keys if key in self.images]
+        self.prepared, self._shown = {}, {}
 
 
 @dataclass(slots=True)
@@ -142,7 +181,8 @@ class RunEnd:
     totals: Chunk = field(default_factory=Chunk)
     top: TopTally = field(default_factory=TopTally)
     rows: tuple[LayerRow, ...] = ()
-    findings: Sequence[Finding] = ()
+    uncalled: tuple[Uncalled, ...] = ()
+    findings: tuple[Finding, ...] = ()
     focus: Tensor | None = None  # masks (2, H, W) of the box of ``--focus``: inside, outside
 
 
@@ -153,40 +193,27 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add pictures, in all formats of the run, to the list of files of a chunk.
-
-        ``pictures`` are the names of PNG files that were written or queued, relative to the run
-        folder.
-        """
+        """Add PNG files of the chunk, written or queued, to its list of files, in all formats."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the names of files and folders in the run folder that the product may write.
-
-        The files that every run writes are left out.
-        """
+        """Return the files and folders that this product, and not every run, may write."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
         """Return an estimate of what the product will write; hookcli calls this before the run."""
         return Cost()
 
-    def collect(self, _forward: Forward, _writer: GridWriter) -> None:
+    def collect(self, _result: BatchResult, _running: RunningChunk, _writer: GridWriter) -> None:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
-    def end_chunk(self, _ended: EndedChunk, _writer: GridWriter) -> Job | None:
-        """Return the job that writes the product's remaining files of a chunk; None without a job.
-
-        hookcli calls this before the next chunk begins.
-        """
+    def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
+        """Return the job that writes the product's other files of a chunk that has run."""
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
-        """Write the product's last files, and return their names.
-
-        The ``close`` methods of all products run at the same time.
-        """
+        """Write the product's last files, while other products do so, and return their names."""
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:

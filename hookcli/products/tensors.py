@@ -14,7 +14,8 @@ from hookcli.store.places.folders import open_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd, Scope
+    from hookcli.activations.collector import BatchResult
+    from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
 
 
@@ -29,11 +30,7 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Return the cost of the tensors, measured in one forward pass of the first image.
-
-        The gradient of a tensor counts as much as the tensor itself. ``Attention.estimate`` has the
-        cost of saved attention.
-        """
+        """Run the model on the first image; a gradient counts as much as its tensor."""
         from hookcli.passes.sizes import measure_saved
 
         config = self.scope.config
@@ -46,23 +43,22 @@ class Tensors(Product):
         check_disk(total, config.tensors.max_disk)
         return Cost(1 + -(-self.scope.images // self.scope.chunk_size), total)
 
-    def collect(self, forward: Forward, _writer: GridWriter) -> None:
-        for call_id, key, tensor in forward.result.kept:
+    def collect(self, result: BatchResult, running: RunningChunk, _writer: GridWriter) -> None:
+        for call_id, key, tensor in result.kept:
             self._kept.setdefault(call_id, {})[key] = tensor
-        attention = forward.result.attention
-        for each in () if attention is None else attention.calls:
+        for each in () if result.attention is None else result.attention.calls:
             if each.kept is not None:
-                self._kept.setdefault(each.call.id, {})[forward.result.keys[0]] = each.kept
+                self._kept.setdefault(each.call.id, {})[result.keys[0]] = each.kept
         save = self.scope.config.tensors.save
         if save is not None and save.pool not in ("mean", "max"):
-            for key in forward.result.keys:
-                if key in forward.images:
-                    part = forward.find_part(key)
-                    forward.images[key] = replace(forward.images[key], part=part)
+            for key in result.keys:
+                if key in running.images:
+                    part = running.find_part(key)
+                    running.images[key] = replace(running.images[key], part=part)
 
-    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job | None:
+    def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job | None:
         kept, self._kept = self._kept, {}
-        return partial(_write_tensors, ended, kept, writer) if kept else None
+        return partial(_write_tensors, running, kept, writer) if kept else None
 
     def close(self, end: RunEnd) -> list[str]:
         from hookcli.activations.pooling import saved_channels
@@ -77,16 +73,16 @@ class Tensors(Product):
 
 
 def _write_tensors(
-    ended: EndedChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
+    running: RunningChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
 ) -> None:
     from hookcli.store.tensors import write_shard
 
     in_order = {
-        call_id: [(key, tensors[key]) for key in ended.keys if key in tensors]
+        call_id: [(key, tensors[key]) for key in running.keys if key in tensors]
         for call_id, tensors in kept.items()
     }
-    file = write_shard(writer.write, ended.chunk.number, in_order)
-    ended.chunk.written_files.append(file)
+    file = write_shard(writer.write, running.chunk.number, in_order)
+    running.chunk.written_files.append(file)
 
 
 def check_disk(
@@ -94,16 +90,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Check that the saved tensors do not take more space than the user allows.
-
-    Args:
-        total: the size of the tensors, in bytes.
-        most: the allowed size, in gigabytes (1e9 bytes).
-        hint: the advice that the error gives.
-
-    Raises:
-        RequestError: the tensors take more space.
-    """
+    """Check that saved tensors, ``total`` bytes, take at most ``most`` gigabytes (1e9 bytes)."""
     if total > most * 1e9:
         raise RequestError(
             f"the tensors would take {_more_than(most, total / 1e9)} GB, "

@@ -12,7 +12,8 @@ from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from hookcli.products.product import EndedChunk, Forward, Job, Outlook, RunEnd, Scope
+    from hookcli.activations.collector import BatchResult
+    from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 
@@ -34,15 +35,15 @@ class ThumbnailProduct(Product):
         files = min(-(-images // size), -(-MOST_THUMBNAILS // size))
         return Cost(files, min(images, files * size) * _THUMBNAIL_BYTES)
 
-    def collect(self, forward: Forward, _writer: GridWriter) -> None:
-        if forward.chunk.number * self.scope.chunk_size < MOST_THUMBNAILS:
-            for key in forward.result.keys:
-                if key in forward.images:
-                    self._small[key] = shrink(forward.show(key))
+    def collect(self, result: BatchResult, running: RunningChunk, _writer: GridWriter) -> None:
+        if running.chunk.number * self.scope.chunk_size < MOST_THUMBNAILS:
+            for key in result.keys:
+                if key in running.images:
+                    self._small[key] = shrink(running.show(key))
 
-    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job | None:
+    def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job | None:
         small, self._small = self._small, {}
-        return partial(_write_thumbnails, ended.chunk, small, writer) if small else None
+        return partial(_write_thumbnails, running.chunk, small, writer) if small else None
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         return {"thumbnails": end.totals.thumbnails}

@@ -92,17 +92,11 @@ def choose_best(
     asked: Sequence[int] | None,
     most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return the channels that the page shows, by call id.
+    """Return the channels that the page shows, by call id, with the images of their largest values.
 
-    Each channel comes with the images of its largest values.
-
-    Args:
-        keys: the keys of all images of the run, in order, including skipped images.
-        top: the images with the largest values of each channel.
-        calls: the ids of the calls, in the order of the page.
-        asked: the channels of ``--channels``, of which the page shows the first ``4 * most`` that
-            exist. If None, the page shows the channels whose best images stand out most.
-        most: the largest number of channels per call if ``asked`` is None.
+    ``keys`` are those of all images of the run, in order, including skipped images. Of the channels
+    that were ``asked`` for, the page shows the first ``4 * most`` that exist; without any, the
+    ``most`` whose best images stand out most.
     """
 
     def choose(call_id: str) -> Sequence[int]:
@@ -132,13 +126,7 @@ def rank_images(
 
     Each channel gets the same number of images: ``top.count``, or fewer so that all channels
     together have at most ``most`` images. The result is empty if there are more channels than
-    ``most``.
-
-    Args:
-        keys: the keys of all images of the run, in order, including skipped images.
-        top: the images with the largest values of each channel.
-        totals: the results of all images.
-        most: the largest number of images for all channels together.
+    ``most``. ``keys`` means the same as in ``choose_best``.
     """
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)

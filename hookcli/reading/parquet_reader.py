@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
 from hookcli.outside.files import open_regular
-from hookcli.reading.run_files import cannot_read
 from hookcli.records.layer_records import RecordRow
 from hookcli.records.statistics import IN_EVERY_VERSION
 from hookcli.store.parquet import SCHEMA
-from hookcli.store.places.names import records_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from hookcli.store.folder import RunFolder
 
 _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
 _NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
@@ -46,21 +41,6 @@ def read_records(files: Sequence[Path]) -> pa.Table:
         with open_regular(file) as stream:
             tables.append(_read_table(stream))
     return pa.concat_tables(tables, promote_options="default")
-
-
-def read_rows(folder: RunFolder, number: int) -> list[dict[str, Any]]:
-    """Return the records of a chunk of an unfinished run, each as a dict by column.
-
-    ``number`` is the number of the chunk, counted from 0.
-    """
-    name = records_file(number)
-    try:
-        rows: list[dict[str, Any]] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
-        return rows
-    except (OSError, ValueError, pa.ArrowException) as error:
-        unread = cannot_read(folder.path / name, error)
-        unread.hint = "start again with `overwrite=True`"
-        raise unread from error
 
 
 def _read_table(stream: BinaryIO) -> pa.Table:

@@ -91,8 +91,6 @@ class LayerRecord:
         layout: the meaning of the tensor's axes.
         stats: the statistics of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
-        grid: the file of the tensor's picture, relative to the run folder; empty if no picture was
-            drawn.
         histogram: the histogram of a sample of the values. Its intervals have equal widths, and
             cover the range from the tensor's smallest to its largest value. Empty when no sample
             was taken.
@@ -109,7 +107,6 @@ class LayerRecord:
     layout: Layout
     stats: TensorStats
     channels: ChannelRange | None = None
-    grid: str = ""
     histogram: tuple[int, ...] = ()
     change: float | None = None
     reason: str = ""

@@ -38,25 +38,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationResult:
-    """The result of an ablation.
-
-    Attributes:
-        model: the model that ran.
-        images: the images that went through the model, each with its score without zeroing.
-        skipped: the images that were skipped.
-        uncalled: the chosen layers that did not run.
-        rows: one row per channel, sorted by rank.
-    """
+    """The result of an ablation; each image comes with its score without zeroing."""
 
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
     uncalled: tuple[Uncalled, ...]
-    rows: tuple[ChannelRow, ...]
+    rows: tuple[ChannelRow, ...]  # one per channel, sorted by rank
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0, or 6 if images were skipped."""
+        """6 if images were skipped, else 0."""
         return errors.SKIPPED if self.skipped else errors.DONE
 
 
@@ -98,8 +90,6 @@ def ablate_images(
 
 @dataclass(slots=True)
 class _Ablation:
-    """Runs images through the model and adds up their scores."""
-
     prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]

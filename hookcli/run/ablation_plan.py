@@ -32,52 +32,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationLayer:
-    """A layer whose channels are zeroed.
-
-    Attributes:
-        layer: the layer.
-        channels: the channels that are zeroed, counted from 0, in order.
-        keys: the keys of the layer's output tensors that have these channels.
-        alone: whether each channel needs a forward pass of its own, because batches cannot be used
-            or the leading axis of the layer's output is not the batch.
-    """
+    """A layer whose channels are zeroed."""
 
     layer: LayerInfo
-    channels: tuple[int, ...]
-    keys: frozenset[str]
-    alone: bool
+    channels: tuple[int, ...]  # counted from 0, in order
+    keys: frozenset[str]  # of the output tensors that have these channels
+    alone: bool  # whether each channel needs a forward pass of its own
 
 
 @dataclass(frozen=True, slots=True)
 class AblationBatch:
-    """One forward pass, whose rows all hold the same image.
-
-    Attributes:
-        rows: the number of rows.
-        places: the module path and the channel to zero in each row, in order; hookcli zeroes
-            nothing in the remaining rows.
-    """
+    """One forward pass, whose ``rows`` rows all hold the same image."""
 
     rows: int
+    # the module path and the channel to zero in each row; hookcli zeroes nothing in more rows
     places: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AblationPlan:
-    """The channels that an ablation will zero, and the forward passes that it takes.
-
-    Attributes:
-        layers: the layers with their channels.
-        uncalled: the chosen layers that do not run.
-        images: the number of images to run.
-        batch_size: the largest number of rows in a forward pass.
-        skipped: the images that cannot be used.
-    """
+    """The channels that an ablation will zero, and the forward passes that it takes."""
 
     layers: tuple[AblationLayer, ...]
     uncalled: tuple[Uncalled, ...]
-    images: int
-    batch_size: int
+    images: int  # how many run
+    batch_size: int  # the most rows in a forward pass
     skipped: tuple[SkippedImage, ...] = ()
 
     @property
@@ -111,8 +90,7 @@ def plan_ablation(
 ) -> AblationPlan:
     """Return which channels of the layers will be zeroed, and in which forward passes.
 
-    The weights of the model may be missing. ``pixels`` are those of one image, without a leading
-    axis; None prepares the first image.
+    The weights of the model may be missing. Without ``pixels``, (C, …), it takes the first image.
     """
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
@@ -182,9 +160,8 @@ def _describe(
 ) -> AblationLayer:
     """Choose the channels to zero; ``size`` is (height, width) of the image.
 
-    If a call returns several tensors, the first tensor with channels decides the number of
-    channels, and hookcli zeroes every tensor that has this number. With ``alone``, each channel
-    needs a forward pass of its own.
+    If a call returns several tensors, the first with channels decides how many there are, and
+    hookcli zeroes every tensor that has this number.
     """
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hookcli.images.read import ImageSource
     from hookcli.plan.prepared import RunSettings
-    from hookcli.products.product import EndedChunk, Job
+    from hookcli.products.product import RunningChunk
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
@@ -28,10 +28,9 @@ class ChunkWriter:
     In a resumed run, the first chunk to write is the one after the saved chunks that can be used.
 
     Attributes:
-        done: the number of chunks that have been added to the totals; all of these are on disk.
-        top: the images that fire each channel most, in the chunks on disk.
+        done: the number of chunks that are on disk and in the totals.
+        top: the images that fire each channel most, in these chunks.
         grids: draws and writes the pictures of the chunk that is running.
-        listener: receives the progress of the run.
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class ChunkWriter:
             self._thread.shutdown(cancel_futures=True)
             self.grids.close()
 
-    def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
-        """Queue a chunk with the jobs that write its other files; wait while the queue is full."""
-        self._waiting.append(self._thread.submit(self._write, ended, jobs))
+    def put(self, ended: RunningChunk) -> None:
+        """Queue a chunk that has run; wait while the queue is full."""
+        self._waiting.append(self._thread.submit(self._write, ended))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()
 
@@ -82,13 +81,13 @@ class ChunkWriter:
         totals.merge(chunk)
         self.listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
-    def _write(self, ended: EndedChunk, jobs: Sequence[Job]) -> Chunk:
+    def _write(self, ended: RunningChunk) -> Chunk:
         chunk = ended.chunk
         if chunk.number != self._written:
             raise CancelledError  # an earlier chunk failed: ``--resume`` uses no chunk after a gap
-        for job in jobs:
+        for job in ended.jobs:
             job()
-        self.top.add(ended.records, self._places)
+        self.top.add(ended.list_records(), self._places)
         if self._settings.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self.top)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from hookcli.products.product import Product
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
-    from hookcli.records.report import FinishedRun, ReportDocument
-    from hookcli.run.diagnose import Diagnosis
+    from hookcli.records.report import ReportDocument
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
@@ -47,12 +45,11 @@ def close_run(
     if totals.images:
         model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
-        write_weights(
-            config.save_weights, require_eager(model, "`save_weights`").runner.list_weights()
-        )
+        eager = require_eager(model, "`save_weights`")
+        write_weights(config.save_weights, eager.runner.list_weights())
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
-    diagnosis = diagnose(model, prepared.settings, prepared.scorer, totals)
+    uncalled, findings = diagnose(prepared, totals)
     end = RunEnd(
         folder=folder,
         loaded=model.loaded,
@@ -61,54 +58,36 @@ def close_run(
         totals=totals,
         top=top,
         rows=rows,
-        findings=diagnosis.findings,
+        uncalled=uncalled,
+        findings=findings,
         focus=prepared.focus,
     )
     with ThreadPoolExecutor() as threads:  # one product decodes pictures, another renders a table
         for files in threads.map(lambda product: product.close(end), products):
             written += files
-    facts = assemble_facts(
-        folder.request, model.runner.versions(), model.skipped, totals=totals, diagnosis=diagnosis
-    )
-    facts = replace(facts, features=prepared.features)
+    facts = assemble_facts(prepared, end)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     whole = assemble_document(facts, shown, prepared.settings.style)
     document: ReportDocument = json_text.plain(whole)
     written += _write_page(folder, document)
     for product in products:
         written += product.illustrate(document, end)
-    result = _complete(
-        prepared, diagnosis, end, facts=facts, files=[*totals.written_files, *written]
-    )
-    return replace(result, attention=whole.attention)
-
-
-def _complete(
-    prepared: PreparedRun,
-    diagnosis: Diagnosis,
-    end: RunEnd,
-    facts: FinishedRun,
-    files: Sequence[str],
-) -> RunResult:
-    """Write the manifest, which makes the run complete, and return the result."""
-    model, totals = prepared.model, end.totals
-    end.folder.complete(facts, files)
-    fail_on, findings = prepared.settings.config.findings.fail_on, diagnosis.findings
+    files = [*totals.written_files, *written]
+    folder.complete(facts, files)  # writes the manifest
+    fail_on, found = config.findings.fail_on, {finding.rule for finding in findings}
     return RunResult(
-        model=model.loaded.info,
-        images=tuple(totals.images),
-        skipped=(*model.skipped, *totals.skipped),
-        rows=end.rows,
-        uncalled=diagnosis.uncalled,
+        model=facts.model,
+        images=facts.images,
+        skipped=facts.skipped,
+        rows=rows,
+        uncalled=uncalled,
         layers=len(model.runner.layers),
         findings=findings,
         grids=tuple(totals.grids),
-        undrawn=(
-            *_list_undrawn(prepared.cams, totals.heats),
-            *explain_heatless(end, prepared.settings.config),
-        ),
-        failed=tuple(rule for rule in fail_on if any(f.rule == rule for f in findings)),
-        out_dir=str(end.folder.path),
+        attention=whole.attention,
+        undrawn=(*_list_undrawn(prepared.cams, totals.heats), *explain_heatless(end, config)),
+        failed=tuple(rule for rule in fail_on if rule in found),
+        out_dir=str(folder.path),
         files=(names.REQUEST, *files, names.MANIFEST),
     )
 
@@ -133,10 +112,9 @@ def write_tables(
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
-    Returns:
-        The rows of ``layers.csv``, and the names of the written files.
+    Return the rows of ``layers.csv``, and the names of the written files.
     """
-    rows = model.runner.complete_rows(list_rows(totals.calls))
+    rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
     if skipped:

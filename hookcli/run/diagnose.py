@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.images.prepare import prepare_image
@@ -11,42 +10,25 @@ from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.runner import Runner
-    from hookcli.plan.prepared import PreparedModel, RunSettings
+    from hookcli.plan.prepared import PreparedRun
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import Chunk
 
 _LATE = "it was not observed: a later image calls it, but the first one does not"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The conclusions from the results of a run.
-
-    Attributes:
-        uncalled: the chosen layers without a record, each with the reason. This includes operations
-            that a later image calls, but the first image does not.
-        findings: the findings, the most serious first.
-    """
-
-    uncalled: tuple[Uncalled, ...]
-    findings: tuple[Finding, ...]
-
-
 def diagnose(
-    model: PreparedModel,
-    settings: RunSettings,
-    scorer: Callable[..., ScoreTensor] | None,
-    totals: Chunk,
-) -> Diagnosis:
-    """Find the layers that did not run, and all findings.
+    prepared: PreparedRun, totals: Chunk
+) -> tuple[tuple[Uncalled, ...], tuple[Finding, ...]]:
+    """Return the chosen layers without a record, and all findings, the most serious first.
 
-    hookcli may run the model again, to find out which module made a NaN. ``scorer`` computes the
-    score of an output; None in a run without a backward pass.
+    The layers include operations that only a later image calls. hookcli may run the model again, to
+    find out which module made a NaN.
     """
+    model = prepared.model
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(
         calls=totals.calls,
@@ -61,14 +43,14 @@ def diagnose(
             )
             for image in totals.images
         },
-        producers=_find_nan_origins(model, settings, scorer, totals),
+        producers=_find_nan_origins(prepared, totals),
         written=totals.written,
         files={image.key: image.file for image in totals.images},
         intensities={
             image.key: image.intensities for image in totals.images if image.intensities is not None
         },
     )
-    return Diagnosis(uncalled, list_findings(evidence, dict(settings.config.findings.rules)))
+    return uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
 
 
 def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
@@ -87,18 +69,13 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
         yield Uncalled(layer, _LATE)
 
 
-def _find_nan_origins(
-    model: PreparedModel,
-    settings: RunSettings,
-    scorer: Callable[..., ScoreTensor] | None,
-    totals: Chunk,
-) -> dict[str, str]:
+def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
     """Return a sentence on the origin of the first ``NaN`` and ``Inf``, where it is known.
 
     hookcli runs the first image with a NaN or Inf again. A layer that was not chosen may make a NaN
-    in any image, so with ``--fail-on`` hookcli tries every image, unless the run has several
-    chunks.
+    in any image, so ``--fail-on`` tries every image, unless the run has several chunks.
     """
+    model, settings = prepared.model, prepared.settings
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
@@ -108,6 +85,6 @@ def _find_nan_origins(
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = model.runner.place(image.pixels.unsqueeze(0))
-            made = model.runner.find_nan_origin(pixels, totals.edits.made, scorer)
+            made = model.runner.find_nan_origin(pixels, totals.edits.made, prepared.scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

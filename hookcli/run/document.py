@@ -12,18 +12,16 @@ from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hookcli.config import GridStyle
-    from hookcli.plan.prepared import PreparedModel, RunSettings
-    from hookcli.records.images import SkippedImage
-    from hookcli.run.diagnose import Diagnosis
-    from hookcli.summary.chunks import Chunk
+    from hookcli.plan.prepared import PreparedRun
+    from hookcli.products.product import RunEnd
 
 
-def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile:
+def describe_request(prepared: PreparedRun) -> RequestFile:
     """Return the content of ``run.json``: the command, the model, the layers, code and versions."""
-    config = settings.config
+    model, config = prepared.model, prepared.settings.config
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
@@ -35,35 +33,24 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile
     )
 
 
-def assemble_facts(
-    request: RequestFile,
-    versions: Mapping[str, str],
-    skipped: Sequence[SkippedImage],
-    totals: Chunk,
-    diagnosis: Diagnosis,
-) -> FinishedRun:
-    """Return the content of the manifest, without the list of files.
-
-    ``request`` is the content of ``run.json``, whose versions ``versions`` replaces. ``skipped``
-    are the images that were skipped before the run.
-    """
+def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
+    """Return the content of the manifest, without the list of files."""
+    model, totals = prepared.model, end.totals
+    request = replace(end.folder.request, versions=model.runner.versions())
     return FinishedRun(
-        **to_fields(replace(request, versions={**versions})),
-        uncalled=tuple(layer.row() for layer in diagnosis.uncalled),
+        **to_fields(request),
+        uncalled=tuple(layer.row() for layer in end.uncalled),
         images=tuple(totals.images),
-        skipped=(*skipped, *totals.skipped),
-        findings=diagnosis.findings,
+        skipped=(*model.skipped, *totals.skipped),
+        findings=end.findings,
         halved_batches=totals.halved,
+        features=prepared.features,
     )
 
 
 def assemble_document(
     facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return the content of ``report.json``, which the page shows.
-
-    ``shown`` has the fields that the products of the run contribute; the page has the colours of
-    ``style``.
-    """
+    """Return the content of ``report.json``, with the fields ``shown`` of the run's products."""
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

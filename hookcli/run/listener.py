@@ -10,11 +10,7 @@ class ProgressListener:
         """Called when an interrupted run continues; it had finished ``done`` images, perhaps 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Called when more images are finished.
-
-        ``done`` is the number of finished images so far. It includes the skipped images, whose
-        number is ``skipped``.
-        """
+        """Called when more images are finished: now ``done``, of which ``skipped`` were skipped."""
 
     def worked(self, node: str, images: int) -> None:
         """Called when the machine ``node`` of a cluster has finished ``images`` more images."""

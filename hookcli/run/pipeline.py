@@ -26,7 +26,6 @@ from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
 from hookcli.run.listener import ProgressListener
-from hookcli.run.repeat import check_first_batch
 from hookcli.store.folder import RunFolder
 from hookcli.summary.chunks import Chunk, chunk_size
 
@@ -40,16 +39,7 @@ if TYPE_CHECKING:
 
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
-    """Run images through a model, write the run folder, and return the result.
-
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(InspectConfig(request))
-        >>> [finding.sentence for finding in result.findings]
-
-    Raises:
-        HookcliError: the class says what went wrong; see ``hookcli.errors``.
-    """
+    """Run images through a model, write the run folder, and return the result."""
     if config.machine.cluster is not None:
         raise RequestError(
             "inspect_images runs on this machine alone",
@@ -61,20 +51,8 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
     """Execute a prepared run, and return the result; the model is unchanged afterwards.
 
-    Args:
-        prepared: the run.
-        listener: receives the progress; None ignores the progress.
-
-    Raises:
-        RequestError: the run cannot be resumed, or an edit changed nothing. After an edit that
-            changed nothing, there is no manifest.
-        ForwardError: the model raised an exception. The folder has a table of the observations
-            so far, but no manifest.
-        OutputError: another run is writing into the folder, the folder holds files that this run
-            must not replace, or a file could not be written.
-        NoImageError: no image could be used.
-        KeyboardInterrupt: the user interrupted the run; the files of finished chunks are in the
-            folder.
+    If the model fails, the folder has a table of the observations so far, but no manifest. After
+    Ctrl-C, it has the files of the finished chunks.
     """
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
@@ -88,8 +66,6 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             settings, prepared.model.sources, folder, totals=totals, listener=listener
         ) as writer,
     ):
-        if totals.images:
-            check_first_batch(prepared, folder, totals, listener)
         products = list_products(settings)
         start = ChunkStart.after(totals)
         runner = ChunkRunner(prepared, products, writer.grids, warn=listener.warn, start=start)
@@ -97,7 +73,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 lock = folder.lock_descriptor
                 for number, images in _read_chunks(prepared, writer, lock, runner):
-                    writer.put(*runner.run(number, images))
+                    writer.put(runner.run(number, images))
                     clock.lap("forward")
                 # takes 0.07 s, while threads write the grids
                 import hookcli.render.report.page  # noqa: F401
@@ -108,7 +84,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         except BrokenForwardError:
             with suppress(OutputError):  # report the error of the model instead
                 writer.finish()
-                totals.merge(runner.chunk)
+                totals.merge(runner.running.chunk)
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
@@ -118,12 +94,12 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the folder of the run, without opening or writing anything yet."""
+    """Return the folder of the run, which is neither opened nor written yet."""
     config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
-        describe_request(prepared.model, prepared.settings),
-        plan_names(config, prepared.model.sources),
+        describe_request(prepared),
+        plan_names(prepared.settings, prepared.model.sources),
         replace_run=config.folder.out is None,
         replace_any=config.folder.overwrite,
         resume=config.folder.resume,

@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 class RunResult:
     """The result of a run.
 
-    Example:
-        >>> result = inspect_images(config)
-        >>> {row.call_id: row.mean for row in result.rows}
-
     Attributes:
-        model: the model that ran.
-        images: the images that went through the model.
-        skipped: the images that could not be used.
         rows: one row per layer call and output tensor, with statistics over all images.
         uncalled: the selected layers that never ran.
         layers: the number of selected layers.

@@ -37,10 +37,8 @@ def resume_chunks(
     """With ``--resume``, add the saved chunks of the interrupted run to ``totals``.
 
     If one of these chunks can no longer be used, no chunk is added, and the run starts again. Saved
-    chunks that are not added are deleted.
-
-    Returns:
-        The images that fire each channel most in the added chunks; empty if no chunk was added.
+    chunks that are not added are deleted. Return the images that fire each channel most in the
+    added chunks.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
@@ -48,7 +46,7 @@ def resume_chunks(
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
-        chunks = read_usable_chunks(settings, sources, folder, saved.chunks)
+        chunks = _read_usable_chunks(settings, sources, folder, saved.chunks)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -77,14 +75,9 @@ def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count
             )
 
 
-def read_usable_chunks(
+def _read_usable_chunks(
     settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
-    """Return the first ``count`` saved chunks, but stop before a chunk that cannot be used.
-
-    A chunk can be used if it ran with the same settings, all its files exist, and its images have
-    not changed.
-    """
     chunks: list[Chunk] = []
     while len(chunks) < count:
         chunk = _read_usable(settings, sources, folder, len(chunks))

@@ -18,7 +18,7 @@ from hookcli.records.statistics import figures_of
 from hookcli.store.places.names import records_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hookcli.records.layer_records import LayerRecord
 
@@ -51,16 +51,24 @@ SCHEMA = _make_schema()
 
 
 def write_records(
-    write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
+    write: Callable[[str, bytes], str],
+    number: int,
+    records: Sequence[LayerRecord],
+    pictures: Mapping[tuple[str, str], str],
 ) -> str:
-    """Write the records of one chunk, in order, and return the name of the file."""
-    table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
+    """Write the records of one chunk, in order, and return the name of the file.
+
+    ``write`` writes a file of the run folder, given its name and content, and returns the name.
+    ``pictures`` has the files of the tensors' pictures, by image and call id.
+    """
+    rows = [to_row(each, pictures.get((each.image, each.call.id), "")) for each in records]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
     return write(records_file(number), stream.getvalue())
 
 
-def to_row(record: LayerRecord) -> dict[str, object]:
+def to_row(record: LayerRecord, picture: str = "") -> dict[str, object]:
     """Return a record as a row of ``records.parquet``: the value of each column."""
     call, stats = record.call, record.stats
     return {
@@ -78,6 +86,6 @@ def to_row(record: LayerRecord) -> dict[str, object]:
         **figures_of(stats),
         "change": record.change,
         "reason": record.reason,
-        "grid": record.grid,
+        "grid": picture,
         "sketch": record.sketch or None,
     }

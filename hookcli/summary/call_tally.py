@@ -83,8 +83,12 @@ class CallTally:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)
 
-    def row(self) -> LayerRow:
-        """Return the call's row of ``layers.csv``."""
+    def row(self, sparsity: float | None = None, weight: float | None = None) -> LayerRow:
+        """Return the call's row of ``layers.csv``.
+
+        ``sparsity`` is the share of zeros in the weight of a pruned layer. ``weight`` is the norm
+        of the parameter whose gradient the row describes.
+        """
         call, stats = self.call, self.stats
         ranges = self.ranges()
         dead = None if ranges is None else int(((ranges[0] == 0) & (ranges[1] == 0)).sum())
@@ -108,7 +112,9 @@ class CallTally:
             images=self.images,
             params=call.layer.params,
             norm=norm,
+            ratio=norm / weight if norm is not None and weight else None,
             change=None if self.changes is None else math.sqrt(self.changes / self.images),
+            sparsity=sparsity,
             reason=self.reason,
             layout_note=INFERRED * self.layout.inferred,
         )

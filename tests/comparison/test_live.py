@@ -1266,7 +1266,7 @@ class Saved(Runner):
         self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)
         self.shown, self.closed = shown, False
 
-    def run(self, batch, observer, called=None, seen=tuple):
+    def run(self, batch, observer):
         for layer in self.layers:
             observer(Call(layer), torch.tensor(self.shown[layer.module_path]))
         return ForwardOutcome(None)

@@ -572,7 +572,7 @@ def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
     )
     pixels = photo(2)
     if target == 1:
-        (result,) = run_backward(settings, ["photo"], pixels).results
+        (result,) = run_backward(settings, ["photo"], pixels)
         assert [heat.values.shape for heat in result.heats] == [(2, 2)]
     else:
         with pytest.raises(RequestError):
@@ -600,7 +600,7 @@ def test_grids_of_the_activation_times_the_gradient():
         wanted,
     )
     pixels = torch.tensor([[[[1.0, 2.0], [4.0, -8.0]]]])
-    (result,) = run_backward(settings, ["photo"], pixels).results
+    (result,) = run_backward(settings, ["photo"], pixels)
     (picture,) = result.pictures
     # activations 2, 4, 8, -16 times 1, -1, 0.5, and half of 1
     assert picture.call.side == "grad_output"
@@ -618,7 +618,7 @@ def test_saliency_is_the_largest_magnitude_over_colours():
         partial(score_output, style=wanted, target=None, categories=()),
         wanted,
     )
-    (result,) = run_backward(settings, ["photo"], photo(2)).results
+    (result,) = run_backward(settings, ["photo"], photo(2))
     (heat,) = result.heats
     assert heat.values.tolist() == [[5.0, 5.0], [5.0, 5.0]]
 

@@ -135,7 +135,7 @@ def test_exact_pixels_are_not_too_small_for_a_model_that_takes_any_size(inspect)
 def test_two_pictures_of_one_shape_share_a_forward_of_a_segmentation_model():
     loaded = load("lraspp_mobilenet_v3_large", size=32)
     pixels = torch.stack([loaded.prepare.to_pixels([colours(shift=s)]) for s in (0, 99)])
-    assert len(run_forward(hooked(loaded, "(model)"), ["a", "b"], pixels).results) == 1
+    assert len(run_forward(hooked(loaded, "(model)"), ["a", "b"], pixels)) == 1
 
 
 def test_pictures_of_several_shapes_go_through_one_run(inspect, photo):
@@ -211,7 +211,7 @@ def test_tasks_without_a_batch_axis_run_one_image_at_a_time(name, size):
     loaded = load(name, size=size)
     pictures = ([colours(shift=s)] * 2 for s in (0, 99))
     pixels = torch.stack([loaded.prepare.to_pixels(pair) for pair in pictures])
-    results = run_forward(hooked(loaded, "conv[1]"), ["a", "b"], pixels).results
+    results = run_forward(hooked(loaded, "conv[1]"), ["a", "b"], pixels)
     assert [[record.image for record in result.records] for result in results] == [["a"], ["b"]]
 
 

@@ -19,7 +19,7 @@ from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forw
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Channels, Layout
-from hookcli.summary.tally import Tally, list_rows
+from hookcli.summary.tally import add_records, list_rows
 from tests import toy_models as toys
 from tests.toy_models import pixel
 
@@ -28,19 +28,15 @@ NO_GRIDS = GridStyle(mode="none")
 
 def aggregate_layers(records):
     """One row per call and output, over all images of the records."""
-    tally = Tally()
-    tally.add(records)
-    return list_rows(tally.calls)
+    calls = {}
+    add_records(calls, records, {})
+    return list_rows(calls, {}, lambda _call: None)
 
 
 def hooked(model, *paths, at="output", style=NO_GRIDS):
     layers = [layer for layer in list_layers(model) if layer.module_path in paths]
     assert len(layers) == len(paths)
     return ForwardSettings(EagerRunner(model.eval(), layers, at), style)
-
-
-def results_of(settings, keys, pixels):
-    return run_forward(settings, keys, pixels).results
 
 
 def records_of(results):
@@ -57,7 +53,7 @@ def maxima(results, image):
 
 def test_each_image_of_a_batch_has_figures_of_its_own():
     forward = hooked(toys.InplaceAdd(), "conv", "")
-    (result,) = results_of(forward, ["a", "b"], pixel(1.0, 10.0))
+    (result,) = run_forward(forward, ["a", "b"], pixel(1.0, 10.0))
     assert [(r.image, r.call.id, r.stats.mean, r.stats.shape) for r in result.records] == [
         ("a", "conv", 3.0, (1, 1, 1, 1)),
         ("a", "(model)", 4.0, (1, 1, 1, 1)),
@@ -87,11 +83,11 @@ def random_images():
 @pytest.mark.parametrize("at", ["output", "both"])
 def test_two_images_in_a_batch_have_the_records_that_they_have_alone(make, paths, at):
     pixels = random_images()
-    together = records_of(results_of(hooked(make(), *paths, at=at), ["a", "b"], pixels))
+    together = records_of(run_forward(hooked(make(), *paths, at=at), ["a", "b"], pixels))
     alone = [
         record
         for index, key in enumerate("ab")
-        for record in records_of(results_of(hooked(make(), *paths, at=at), [key], pixels[[index]]))
+        for record in records_of(run_forward(hooked(make(), *paths, at=at), [key], pixels[[index]]))
     ]
     assert [(r.image, r.call, r.layout) for r in together] == [
         (r.image, r.call, r.layout) for r in alone
@@ -107,9 +103,9 @@ def test_two_images_in_a_batch_have_the_records_that_they_have_alone(make, paths
 def test_two_images_in_a_batch_have_the_tiles_that_they_have_alone():
     pixels = random_images()
     style = GridStyle(rank="index")
-    (together,) = results_of(hooked(toys.InplaceRelu(), "conv", style=style), ["a", "b"], pixels)
+    (together,) = run_forward(hooked(toys.InplaceRelu(), "conv", style=style), ["a", "b"], pixels)
     for index, picture in enumerate(together.pictures):
-        (alone,) = results_of(
+        (alone,) = run_forward(
             hooked(toys.InplaceRelu(), "conv", style=style), ["x"], pixels[[index]]
         )
         assert picture.image == "ab"[index]
@@ -121,22 +117,22 @@ def test_tiles_show_the_activation_before_it_is_written_over():
     style = GridStyle(rank="index")
     layers = [LayerInfo("conv", "Conv2d", channels=Channels.FIRST)]
     forward = ForwardSettings(EagerRunner(toys.InplaceRelu().eval(), layers), style)
-    ((picture,),) = [result.pictures for result in results_of(forward, ["a"], pixels)]
+    ((picture,),) = [result.pictures for result in run_forward(forward, ["a"], pixels)]
     assert picture.content.levels.tolist() == [[[239, 0]], [[0, 239]]]
 
 
 def test_no_pictures_are_made_without_grids():
-    (result,) = results_of(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(1.0))
+    (result,) = run_forward(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(1.0))
     assert result.pictures == ()
 
 
 def test_the_models_own_output_comes_with_the_records():
-    (result,) = results_of(hooked(toys.InplaceAdd(), "conv"), ["a", "b"], pixel(1.0, 2.0))
+    (result,) = run_forward(hooked(toys.InplaceAdd(), "conv"), ["a", "b"], pixel(1.0, 2.0))
     assert result.output.flatten().tolist() == [4.0, 8.0]
 
 
 def test_what_all_images_share_is_in_the_records_of_each():
-    results = results_of(
+    results = run_forward(
         hooked(toys.SharedLeadingAxis(), "conv", "bias"), ["a", "b"], pixel(1.0, 2.0)
     )
     assert len(results) == 1
@@ -146,16 +142,14 @@ def test_what_all_images_share_is_in_the_records_of_each():
 
 def test_heads_folded_into_the_leading_axis_send_images_one_at_a_time():
     forward = hooked(toys.FoldedLeadingAxis(), "conv", "heads")
-    done = run_forward(forward, ["a", "b"], pixel(1.0, 2.0))
-    results = done.results
-    assert len(results) == 2
-    assert done.one_at_a_time
+    results = run_forward(forward, ["a", "b"], pixel(1.0, 2.0))
+    assert [result.alone for result in results] == [True, True]
     assert maxima(results, "a") == {"conv": 100.0, "heads": 100.0}
     assert maxima(results, "b") == {"conv": 200.0, "heads": 200.0}
 
 
 def test_a_folded_tensor_keeps_its_whole_shape_and_figures_over_all_of_it():
-    (result,) = results_of(hooked(toys.FoldedLeadingAxis(), "heads"), ["a"], pixel(1.0))
+    (result,) = run_forward(hooked(toys.FoldedLeadingAxis(), "heads"), ["a"], pixel(1.0))
     (record,) = result.records
     assert record.stats.shape == (3, 1, 1)
     assert (record.stats.mean, record.stats.min) == (37.0, 1.0)  # 1, 10 and 100
@@ -163,33 +157,35 @@ def test_a_folded_tensor_keeps_its_whole_shape_and_figures_over_all_of_it():
 
 def test_a_fold_shows_in_the_first_image():
     forward = hooked(toys.ConstantLeadingAxis(), "boxes")
-    assert run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
-    assert not run_forward(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(7.0)).one_at_a_time
+    (result,) = run_forward(forward, ["first"], pixel(7.0))
+    assert result.alone
+    (result,) = run_forward(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(7.0))
+    assert not result.alone
 
 
 def test_a_fold_that_shows_only_in_a_batch_sends_images_one_at_a_time():
     forward = hooked(toys.PairedLeadingAxis(), "conv", "pairs")
-    assert not run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
-    done = run_forward(forward, ["a", "b"], pixel(1.0, 3.0))
-    results = done.results
-    assert done.one_at_a_time
+    (result,) = run_forward(forward, ["first"], pixel(7.0))
+    assert not result.alone
+    results = run_forward(forward, ["a", "b"], pixel(1.0, 3.0))
+    assert [result.alone for result in results] == [True, True]
     assert maxima(results, "a") == {"conv": 2.0, "pairs": 4.0}
     assert maxima(results, "b") == {"conv": 6.0, "pairs": 36.0}
 
 
 def test_no_image_is_recorded_twice_when_a_batch_is_given_up():
-    results = results_of(hooked(toys.FoldedLeadingAxis(), "conv"), ["a", "b"], pixel(1.0, 2.0))
+    results = run_forward(hooked(toys.FoldedLeadingAxis(), "conv"), ["a", "b"], pixel(1.0, 2.0))
     assert [(r.image, r.call.id) for r in records_of(results)] == [("a", "conv"), ("b", "conv")]
 
 
 def test_images_that_run_again_one_at_a_time_are_as_they_were():
-    results = results_of(hooked(toys.FoldedAfterInplace(), "heads"), ["a", "b"], pixel(1.0, 10.0))
+    results = run_forward(hooked(toys.FoldedAfterInplace(), "heads"), ["a", "b"], pixel(1.0, 10.0))
     assert [maxima(results, key) for key in "ab"] == [{"heads": 2.0}, {"heads": 20.0}]
 
 
 def test_no_hook_is_left_when_a_batch_is_given_up():
     model = toys.PairedLeadingAxis()
-    results_of(hooked(model, "conv", "pairs"), ["a", "b"], pixel(1.0, 2.0))
+    run_forward(hooked(model, "conv", "pairs"), ["a", "b"], pixel(1.0, 2.0))
     assert not any(module._forward_hooks for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
 
@@ -212,13 +208,13 @@ def edited(settings, *edits):
 def test_an_edit_of_an_in_place_relu_does_not_change_the_convolution_before_it():
     """-2 and 1 become 0 and 1 in place, and then 0 and 2: a norm of 1 is off by 1."""
     forward = edited(hooked(toys.InplaceRelu(), "conv", "relu"), "relu:scale=2")
-    (result,) = results_of(forward, ["a"], pixel(1.0))
+    (result,) = run_forward(forward, ["a"], pixel(1.0))
     assert {r.call.id: r.change for r in result.records} == {"conv": 0.0, "relu": 1.0}
 
 
 def test_the_forward_without_edits_does_not_write_over_the_image():
     forward = edited(hooked(toys.FoldedAfterInplace(), "heads"), "heads:scale=3")
-    assert maxima(results_of(forward, ["a"], pixel(1.0)), "a") == {"heads": 1.0 * 2 * 3}
+    assert maxima(run_forward(forward, ["a"], pixel(1.0)), "a") == {"heads": 1.0 * 2 * 3}
 
 
 # When the model raises
@@ -227,7 +223,7 @@ def test_the_forward_without_edits_does_not_write_over_the_image():
 def failure(model, pixels, *paths):
     forward = hooked(model, *paths)
     with pytest.raises(BrokenForwardError) as raised:
-        results_of(forward, ["a"], pixels)
+        run_forward(forward, ["a"], pixels)
     return raised.value
 
 
@@ -299,21 +295,21 @@ def test_a_model_that_leaves_the_program_is_reported_as_failing():
 
 def test_an_interrupt_is_no_error_of_the_model():
     with pytest.raises(KeyboardInterrupt):
-        results_of(hooked(toys.RaisesInside(KeyboardInterrupt()), "conv"), ["a"], pixel(1.0))
+        run_forward(hooked(toys.RaisesInside(KeyboardInterrupt()), "conv"), ["a"], pixel(1.0))
 
 
 def test_a_fault_of_the_observer_is_not_reported_as_the_models():
     impossible = GridStyle(tile=0)
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(ZeroDivisionError):
-        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
+        run_forward(forward, ["a"], torch.ones(1, 1, 4, 4))
 
 
 def test_a_fault_that_torch_raises_for_the_observer_is_not_reported_as_the_models():
     impossible = GridStyle(channels=(-5,))
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(IndexError):
-        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
+        run_forward(forward, ["a"], torch.ones(1, 1, 4, 4))
 
 
 # Several images in one row
@@ -406,7 +402,7 @@ def test_rows_are_in_the_order_in_which_calls_started():
 
 
 def test_both_calls_of_a_reused_module_have_a_row():
-    results = results_of(hooked(toys.ReusedRelu(), "relu"), ["a", "b"], pixel(1.0, 2.0))
+    results = run_forward(hooked(toys.ReusedRelu(), "relu"), ["a", "b"], pixel(1.0, 2.0))
     rows = aggregate_layers(records_of(results))
     assert [(row.call_id, row.call_index, row.mean, row.zero_fraction) for row in rows] == [
         ("relu", 0, 3.0, 0.0),  # 2 and 4

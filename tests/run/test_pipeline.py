@@ -22,6 +22,7 @@ from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
+from hookcli.products.product import Scope
 from hookcli.reading.load import load_run
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.runs import ModelInfo
@@ -37,7 +38,7 @@ class Doubled(Runner):
     def __init__(self):
         self.closed = 0
 
-    def run(self, batch, observer, called=None, seen=tuple):
+    def run(self, batch, observer):
         sums = batch.pixels.flatten(1).sum(1, keepdim=True)
         output = torch.cat([sums, 2 * sums], 1)
         observer(Call(self.layers[0]), output)
@@ -63,7 +64,7 @@ def prepare(**words):
 def test_a_run_needs_no_module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, model = prepare()
-    result = run_prepared(settle_run(config, model))
+    result = run_prepared(settle_run(Scope.of(config, model.sources), model))
     with Path("out/layers.csv").open() as file:
         rows = [(row["call_id"], row["min"], row["max"]) for row in csv.DictReader(file)]
     assert rows == [("sum", "12.0", "48.0")]
@@ -78,12 +79,12 @@ def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, model = prepare()
     with pytest.raises(RequestError) as refused:
-        settle_run(replace(config, save_weights="weights.pt"), model)
+        settle_run(Scope.of(replace(config, save_weights="weights.pt"), model.sources), model)
     sentence = "`save_weights` needs the modules of a model, and doubled runs without them"
     assert refused.value.message == sentence
     config, model = prepare(edits=("sum:zero",))
     with pytest.raises(RequestError, match=r"^`edits` needs the modules of a model"):
-        settle_run(config, model)
+        settle_run(Scope.of(config, model.sources), model)
     with pytest.raises(RequestError, match=r"^ablate needs the modules of a model"):
         require_eager(model, "ablate")
     assert not Path("out").exists()

@@ -24,7 +24,7 @@ from hookcli.records.rules import RULES
 from hookcli.records.runs import ModelInfo
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
-from hookcli.summary.tally import Tally
+from hookcli.summary.tally import add_records
 
 STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
@@ -39,9 +39,9 @@ def record(path="conv", kind="Conv2d", order=1, image="cat", channels=LIVE, **fi
 
 def told(records, thresholds=RULES):
     """What a run over these records would keep of them."""
-    tally = Tally({**RULES, **thresholds})
-    tally.add(records)
-    return tally.calls
+    calls = {}
+    add_records(calls, records, {**RULES, **thresholds})
+    return calls
 
 
 def rules_of(*records, thresholds=RULES, **evidence):

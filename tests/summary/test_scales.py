@@ -13,7 +13,7 @@ from hookcli.records.rules import RULES
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 from hookcli.summary.scales import Role, find_scale_hits, order_by_end, role_of
-from hookcli.summary.tally import Tally
+from hookcli.summary.tally import add_records
 from tests.small_models import build_small
 
 
@@ -173,9 +173,9 @@ def scale_findings(model, *, gradients=False):
         logits = model(pixels)
         if gradients:
             logits[0, 0].backward()
-    tally = Tally(RULES)
-    tally.add(captured.records)
-    found = list_findings(Evidence(tally.calls))
+    calls = {}
+    add_records(calls, captured.records, RULES)
+    found = list_findings(Evidence(calls))
     return [each for each in found if each.rule in ("exploding", "vanishing")]
 
 

@@ -57,7 +57,7 @@ def ran(request: pytest.FixtureRequest) -> Ran:
     loaded = load_model(ModelRequest(name, weights="random", size=SIZES.get(task)))
     pixels = torch.stack([loaded.prepare.to_pixels([picture(seed)] * 2) for seed in (1, 2)])
     forward = hooked(loaded)
-    results = [run_forward(forward, [str(i)], pixels[i : i + 1].clone()).results[0] for i in (0, 1)]
+    results = [run_forward(forward, [str(i)], pixels[i : i + 1].clone())[0] for i in (0, 1)]
     called = results[0].called | results[1].called
     return Ran(name, loaded, pixels, (results[0].records, results[1].records), called)
 
@@ -90,7 +90,7 @@ def test_every_leaf_is_recorded_or_uncalled_with_a_reason(ran):
 
 
 def test_two_images_in_one_batch_give_the_records_of_the_two_alone(ran):
-    results = run_forward(hooked(ran.loaded), ["0", "1"], ran.pixels.clone()).results
+    results = run_forward(hooked(ran.loaded), ["0", "1"], ran.pixels.clone())
     together = {(r.image, r.call.id): r.stats for result in results for r in result.records}
     alone = {(r.image, r.call.id): r.stats for records in ran.alone for r in records}
     assert set(together) == set(alone)

@@ -204,7 +204,7 @@ def read_parts():
             part = chunks.read_chunk(folder, number)  # type: ignore[arg-type]
             if part is not None:
                 found.merge(part)
-        list_rows(found.calls)
+        list_rows(found.calls, {}, lambda _call: None)
 
 
 def in_python(action):

@@ -150,7 +150,7 @@ def compared(request: pytest.FixtureRequest) -> Compared:
         figures = run_with_clones(copy.deepcopy(model), pixels)
     (result,) = run_forward(
         ForwardSettings(EagerRunner(model, layers, "both"), GridStyle("none")), ["one"], pixels
-    ).results
+    )
     return Compared(
         {key_of(record): record for record in result.records},
         figures,
@@ -252,10 +252,9 @@ def two_ways(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], list[list
     layers = select_layers(model, ["leaf"])
     forward = ForwardSettings(EagerRunner(model, layers), GridStyle("none"))
     alone = [
-        run_forward(forward, [key], pixels[i : i + 1]).results[0].records
-        for i, key in enumerate("ab")
+        run_forward(forward, [key], pixels[i : i + 1])[0].records for i, key in enumerate("ab")
     ]
-    return run_forward(forward, ["a", "b"], pixels).results, [list(records) for records in alone]
+    return run_forward(forward, ["a", "b"], pixels), [list(records) for records in alone]
 
 
 def test_two_images_share_one_forward(two_ways):
@@ -440,10 +439,7 @@ def noise(images: int, side: int) -> Tensor:
 
 def observed(model: nn.Module, forms: list[str], pixels: Tensor) -> dict[str, LayerRecord]:
     forward = ForwardSettings(EagerRunner(model, select_layers(model, forms)), GridStyle("none"))
-    return {
-        record.call.id: record
-        for record in run_forward(forward, ["one"], pixels).results[0].records
-    }
+    return {record.call.id: record for record in run_forward(forward, ["one"], pixels)[0].records}
 
 
 def key_of(record: LayerRecord) -> tuple[str, int, str, str]:

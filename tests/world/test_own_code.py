@@ -552,17 +552,16 @@ def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
     forward = ForwardSettings(
         EagerRunner(UnderInference().eval(), list_layers(UnderInference())), GridStyle("none")
     )
-    done = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
-    (result,) = done.results
+    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
     assert {record.call.id for record in result.records} == {"(model)", "conv"}
-    assert done.overwritten == {}
+    assert result.overwritten == {}
 
 
 def test_a_scripted_part_that_is_not_selected_is_left_alone():
     model = HoldsScripted().eval()
     fc = [layer for layer in list_layers(model) if layer.module_path == "fc"]
     forward = ForwardSettings(EagerRunner(model, fc), GridStyle("none"))
-    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True).results
+    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
     assert [record.call.id for record in result.records] == ["fc"]
     assert find_forward_origin(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {
         "NaN": "the input holds NaN"

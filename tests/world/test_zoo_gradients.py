@@ -40,7 +40,7 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     leaves = select_layers(made, ["leaf"])
     score = partial(score_output, style=STYLE, target=7, categories=())
     settings = BackwardSettings(EagerRunner(made, leaves), GridStyle(mode="none"), score, STYLE)
-    (result,) = run_backward(settings, ["photo"], pixels).results
+    (result,) = run_backward(settings, ["photo"], pixels)
     assert all(parameter.grad is None for parameter in made.parameters())
     sides: dict[str, set[str]] = {}
     for record in result.records:

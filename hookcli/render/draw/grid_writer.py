@@ -69,15 +69,13 @@ class GridWriter:
         """Return the title of an image's pictures: the name of the model and the image's key."""
         return _name_source(self.model, image_key)
 
-    def file_of(self, picture: Picture) -> str:
-        """Return the name of the file of a picture's grid or, by the style, of its sheet."""
-        if self.style.mode == "sheet":
-            return sheet_file(picture.image)
-        return picture_file(GRIDS, picture.image, grid_name(picture.call))
-
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer and its maps, and return the name of the grid's file."""
-        file = self.file_of(picture)
+        """Queue the grid of one layer, and return the name of the grid's file in the run folder.
+
+        If the picture also has the channels at the layer's full resolution, these channels are
+        queued too, for a file of their own.
+        """
+        file = picture_file(GRIDS, picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
