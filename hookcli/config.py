@@ -43,95 +43,6 @@ LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 # Options of more than one command.
-ModelName: TypeAlias = Annotated[
-    str,
-    Flag(
-        "model MODEL",
-        "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of "
-        "other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), "
-        "or a file: FILE.onnx or FILE.pt2.",
-    ),
-]
-Size: TypeAlias = Annotated[
-    int | None,
-    Flag(
-        "--size N",
-        "Side of the network's input, in pixels.",
-        at_least=1,
-        at_most=LARGEST_SIDE,
-        panel="Model",
-    ),
-]
-ModelArguments: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...],
-    Flag(
-        "--model-arg KEY=VALUE",
-        "Argument of the model: num_classes=50.",
-        many=True,
-        read=parse.read_pair,
-        write="=".join,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-Mean: TypeAlias = Annotated[
-    tuple[float, ...] | None,
-    Flag(
-        "--mean R,G,B",
-        "Mean to subtract from the colours (0 to 1); one number per band.",
-        read=parse.read_colours,
-        panel="Model",
-    ),
-]
-Std: TypeAlias = Annotated[
-    tuple[float, ...] | None,
-    Flag(
-        "--std R,G,B",
-        "Standard deviation to divide the colours by.",
-        read=parse.read_colours,
-        panel="Model",
-    ),
-]
-Bands: TypeAlias = Annotated[
-    tuple[int, ...],
-    Flag(
-        "--bands LIST",
-        "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
-        read=parse.read_bands,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-OtherInputs: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...],
-    Flag(
-        "--input NAME=FILE.npy|VALUE",
-        "Another input of the model, the same for all images; NAME=pixels is the image.",
-        many=True,
-        read=parse.read_pair,
-        write="=".join,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-InputsAs: TypeAlias = Annotated[
-    Literal["arguments", "dict"],
-    Flag(
-        "--inputs-as HOW",
-        "How the model takes its inputs: as arguments, or as one dict.",
-        panel="Model",
-        in_diff=True,
-    ),
-]
-InputLayout: TypeAlias = Annotated[
-    Literal["NCHW", "NHWC"] | None,
-    Flag(
-        "--input-layout AXES",
-        "Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]",
-        panel="Model",
-        in_diff=True,
-    ),
-]
 Layers: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
@@ -187,9 +98,6 @@ _SAVE_HELP = "Also save tensors, or the attention of all heads."
 @dataclass(frozen=True, slots=True)
 class GridStyle:
     """Pictures: how feature maps are drawn.
-
-    Example:
-        >>> GridStyle("sheet", top=16, rank="max")
 
     Attributes:
         mode: ``auto`` means ``none`` for more than 200 images. For up to 200 images, ``auto`` means
@@ -256,9 +164,6 @@ class GridStyle:
 class SaveStyle:
     """Tensors: which part of each tensor to save, and in which form.
 
-    Example:
-        >>> SaveStyle("mean", dtype="float16")
-
     Attributes:
         pool: A number such as ``"7"`` saves the means on a grid of 7 x 7.
         dtype: None keeps the dtype of the tensor.
@@ -305,11 +210,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score from which a backward pass starts, and what to record and draw.
-
-    Example:
-        >>> BackwardStyle(target="tabby", saliency=True)
-    """
+    """Gradients: the score from which a backward pass starts, and what to record and draw."""
 
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
@@ -352,9 +253,6 @@ class AblationStyle:
 class ModelRequest:
     """Model: its weights, where it runs, and how images are prepared for it.
 
-    Example:
-        >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
-
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
@@ -378,7 +276,15 @@ class ModelRequest:
         progress: whether to show torch's download bar on stderr.
     """
 
-    name: ModelName
+    name: Annotated[
+        str,
+        Flag(
+            "model MODEL",
+            "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME "
+            "of other libraries, a function that makes a model (FILE.py:FUNCTION or "
+            "MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.",
+        ),
+    ]
     weights: Annotated[
         str,
         Flag(
@@ -390,22 +296,74 @@ class ModelRequest:
     seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0
     device: Annotated[str, Flag("--device DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
     dtype: Annotated[Dtype, Flag("--dtype DTYPE", "float32, float16 or bfloat16.")] = "float32"
-    size: Size = None
+    size: Annotated[
+        int | None,
+        Flag(
+            "--size N", "Side of the network's input, in pixels.", at_least=1, at_most=LARGEST_SIDE
+        ),
+    ] = None
     resize: Annotated[
         int | None,
         Flag(
             "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
-    bands: Bands = ()
-    mean: Mean = None
-    std: Std = None
+    bands: Annotated[
+        tuple[int, ...],
+        Flag(
+            "--bands LIST",
+            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
+            read=parse.read_bands,
+            in_diff=True,
+        ),
+    ] = ()
+    mean: Annotated[
+        tuple[float, ...] | None,
+        Flag(
+            "--mean R,G,B",
+            "Mean to subtract from the colours (0 to 1); one number per band.",
+            read=parse.read_colours,
+        ),
+    ] = None
+    std: Annotated[
+        tuple[float, ...] | None,
+        Flag(
+            "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
+        ),
+    ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
-    arguments: ModelArguments = ()
-    inputs: OtherInputs = ()
-    inputs_as: InputsAs = "arguments"
+    arguments: Annotated[
+        tuple[tuple[str, str], ...],
+        Flag(
+            "--model-arg KEY=VALUE",
+            "Argument of the model: num_classes=50.",
+            many=True,
+            read=parse.read_pair,
+            write="=".join,
+            in_diff=True,
+        ),
+    ] = ()
+    inputs: Annotated[
+        tuple[tuple[str, str], ...],
+        Flag(
+            "--input NAME=FILE.npy|VALUE",
+            "Another input of the model, the same for all images; NAME=pixels is the image.",
+            many=True,
+            read=parse.read_pair,
+            write="=".join,
+            in_diff=True,
+        ),
+    ] = ()
+    inputs_as: Annotated[
+        Literal["arguments", "dict"],
+        Flag(
+            "--inputs-as HOW",
+            "How the model takes its inputs: as arguments, or as one dict.",
+            in_diff=True,
+        ),
+    ] = "arguments"
     categories: Annotated[
         str | None,
         Flag(
@@ -425,10 +383,16 @@ class ModelRequest:
         Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"
     like: Annotated[
-        str | None,
-        Flag("--like MODEL", "For a file of a model: prepare images as for this model."),
+        str | None, Flag("--like MODEL", "For a file of a model: prepare images as for this model.")
     ] = None
-    input_layout: InputLayout = None
+    input_layout: Annotated[
+        Literal["NCHW", "NHWC"] | None,
+        Flag(
+            "--input-layout AXES",
+            "Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]",
+            in_diff=True,
+        ),
+    ] = None
     provider: Annotated[
         str | None,
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
@@ -444,9 +408,6 @@ class ModelRequest:
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
     """Images: which to use, and how to read their names.
-
-    Example:
-        >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
@@ -511,11 +472,6 @@ class ImageRequest:
 class RunRequest:
     """The request shared by all commands that run images through a model.
 
-    Example:
-        >>> RunRequest(
-        ...     ModelRequest("resnet34"), ImageRequest(("cat.jpg",)), layers=("conv", "linear")
-        ... )
-
     Attributes:
         model: which model to run.
         images: which images to run it on.
@@ -563,9 +519,6 @@ class RunRequest:
 class FolderRequest:
     """Output: where to write a run, and what it may replace there.
 
-    Example:
-        >>> FolderRequest(Path("my-run"), overwrite=True)
-
     Attributes:
         out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
 
@@ -599,9 +552,6 @@ class FolderRequest:
 class TensorRequest:
     """Tensors: which tensors to save, in addition to their statistics.
 
-    Example:
-        >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
-
     Attributes:
         save: The part of each tensor to save; None saves no tensors.
         max_disk: The limit in 1e9 bytes, for all tensors together.
@@ -634,11 +584,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: the thresholds of the rules, and the rules whose findings make the command fail.
-
-    Example:
-        >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
-    """
+    """Findings: the thresholds of the rules, and the rules whose findings make the command fail."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -705,9 +651,6 @@ class MachineRequest:
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
     """Attention: which layers to analyse head by head, and what to draw.
-
-    Example:
-        >>> AttentionRequest(("all",), patch=(120, 80))
 
     Attributes:
         layers: hookcli computes the attention of these layers and of all modules inside them.
@@ -789,10 +732,6 @@ class RunConfig:
 class InspectConfig(RunConfig):
     """The request of ``hookcli inspect``.
 
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(InspectConfig(request, at="both"))
-
     Attributes:
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
             fire more inside the box than outside come first. None sets no box.
@@ -841,10 +780,6 @@ class InspectConfig(RunConfig):
 @dataclass(frozen=True, slots=True)
 class GradientsConfig(RunConfig):
     """The request of ``hookcli gradients``.
-
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(GradientsConfig(request, backward=BackwardStyle(saliency=True)))
 
     Attributes:
         backward: the score from which the backward pass starts, and what to record and draw.
