@@ -50,8 +50,8 @@ class Activations:
     ) -> None:
         """Fail the test if a layer differs from the golden file, and name the first such layer.
 
-        ``hookcli golden`` writes golden files. If ``model`` is a module, hookcli runs a copy in
-        evaluation mode on the module's device; the module itself does not change.
+        ``hookcli golden`` writes golden files. A module runs in evaluation mode on its device, and
+        is as before afterwards.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):
