@@ -91,6 +91,8 @@ StorageOptions: TypeAlias = Annotated[
         needs="URL|@LIST",
     ),
 ]
+Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
+DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
 _SAVE = "--save WHAT"
 _SAVE_HELP = "Also save tensors, or the attention of all heads."
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import AblationConfig
+from hookcli.config import AblationConfig, DryRun
 from hookcli.outside.flags import Flag
 from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
@@ -15,10 +15,10 @@ from hookcli.records.runs import weights_text
 from hookcli.records.text import count
 from hookcli.verbs.call import Call, Progress
 from hookcli.verbs.documents import AblationDocument
-from hookcli.verbs.inspection import DryRun, Planned, finite_text, score_text
-from hookcli.verbs.keywords import Without, verb
+from hookcli.verbs.inspection import Planned, finite_text, score_text
+from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_images, describe_uncalled, warn_of_skipped
-from hookcli.verbs.outcome import MOST_ROWS, TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument, ExportList
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import FILES, FileOutcome
+from hookcli.verbs.outcome import FileOutcome
 from hookcli.verbs.runs import RunFolder
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from hookcli import errors
 from hookcli.errors import RequestError
-from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import Url, to_place
 from hookcli.records.attention import mean_over_heads
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import Call, Note
     from hookcli.verbs.documents import RunDocument
-
-Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
-DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
 
 _FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own

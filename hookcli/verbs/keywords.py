@@ -51,6 +51,10 @@ PANELS = (
     *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
 )
 _LAST = len(PANELS)
+TABLES = ("table", "json", "jsonl", "csv", "md")
+"""The formats of an outcome whose rows are a table."""
+FILES = ("text", "json", "jsonl")
+"""The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _PUBLIC = {"`InspectConfig`": "`hookcli.inspect`", "`GradientsConfig`": "`hookcli.gradients`"}
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
@@ -173,7 +177,9 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
+        returned = function.__annotations__.pop("return")  # its types would be imported
         hints = get_type_hints(function, include_extras=True)
+        function.__annotations__["return"] = returned
         _, *named = signature(function).parameters.items()
         own = tuple(
             read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
@@ -204,7 +210,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
             sorted(map(_make_parameter, unique), key=attrgetter("kind")),
-            return_annotation=hints.get("return", Any),
+            return_annotation=returned,
         )
         return call
 

@@ -12,8 +12,8 @@ from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import LayersDocument
-from hookcli.verbs.keywords import Without, verb
-from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.keywords import TABLES, Without, verb
+from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

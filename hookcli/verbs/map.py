@@ -25,8 +25,8 @@ from hookcli.verbs.analysis import (
     open_analysis,
 )
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", bound="DataclassInstance")
 
-TABLES = ("table", "json", "jsonl", "csv", "md")
-"""The formats of an outcome whose rows are a table."""
 MOST_ROWS = 20
 """The rows that a table of the most important ones has by default."""
-FILES = ("text", "json", "jsonl")
-"""The formats of an outcome whose rows are files: the text is their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from hookcli.verbs.analysis import (
     open_analysis,
 )
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
