@@ -29,7 +29,7 @@ from hookcli.outside.flags import (
     read_field,
 )
 from hookcli.outside.urls import choose
-from hookcli.verbs.call import Call, Listener, PythonListener
+from hookcli.verbs.call import Call, Listener
 from hookcli.verbs.memory import held
 
 R = TypeVar("R")
@@ -200,7 +200,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             words = dict(zip(places, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
-                    outcome: R = made.run(made.read(named), PythonListener(made.to_keywords))
+                    outcome: R = made.run(made.read(named), Listener(made.to_keywords))
                     return outcome
             except HookcliError as error:
                 error.message = made.to_keywords(error.message)
