@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -42,7 +41,6 @@ _LOOK = Look(
     drop=("plain", "score"),
 )
 _IMAGES = 10  # scores are shown for at most this many images
-_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,29 +150,19 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
 
 
 class _Forwards:
-    """Says the plan before the first forward pass, and the progress of a long ablation."""
+    """Says the plan before the first forward pass, and shows the progress."""
 
     def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
         self._call, self._config, self._stack = call, config, stack
-        self._total = self._count = 0
-        self._began = 0.0
         self._bar = Progress()
 
     def planned(self, plan: AblationPlan) -> None:
         self._call.plan(_plan_text(self._config, plan))
-        self._total = plan.forwards
-        self._began = time.monotonic()
+        bar = self._call.listener.count(plan.forwards, "forwards", is_long=True)
+        self._bar = self._stack.enter_context(bar)
 
     def done(self) -> None:
-        """After the first pass of a long ablation, say about how long the others will take."""
-        self._count += 1
-        if self._count == 1:
-            left = (time.monotonic() - self._began) * (self._total - 1)
-            if left > _LONG:
-                self._call.say(f"about {left:.0f} s")
-                bar = self._call.listener.count(self._total, "forwards", is_long=True)
-                self._bar = self._stack.enter_context(bar)
-        self._bar.chunk_done(self._count)
+        self._bar.step()
 
 
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:

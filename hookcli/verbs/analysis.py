@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 from hookcli import errors
 from hookcli.config import DEFAULTS, SaveStyle, TensorRequest, Theme
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.escape import reversible
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
@@ -22,13 +23,14 @@ from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun
+    from hookcli.render.report.contact import Group
     from hookcli.verbs.call import Call, Note, Progress
 
 FeaturePool: TypeAlias = Annotated[
@@ -44,6 +46,7 @@ PageTheme: TypeAlias = Annotated[
         needs="--pictures",
     ),
 ]
+Result = TypeVar("Result")
 _FOLDER = Path("hookcli-analyses")
 _PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
 
@@ -171,16 +174,22 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOutcome(Outcome):
+class AnalysisOutcome(Outcome, Generic[Result]):
     """The outcome of an analysis.
 
     Attributes:
         analysis: the runs, and where the results went.
         files: by name, where each file was written; the file itself if nothing was written.
+        result: what was found.
     """
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
+    result: Result
+
+    def document(self) -> Any:
+        """Return what was found, as ``--format json`` prints it."""
+        return self.result
 
     @property
     def notes(self) -> Sequence[Note]:
@@ -206,7 +215,7 @@ def open_analysis(
     source: RunOrModel,
     style: Any,
     output: AnalysisOptions,
-    save: SaveStyle,
+    pool: str,
     *,
     most: int = 1,
     least: int = 1,
@@ -244,6 +253,7 @@ def open_analysis(
         runs = open_runs(call, source, most, also=("keep_run",))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
+    save = SaveStyle("none" if pool == "class" else pool)
     tensors = TensorRequest(save, sketch=False, only=only)
     config = replace(source.make_config(call, tensors), top_images=0)
     if only:
@@ -300,6 +310,15 @@ def _name(source: RunOrModel) -> str:
     else:
         names = [source.model, Path(source.images[0]).stem]
     return "-".join(map(safe_name, names))
+
+
+def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterator[Group]:
+    """Yield the groups on a page of the images with each label, of ``total`` images."""
+    from hookcli.render.report.contact import Group
+
+    for label, keys in images.items():
+        name = reversible(label)
+        yield Group(f"{name} ({len(keys)})", name, frozenset(keys), total, is_mark=False)
 
 
 def memory_text(number: float) -> str:

@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
@@ -109,19 +108,14 @@ class PlacesRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacesOutcome(AnalysisOutcome):
+class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     """What was asked of the places of layers, summed up for each layer and image.
 
     Attributes:
         result: the answers. What is known of each place is in a file, ``places.parquet``.
     """
 
-    result: PlacesDocument
     rows: tuple[PlacesRow, ...]
-
-    def document(self) -> PlacesDocument:
-        """Return the answers, and facts about the layers."""
-        return self.result
 
     def table(self) -> Table[PlacesRow]:
         """Return the first rows."""
@@ -169,7 +163,7 @@ def places(
     if style.basis is not None:
         bases = read_bases(style.basis, foreground=style.foreground)
     names = [name for name in (style.image, style.correspond) if name is not None]
-    with open_analysis(call, source, style, output, SaveStyle(), names=names) as analysis:
+    with open_analysis(call, source, style, output, "none", names=names) as analysis:
         return _answer(analysis, style, kind, bases)
 
 
