@@ -110,8 +110,6 @@ class GridStyle:
             channels by rank.
         rank: ``spread`` ranks channels by their standard deviation.
         tile: A picture of an attention head is 2.6 times as large as ``tile``.
-        signed: whether zero is in the middle of the range of values and of the colormap. hookcli
-            sets this for gradients; there is no option for it.
     """
 
     mode: Annotated[
@@ -159,7 +157,7 @@ class GridStyle:
         PictureFormat,
         Flag("--picture-format FORMAT", "Also write pictures as svg or pdf, for papers."),
     ] = "png"
-    signed: bool = False
+    signed: bool = False  # zero is in the middle of the colormap, as hookcli sets for gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,24 +256,15 @@ class ModelRequest:
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        dtype: The dtype of the parameters and of the pixels.
-        size: None uses the size in the preprocessing of the weights.
+        size: None uses the preprocessing of the weights, as it does for ``mean``, ``std`` and
+            ``interpolation``.
         resize: None scales the short side in proportion to ``size``, as in the preprocessing of the
             weights.
         bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
-        mean: None uses the mean in the preprocessing of the weights.
-        std: Give as many numbers as for ``mean``; None uses the standard deviation in the
-            preprocessing of the weights.
-        interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
         inputs: Pairs like ``arguments``, for the calls of the model: files, numbers, or lists.
         inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
             name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
-        like: Only for files: their images are prepared, and their outputs are read, as for this
-            model.
-        input_layout: Only for files.
-        provider: Only for ONNX files; None is the CPU.
-        progress: whether to show torch's download bar on stderr.
     """
 
     name: Annotated[
@@ -399,7 +388,7 @@ class ModelRequest:
         str | None,
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
     ] = None
-    progress: bool = False
+    progress: bool = False  # whether to show torch's download bar on stderr
 
     @property
     def is_file(self) -> bool:
@@ -475,8 +464,6 @@ class RunRequest:
     """The request shared by all commands that run images through a model.
 
     Attributes:
-        model: which model to run.
-        images: which images to run it on.
         layers: hookcli observes a layer if one of these forms, such as ``conv`` or ``layer1.*``,
             matches the layer, and no form in ``exclude`` does.
         on_error: ``stop`` ends the run, ``skip`` continues without the image.
@@ -523,9 +510,6 @@ class FolderRequest:
 
     Attributes:
         out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
-
-    Raises:
-        RequestError: the URL holds a password.
     """
 
     out: Annotated[
@@ -555,7 +539,6 @@ class TensorRequest:
     """Tensors: which tensors to save, in addition to their statistics.
 
     Attributes:
-        save: The part of each tensor to save; None saves no tensors.
         max_disk: The limit in 1e9 bytes, for all tensors together.
         attention: Whether to save the attention probabilities of all heads, queries and keys in the
             chosen layers.
@@ -686,11 +669,7 @@ class AttentionRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The base class of ``InspectConfig`` and ``GradientsConfig``, whose runs write a run folder.
-
-    A field that the constructor does not accept has a fixed value, unless the subclass declares the
-    field again.
-    """
+    """A run that writes a folder; the fields at the end are fixed, unless a subclass asks them."""
 
     command: ClassVar[str]
 
@@ -737,9 +716,6 @@ class InspectConfig(RunConfig):
     Attributes:
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
             fire more inside the box than outside come first. None sets no box.
-        attention: None computes no attention.
-        heat: what a map over the image shows of the channels of a layer; None draws no such map.
-        top_images: 0 lists no images.
     """
 
     command: ClassVar[str] = "inspect"
@@ -781,11 +757,7 @@ class InspectConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True)
 class GradientsConfig(RunConfig):
-    """The request of ``hookcli gradients``.
-
-    Attributes:
-        backward: the score from which the backward pass starts, and what to record and draw.
-    """
+    """The request of ``hookcli gradients``."""
 
     command: ClassVar[str] = "gradients"
 
@@ -803,46 +775,27 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """A way of running a model other than PyTorch's own, in ``hookcli compare``.
+    """A way of running a model other than PyTorch's own, in ``hookcli compare``."""
 
-    Attributes:
-        way: the name of the way, such as ``onnx``.
-        file: an existing file of the exported model; None exports the model.
-        keep: the file for the exported model; None does not keep it.
-    """
-
-    way: str
-    file: Path | None = None
-    keep: Path | None = None
+    way: str  # such as ``onnx``
+    file: Path | None = None  # of the exported model; None exports the model
+    keep: Path | None = None  # the file for the exported model; None does not keep it
 
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The second variant of the model in ``hookcli compare``.
+    """The second variant of the model in ``hookcli compare``."""
 
-    Attributes:
-        name: the name of the variant in the output, made from the user's words.
-        run: the request for the first variant, with the changes applied.
-        channels_last: whether pixels and weights have the channels-last memory format.
-        threads: how many threads torch uses; None uses as many as for the first variant.
-        export: the way in which the model runs; None runs it with PyTorch.
-    """
-
-    name: str
-    run: RunRequest
+    name: str  # in the output, made from the user's words
+    run: RunRequest  # that of the first variant, with the changes applied
     channels_last: bool = False
-    threads: int | None = None
-    export: ExportRequest | None = None
+    threads: int | None = None  # None uses as many as for the first variant
+    export: ExportRequest | None = None  # None runs the model with PyTorch
 
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference.
-
-    Attributes:
-        blame: whether to find the calls that are to blame for the difference.
-        match: how to pair the calls of both variants.
-    """
+    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference."""
 
     run: RunRequest
     other: VariantRequest

@@ -61,10 +61,7 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return what to type instead of the option ``word``, which ``command`` does not have.
-
-    Return an empty text if there is no good guess. ``options`` maps each command to its options.
-    """
+    """Return what to type instead of the option ``word`` of ``command``; empty without a guess."""
     own = options.get(command, ())
     meant = _INSTEAD.get(word, "")
     if meant and (not meant.startswith("--") or meant.partition(" ")[0] in own):
@@ -77,10 +74,7 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return what to type instead of ``words``, the first of which is not a command.
-
-    Return an empty text if there is no good guess.
-    """
+    """Return what to type if the first of ``words`` is no command; empty without a guess."""
     if words[0] in _COMMAND_SYNONYMS:
         return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)

@@ -26,15 +26,10 @@ _UPDATE = "--activations-update"
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """The value of the fixture ``activations`` in a test.
+    """The value of the fixture ``activations`` in a test."""
 
-    Attributes:
-        folder: the folder of the test file; names of images and golden files are relative to it.
-        update: whether ``check`` writes golden files instead of comparing with them.
-    """
-
-    folder: Path
-    update: bool = False
+    folder: Path  # of the test file; names of images and golden files are relative to it
+    update: bool = False  # whether ``check`` writes golden files instead of comparing with them
 
     def check(
         self,

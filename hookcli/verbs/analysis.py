@@ -94,23 +94,17 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The runs to analyse, and where the results go.
-
-    Attributes:
-        forms: the layers that the user chose; empty if the user chose none.
-        place: the folder of the analysis; None writes nothing.
-        exit_code: that of the run that was made for the analysis.
-    """
+    """The runs to analyse, and where the results go."""
 
     call: Call
     source: RunOrModel
-    forms: tuple[str, ...]
+    forms: tuple[str, ...]  # the layers that the user chose
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
     command: tuple[str, ...]
-    place: Path | None
+    place: Path | None  # of the analysis; None writes nothing
     output: AnalysisOptions
-    exit_code: int = errors.DONE
+    exit_code: int = errors.DONE  # of the run that was made for the analysis
 
     @property
     def common(self) -> dict[str, Any]:
@@ -119,10 +113,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls of a run that the user chose, by default all.
-
-        ``pool`` is the form in which the tensors are needed, for the hint of an error.
-        """
+        """Return the saved calls of a run that the user chose; ``pool`` is for a hint."""
         from hookcli.analysis.features import open_calls
 
         def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:

@@ -135,19 +135,12 @@ def _depth() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a verb.
-
-    Attributes:
-        verb: the name of the verb.
-        given: the names of the keywords that the user gave.
-        listener: who hears the messages at once.
-        notes: the messages so far, for the outcome.
-    """
+    """One call of a verb."""
 
     verb: str
-    given: Collection[str] = ()
+    given: Collection[str] = ()  # the names of the keywords that the user gave
     listener: Listener = field(default_factory=Listener)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
     def plan(self, text: str) -> None:
         """Say what will be done."""

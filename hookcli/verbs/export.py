@@ -124,8 +124,7 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
     """Yield each file and the function that writes it: arrays or tables, then lists of images.
 
-    Arrays that have every image of the run share one list. A table names the image of each row, so
-    a single list adds the file of each image.
+    Arrays that have every image of the run share one list, and all tables do.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)

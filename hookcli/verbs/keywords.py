@@ -51,11 +51,7 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 
 class Without:
-    """Lists the options that a verb leaves out of a request, which several verbs share.
-
-    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the verb's parameter, with the
-    names of keywords.
-    """
+    """Keywords that a verb leaves out of a request: ``Annotated[RunRequest, Without("edit")]``."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -63,16 +59,9 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a verb, and an option or an argument of its command.
+    """A keyword of a verb, and an option or an argument of its command."""
 
-    Attributes:
-        place: where ``--help`` shows the panel of the option.
-        field: the field of a request that the option fills.
-        flag: how the command line writes it.
-        panel: the title of its panel.
-    """
-
-    place: int
+    place: int  # of the panel in ``--help``
     field: Field
     flag: Flag
     panel: str
@@ -95,19 +84,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What the command line and the reference need to know of a verb.
+    """What the command line and the reference need to know of a verb."""
 
-    Attributes:
-        function: the function that takes requests and the ``Call``, which comes first.
-        fields: the parameters of the function, without the call.
-        options: the keywords, in the order of ``--help``.
-        formats: the words of ``--format``; without any, the command prints the outcome as a text.
-    """
-
-    function: Callable[..., Any]
-    fields: tuple[Field, ...]
-    options: tuple[Option, ...]
-    formats: tuple[str, ...]
+    function: Callable[..., Any]  # takes the ``Call`` first
+    fields: tuple[Field, ...]  # the parameters of the function, without the call
+    options: tuple[Option, ...]  # in the order of ``--help``
+    formats: tuple[str, ...]  # of ``--format``; without any, the outcome is printed as a text
 
     @property
     def name(self) -> str:
@@ -215,11 +197,7 @@ def _make_parameter(option: Option) -> Parameter:
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """Return a keyword's value, checked; texts and lists of texts are read as on the command line.
-
-    Raises:
-        RequestError: the value has another type, or is out of range.
-    """
+    """Return a keyword's value, checked; texts are read as on the command line."""
     flag, kind = option.flag, option.field.kind
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)

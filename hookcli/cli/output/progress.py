@@ -23,8 +23,7 @@ _EVERY = 10.0  # seconds between two lines
 class Bar(Progress):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
-    ``noun`` is the word for the things that are counted. Warnings are printed even if not
-    ``is_shown``; ``quiet`` leaves out the message about a resumed run.
+    Warnings are printed even if not ``is_shown``; ``quiet`` hides that a run is resumed.
     """
 
     def __init__(
