@@ -19,6 +19,7 @@ from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
 from hookcli.records.command import analysis_command
 from hookcli.records.runs import weights_text
+from hookcli.verbs import memory
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
@@ -242,6 +243,8 @@ def open_analysis(
 
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
+        if place is None:
+            memory.check_size(max(len(run.images) for run in runs))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
     save = SaveStyle("none" if pool == "class" else pool)
@@ -251,6 +254,8 @@ def open_analysis(
         config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:
+        if place is None:
+            memory.check_size(len(files))
         if len(files) < least:
             raise RequestError(
                 f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",

@@ -21,6 +21,7 @@ from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
+from hookcli.verbs import memory
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument, ExportList
 from hookcli.verbs.keywords import FILES, verb
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _FOLDER = Path("hookcli-exports")
 _MOST_COLUMNS = 16_384  # the most columns that spreadsheets can open
 _IMAGES = "images"
+_VALUE = 4  # bytes, about
 _LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
 
 
@@ -95,6 +97,8 @@ def export(
     _check_shapes(opened, chosen, to)
     planned = dict(_plan_files(opened, chosen, to))
     if folder is None:
+        values = sum(math.prod(opened.shape_of(call_id)) for call_id in chosen)
+        memory.check_size(len(opened.images), values * _VALUE / 1e6)
         files: dict[str, Path | bytes] = {row.file: _render(planned[row]) for row in planned}
         return Export(notes=call.notes, rows=(*planned,), files=files)
     _write_files(folder, planned, overwrite=overwrite)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.config import RunConfig
-    from hookcli.plan.estimate import Plan
     from hookcli.reading.load import Run
     from hookcli.records.attention import AttentionRow
     from hookcli.records.images import ImageResult, Prediction, Score
@@ -195,7 +194,7 @@ def inspect_run(
     holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
-        _check_size(prepared.settings.plan)
+        memory.check_size(prepared.settings.plan.images, prepared.settings.plan.megabytes)
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
     call.listener.end()
@@ -204,15 +203,6 @@ def inspect_run(
     return Inspection(
         config=config, result=result, notes=call.notes, knows_input=knows_input, holder=holder
     )
-
-
-def _check_size(plan: Plan) -> None:
-    if plan.images > memory.MOST_IMAGES or plan.megabytes > memory.MOST_MEGABYTES:
-        raise RequestError(
-            f"{count(plan.images, 'image')} and up to about {plan.megabytes:,.0f} MB are too much "
-            f"for memory, which takes {memory.MOST_IMAGES} images and {memory.MOST_MEGABYTES} MB",
-            "name a folder with `out`",
-        )
 
 
 def _plan(call: Call, config: RunConfig) -> Planned:
