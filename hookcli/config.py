@@ -105,7 +105,6 @@ class GridStyle:
         mode: ``auto`` means ``none`` for more than 200 images. For up to 200 images, ``auto`` means
             ``layers`` if there are at most eight images or if each image is named, and ``sheet`` if
             images come from folders or globs.
-        top: None draws all channels.
         channels: hookcli draws these channels whatever their rank; None draws the first ``top``
             channels by rank.
         rank: ``spread`` ranks channels by their standard deviation.
@@ -404,9 +403,8 @@ class ImageRequest:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
         clip: The files of a folder are the frames of a clip, in the order of their names; numbers
             count as numbers.
-        range: The values that become black and white in pictures of more than 8 bits: ``full``,
-            two numbers, ``minmax`` or ``percent:P``. ``minmax`` takes the smallest and the largest
-            value of each picture, ``percent:P`` its percentiles P and 100 - P.
+        range: ``minmax`` takes the smallest and the largest value of each picture, ``percent:P``
+            its percentiles P and 100 - P.
         page: The page of each file, counted from 0, or ``all``; None reads page 0, and says so if
             a file has more.
     """
@@ -461,13 +459,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The request shared by all commands that run images through a model.
-
-    Attributes:
-        layers: hookcli observes a layer if one of these forms, such as ``conv`` or ``layer1.*``,
-            matches the layer, and no form in ``exclude`` does.
-        on_error: ``stop`` ends the run, ``skip`` continues without the image.
-    """
+    """The request shared by all commands that run images through a model."""
 
     model: ModelRequest
     images: ImageRequest

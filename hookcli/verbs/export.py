@@ -23,7 +23,7 @@ from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
 from hookcli.verbs import memory
 from hookcli.verbs.call import Call
-from hookcli.verbs.documents import ExportDocument, ExportList
+from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
 from hookcli.verbs.outcome import FileOutcome
@@ -173,11 +173,13 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
     """Return the names that earlier exports wrote; refuse to replace any other file."""
+    from hookcli.analysis.folder import AnalysisList
+
     known: set[str] = set()
     try:
         if (folder / _LIST).is_symlink():
             raise DamagedError("a link is not followed")
-        known = set(read_document(folder / _LIST, ExportList).files)
+        known = set(read_document(folder / _LIST, AnalysisList).files)
     except (OSError, DamagedError):
         names = [*names, _LIST]
     for name in names:
@@ -198,9 +200,11 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
+    from hookcli.analysis.folder import AnalysisList
     from hookcli.outside.json_text import render_json
 
-    listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
+    version, files = metadata.version("hookcli"), tuple(sorted(names))
+    listed = AnalysisList(hookcli=version, command=("hookcli", "export"), files=files)
     write_atomic(folder / _LIST, render_json(listed).encode())
 
 

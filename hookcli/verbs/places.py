@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.errors import RequestError
+from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
@@ -37,15 +37,6 @@ _QUESTIONS: dict[str, Question] = {
 _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "correspond"}
 
 
-def _read_point(text: str, option: str) -> tuple[int, int]:
-    with contextlib.suppress(ValueError):
-        x, y = map(int, text.split(","))
-        return x, y
-    raise RequestError(
-        f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 220,180"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
     """Analysis: the question. Without one, it is --pca.
@@ -71,7 +62,7 @@ class PlacesRequest:
         Flag(
             "--similar X,Y",
             "Show how similar every place is to the place at this pixel.",
-            read=_read_point,
+            read=parse.read_pixels,
         ),
     ] = None
     correspond: Annotated[
@@ -79,7 +70,7 @@ class PlacesRequest:
     ] = None
     at: Annotated[
         tuple[int, int] | None,
-        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=_read_point),
+        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=parse.read_pixels),
     ] = None
     mutual: Annotated[
         bool, Flag("--mutual", "With --correspond: only places that choose each other.")
