@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
-from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.documents import DamagedError, Document, read_document
 from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
@@ -41,6 +41,15 @@ _MOST_COLUMNS = 16_384  # the most columns that spreadsheets can open
 _IMAGES = "images"
 _VALUE = 4  # bytes, about
 _LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExportList(Document):
+    """The list of the files that exports wrote into a folder."""
+
+    hookcli: str
+    command: tuple[str, ...] = ("hookcli", "export")
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +182,11 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
     """Return the names that earlier exports wrote; refuse to replace any other file."""
-    from hookcli.analysis.folder import AnalysisList
-
     known: set[str] = set()
     try:
         if (folder / _LIST).is_symlink():
             raise DamagedError("a link is not followed")
-        known = set(read_document(folder / _LIST, AnalysisList).files)
+        known = set(read_document(folder / _LIST, _ExportList).files)
     except (OSError, DamagedError):
         names = [*names, _LIST]
     for name in names:
@@ -200,11 +207,9 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
-    from hookcli.analysis.folder import AnalysisList
     from hookcli.outside.json_text import render_json
 
-    version, files = metadata.version("hookcli"), tuple(sorted(names))
-    listed = AnalysisList(hookcli=version, command=("hookcli", "export"), files=files)
+    listed = _ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())
 
 
