@@ -43,95 +43,6 @@ LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 # Options of more than one command.
-ModelName: TypeAlias = Annotated[
-    str,
-    Flag(
-        "model MODEL",
-        "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of "
-        "other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), "
-        "or a file: FILE.onnx or FILE.pt2.",
-    ),
-]
-Size: TypeAlias = Annotated[
-    int | None,
-    Flag(
-        "--size N",
-        "Side of the network's input, in pixels.",
-        at_least=1,
-        at_most=LARGEST_SIDE,
-        panel="Model",
-    ),
-]
-ModelArguments: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...],
-    Flag(
-        "--model-arg KEY=VALUE",
-        "Argument of the model: num_classes=50.",
-        many=True,
-        read=parse.read_pair,
-        write="=".join,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-Mean: TypeAlias = Annotated[
-    tuple[float, ...] | None,
-    Flag(
-        "--mean R,G,B",
-        "Mean to subtract from the colours (0 to 1); one number per band.",
-        read=parse.read_colours,
-        panel="Model",
-    ),
-]
-Std: TypeAlias = Annotated[
-    tuple[float, ...] | None,
-    Flag(
-        "--std R,G,B",
-        "Standard deviation to divide the colours by.",
-        read=parse.read_colours,
-        panel="Model",
-    ),
-]
-Bands: TypeAlias = Annotated[
-    tuple[int, ...],
-    Flag(
-        "--bands LIST",
-        "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
-        read=parse.read_bands,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-OtherInputs: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...],
-    Flag(
-        "--input NAME=FILE.npy|VALUE",
-        "Another input of the model, the same for all images; NAME=pixels is the image.",
-        many=True,
-        read=parse.read_pair,
-        write="=".join,
-        panel="Model",
-        in_diff=True,
-    ),
-]
-InputsAs: TypeAlias = Annotated[
-    Literal["arguments", "dict"],
-    Flag(
-        "--inputs-as HOW",
-        "How the model takes its inputs: as arguments, or as one dict.",
-        panel="Model",
-        in_diff=True,
-    ),
-]
-InputLayout: TypeAlias = Annotated[
-    Literal["NCHW", "NHWC"] | None,
-    Flag(
-        "--input-layout AXES",
-        "Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]",
-        panel="Model",
-        in_diff=True,
-    ),
-]
 Layers: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
@@ -180,6 +91,8 @@ StorageOptions: TypeAlias = Annotated[
         needs="URL|@LIST",
     ),
 ]
+Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
+DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
 _SAVE = "--save WHAT"
 _SAVE_HELP = "Also save tensors, or the attention of all heads."
 
@@ -188,20 +101,14 @@ _SAVE_HELP = "Also save tensors, or the attention of all heads."
 class GridStyle:
     """Pictures: how feature maps are drawn.
 
-    Example:
-        >>> GridStyle("sheet", top=16, rank="max")
-
     Attributes:
         mode: ``auto`` means ``none`` for more than 200 images. For up to 200 images, ``auto`` means
             ``layers`` if there are at most eight images or if each image is named, and ``sheet`` if
             images come from folders or globs.
-        top: None draws all channels.
         channels: hookcli draws these channels whatever their rank; None draws the first ``top``
             channels by rank.
         rank: ``spread`` ranks channels by their standard deviation.
         tile: A picture of an attention head is 2.6 times as large as ``tile``.
-        signed: whether zero is in the middle of the range of values and of the colormap. hookcli
-            sets this for gradients; there is no option for it.
     """
 
     mode: Annotated[
@@ -249,15 +156,12 @@ class GridStyle:
         PictureFormat,
         Flag("--picture-format FORMAT", "Also write pictures as svg or pdf, for papers."),
     ] = "png"
-    signed: bool = False
+    signed: bool = False  # zero is in the middle of the colormap, as hookcli sets for gradients
 
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
     """Tensors: which part of each tensor to save, and in which form.
-
-    Example:
-        >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
         pool: A number such as ``"7"`` saves the means on a grid of 7 x 7.
@@ -305,11 +209,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score from which a backward pass starts, and what to record and draw.
-
-    Example:
-        >>> BackwardStyle(target="tabby", saliency=True)
-    """
+    """Gradients: the score from which a backward pass starts, and what to record and draw."""
 
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
@@ -352,33 +252,29 @@ class AblationStyle:
 class ModelRequest:
     """Model: its weights, where it runs, and how images are prepared for it.
 
-    Example:
-        >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
-
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        dtype: The dtype of the parameters and of the pixels.
-        size: None uses the size in the preprocessing of the weights.
+        size: None uses the preprocessing of the weights, as it does for ``mean``, ``std`` and
+            ``interpolation``.
         resize: None scales the short side in proportion to ``size``, as in the preprocessing of the
             weights.
         bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
-        mean: None uses the mean in the preprocessing of the weights.
-        std: Give as many numbers as for ``mean``; None uses the standard deviation in the
-            preprocessing of the weights.
-        interpolation: None uses the interpolation in the preprocessing of the weights.
         arguments: Each argument is a pair of its name and the text that the user wrote.
         inputs: Pairs like ``arguments``, for the calls of the model: files, numbers, or lists.
         inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
             name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
-        like: Only for files: their images are prepared, and their outputs are read, as for this
-            model.
-        input_layout: Only for files.
-        provider: Only for ONNX files; None is the CPU.
-        progress: whether to show torch's download bar on stderr.
     """
 
-    name: ModelName
+    name: Annotated[
+        str,
+        Flag(
+            "model MODEL",
+            "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME "
+            "of other libraries, a function that makes a model (FILE.py:FUNCTION or "
+            "MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.",
+        ),
+    ]
     weights: Annotated[
         str,
         Flag(
@@ -390,22 +286,74 @@ class ModelRequest:
     seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0
     device: Annotated[str, Flag("--device DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
     dtype: Annotated[Dtype, Flag("--dtype DTYPE", "float32, float16 or bfloat16.")] = "float32"
-    size: Size = None
+    size: Annotated[
+        int | None,
+        Flag(
+            "--size N", "Side of the network's input, in pixels.", at_least=1, at_most=LARGEST_SIDE
+        ),
+    ] = None
     resize: Annotated[
         int | None,
         Flag(
             "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
-    bands: Bands = ()
-    mean: Mean = None
-    std: Std = None
+    bands: Annotated[
+        tuple[int, ...],
+        Flag(
+            "--bands LIST",
+            "Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.",
+            read=parse.read_bands,
+            in_diff=True,
+        ),
+    ] = ()
+    mean: Annotated[
+        tuple[float, ...] | None,
+        Flag(
+            "--mean R,G,B",
+            "Mean to subtract from the colours (0 to 1); one number per band.",
+            read=parse.read_colours,
+        ),
+    ] = None
+    std: Annotated[
+        tuple[float, ...] | None,
+        Flag(
+            "--std R,G,B", "Standard deviation to divide the colours by.", read=parse.read_colours
+        ),
+    ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
-    arguments: ModelArguments = ()
-    inputs: OtherInputs = ()
-    inputs_as: InputsAs = "arguments"
+    arguments: Annotated[
+        tuple[tuple[str, str], ...],
+        Flag(
+            "--model-arg KEY=VALUE",
+            "Argument of the model: num_classes=50.",
+            many=True,
+            read=parse.read_pair,
+            write="=".join,
+            in_diff=True,
+        ),
+    ] = ()
+    inputs: Annotated[
+        tuple[tuple[str, str], ...],
+        Flag(
+            "--input NAME=FILE.npy|VALUE",
+            "Another input of the model, the same for all images; NAME=pixels is the image.",
+            many=True,
+            read=parse.read_pair,
+            write="=".join,
+            in_diff=True,
+        ),
+    ] = ()
+    inputs_as: Annotated[
+        Literal["arguments", "dict"],
+        Flag(
+            "--inputs-as HOW",
+            "How the model takes its inputs: as arguments, or as one dict.",
+            in_diff=True,
+        ),
+    ] = "arguments"
     categories: Annotated[
         str | None,
         Flag(
@@ -425,15 +373,21 @@ class ModelRequest:
         Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", in_diff=True)
     ] = "eval"
     like: Annotated[
-        str | None,
-        Flag("--like MODEL", "For a file of a model: prepare images as for this model."),
+        str | None, Flag("--like MODEL", "For a file of a model: prepare images as for this model.")
     ] = None
-    input_layout: InputLayout = None
+    input_layout: Annotated[
+        Literal["NCHW", "NHWC"] | None,
+        Flag(
+            "--input-layout AXES",
+            "Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]",
+            in_diff=True,
+        ),
+    ] = None
     provider: Annotated[
         str | None,
         Flag("--provider NAME", "Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]"),
     ] = None
-    progress: bool = False
+    progress: bool = False  # whether to show torch's download bar on stderr
 
     @property
     def is_file(self) -> bool:
@@ -445,16 +399,12 @@ class ModelRequest:
 class ImageRequest:
     """Images: which to use, and how to read their names.
 
-    Example:
-        >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
-
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
         clip: The files of a folder are the frames of a clip, in the order of their names; numbers
             count as numbers.
-        range: The values that become black and white in pictures of more than 8 bits: ``full``,
-            two numbers, ``minmax`` or ``percent:P``. ``minmax`` takes the smallest and the largest
-            value of each picture, ``percent:P`` its percentiles P and 100 - P.
+        range: ``minmax`` takes the smallest and the largest value of each picture, ``percent:P``
+            its percentiles P and 100 - P.
         page: The page of each file, counted from 0, or ``all``; None reads page 0, and says so if
             a file has more.
     """
@@ -509,20 +459,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The request shared by all commands that run images through a model.
-
-    Example:
-        >>> RunRequest(
-        ...     ModelRequest("resnet34"), ImageRequest(("cat.jpg",)), layers=("conv", "linear")
-        ... )
-
-    Attributes:
-        model: which model to run.
-        images: which images to run it on.
-        layers: hookcli observes a layer if one of these forms, such as ``conv`` or ``layer1.*``,
-            matches the layer, and no form in ``exclude`` does.
-        on_error: ``stop`` ends the run, ``skip`` continues without the image.
-    """
+    """The request shared by all commands that run images through a model."""
 
     model: ModelRequest
     images: ImageRequest
@@ -563,14 +500,8 @@ class RunRequest:
 class FolderRequest:
     """Output: where to write a run, and what it may replace there.
 
-    Example:
-        >>> FolderRequest(Path("my-run"), overwrite=True)
-
     Attributes:
         out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
-
-    Raises:
-        RequestError: the URL holds a password.
     """
 
     out: Annotated[
@@ -599,11 +530,7 @@ class FolderRequest:
 class TensorRequest:
     """Tensors: which tensors to save, in addition to their statistics.
 
-    Example:
-        >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
-
     Attributes:
-        save: The part of each tensor to save; None saves no tensors.
         max_disk: The limit in 1e9 bytes, for all tensors together.
         attention: Whether to save the attention probabilities of all heads, queries and keys in the
             chosen layers.
@@ -634,11 +561,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: the thresholds of the rules, and the rules whose findings make the command fail.
-
-    Example:
-        >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
-    """
+    """Findings: the thresholds of the rules, and the rules whose findings make the command fail."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -706,9 +629,6 @@ class MachineRequest:
 class AttentionRequest:
     """Attention: which layers to analyse head by head, and what to draw.
 
-    Example:
-        >>> AttentionRequest(("all",), patch=(120, 80))
-
     Attributes:
         layers: hookcli computes the attention of these layers and of all modules inside them.
     """
@@ -764,16 +684,9 @@ class _RunOptions:
 class InspectConfig(_RunOptions):
     """The request of ``hookcli inspect``.
 
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(InspectConfig(request, at="both"))
-
     Attributes:
         focus: Left, top, width and height of a box, in pixels of the original image. Channels that
             fire more inside the box than outside come first. None sets no box.
-        attention: None computes no attention.
-        heat: what a map over the image shows of the channels of a layer; None draws no such map.
-        top_images: 0 lists no images.
     """
 
     command: ClassVar[str] = "inspect"
@@ -822,15 +735,7 @@ class InspectConfig(_RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class GradientsConfig(_RunOptions):
-    """The request of ``hookcli gradients``.
-
-    Example:
-        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
-        >>> result = inspect_images(GradientsConfig(request, backward=BackwardStyle(saliency=True)))
-
-    Attributes:
-        backward: the score from which the backward pass starts, and what to record and draw.
-    """
+    """The request of ``hookcli gradients``."""
 
     command: ClassVar[str] = "gradients"
     edited_side: ClassVar[EditedSide] = "grad_output"
@@ -860,46 +765,27 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """A way of running a model other than PyTorch's own, in ``hookcli compare``.
+    """A way of running a model other than PyTorch's own, in ``hookcli compare``."""
 
-    Attributes:
-        way: the name of the way, such as ``onnx``.
-        file: an existing file of the exported model; None exports the model.
-        keep: the file for the exported model; None does not keep it.
-    """
-
-    way: str
-    file: Path | None = None
-    keep: Path | None = None
+    way: str  # such as ``onnx``
+    file: Path | None = None  # of the exported model; None exports the model
+    keep: Path | None = None  # the file for the exported model; None does not keep it
 
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The second variant of the model in ``hookcli compare``.
+    """The second variant of the model in ``hookcli compare``."""
 
-    Attributes:
-        name: the name of the variant in the output, made from the user's words.
-        run: the request for the first variant, with the changes applied.
-        channels_last: whether pixels and weights have the channels-last memory format.
-        threads: how many threads torch uses; None uses as many as for the first variant.
-        export: the way in which the model runs; None runs it with PyTorch.
-    """
-
-    name: str
-    run: RunRequest
+    name: str  # in the output, made from the user's words
+    run: RunRequest  # that of the first variant, with the changes applied
     channels_last: bool = False
-    threads: int | None = None
-    export: ExportRequest | None = None
+    threads: int | None = None  # None uses as many as for the first variant
+    export: ExportRequest | None = None  # None runs the model with PyTorch
 
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference.
-
-    Attributes:
-        blame: whether to find the calls that are to blame for the difference.
-        match: how to pair the calls of both variants.
-    """
+    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference."""
 
     run: RunRequest
     other: VariantRequest

@@ -6,12 +6,11 @@ python tools/stub.py [--check]
 from __future__ import annotations
 
 import ast
-import inspect
 import textwrap
 import types
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hookcli.cli.output.subjects import COMMANDS
 
@@ -74,7 +73,8 @@ def _list_imports() -> list[str]:
 
 
 def _outcomes(verb: Any) -> tuple[type, ...]:
-    kind = inspect.signature(verb).return_annotation
+    function, inspection = verb.verb.function, import_module("hookcli.verbs.inspection")
+    kind = get_type_hints(function, vars(inspection) | function.__globals__)["return"]
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 

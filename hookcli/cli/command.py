@@ -13,7 +13,7 @@ from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
-from hookcli.verbs.call import Progress
+from hookcli.verbs.call import Listener, Progress
 from hookcli.verbs.keywords import Option, Verb
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def make_parameter(option: Option) -> Parameter:
     )
 
 
-class TerminalListener:
+class TerminalListener(Listener):
     """Prints what a verb says on stderr; with ``quiet``, only warnings."""
 
     writes = True
@@ -109,11 +109,9 @@ class TerminalListener:
 
     @property
     def shows_downloads(self) -> bool:
-        """Whether stderr is a terminal, and the command is not quiet."""
         return not self._quiet and console.is_watched()
 
     def hear(self, note: Note) -> None:
-        """Print a message, at once or below the outcome."""
         if self._rest is not None:
             self._rest.append(note)
             return
@@ -126,12 +124,10 @@ class TerminalListener:
             console.say(text, quiet=self._quiet and note.level != "answer")
 
     def begin(self) -> None:
-        """Collect garbage as usual, and save the names of models for completion."""
         memory.collect_as_usual()
         self.listed()
 
     def end(self) -> None:
-        """Keep the next messages for the lines below the outcome."""
         self._rest = []
 
     def print_rest(self) -> None:
@@ -141,15 +137,12 @@ class TerminalListener:
             self.hear(note)
 
     def listed(self, source: str | None = None) -> None:
-        """Save the names of models for completion."""
         save_model_names(source)
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a bar; ``is_long`` is whether the work is worth one."""
         from hookcli.cli.output.progress import Bar  # takes 70 ms
 
         return Bar(total, noun, is_shown=is_long and not self._quiet, quiet=self._quiet)
 
     def no_data(self) -> AbstractContextManager[None]:
-        """Send what Python code prints to stderr."""
         return console.no_data()

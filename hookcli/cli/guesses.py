@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# For options of other tools, what to type instead; the first word is an option of hookcli.
-_SYNONYMS = {
+# For options of other tools, what to type or to do instead. If the first word is an option, it
+# helps only in commands that have the option.
+_INSTEAD = {
     option: meant
     for meant, options in {
         "--batch-size N": "--batch",
@@ -26,6 +27,7 @@ _SYNONYMS = {
         "--layers FORM": "--layer --module --modules",
         "--mode eval": "--eval",
         "--mode train": "--train",
+        "--model-arg num_classes=N": "--num-classes",
         "--out DIR": "--dest --output --output-dir",
         "--overwrite": "--force",
         "--quiet": "--silent",
@@ -33,17 +35,9 @@ _SYNONYMS = {
         "--weights FILE": "--checkpoint --ckpt --state-dict --weight",
         "--weights pretrained": "--pretrained",
         "--workers N": "--jobs --num-workers",
-    }.items()
-    for option in options.split()
-}
-# For options of other tools, what to do instead if hookcli has no such option.
-_ANSWERS = {
-    option: answer
-    for answer, options in {
         "hookcli gradients MODEL IMAGE --cam FORM": "--gradcam --grad-cam",
         "hookcli layers MODEL --sort flops": "--flops",
         "hookcli layers MODEL": "--summary",
-        "--model-arg num_classes=N": "--num-classes",
         "each run writes a page, report.html, into its folder: open it in a browser": (
             "--html --open --show"
         ),
@@ -67,16 +61,11 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return what to type instead of the option ``word``, which ``command`` does not have.
-
-    Return an empty text if there is no good guess. ``options`` maps each command to its options.
-    """
+    """Return what to type instead of the option ``word`` of ``command``; empty without a guess."""
     own = options.get(command, ())
-    meant = _SYNONYMS.get(word, "")
-    if meant.partition(" ")[0] in own:
+    meant = _INSTEAD.get(word, "")
+    if meant and (not meant.startswith("--") or meant.partition(" ")[0] in own):
         return meant
-    if word in _ANSWERS:
-        return _ANSWERS[word]
     near = difflib.get_close_matches(word, own, n=_FEW, cutoff=0.7)
     elsewhere = [f"hookcli {name} {word}" for name, has in options.items() if word in has]
     if elsewhere:
@@ -85,10 +74,7 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return what to type instead of ``words``, the first of which is not a command.
-
-    Return an empty text if there is no good guess.
-    """
+    """Return what to type if the first of ``words`` is no command; empty without a guess."""
     if words[0] in _COMMAND_SYNONYMS:
         return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)

@@ -76,8 +76,7 @@ NOTES = {
 class PanelCommand(TyperCommand):
     """A command that takes each option once, and shows its options in panels, in their order.
 
-    The command's docstring must have a summary, then optional further sentences, and then a section
-    "Examples:" with one command per line. The help shows the examples at the end.
+    The section "Examples:" of its docstring has one command per line, and ends the help.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -140,19 +139,13 @@ def choose_first(parameters: list[Any]) -> list[Any]:
 
 
 def name_argument(argument: Any) -> str:
-    """Return the name of an argument in the help, such as ``MODEL`` or ``[IMAGE...]``.
-
-    Dots mark an argument that accepts several values, and brackets an optional argument.
-    """
+    """Return the name of an argument in the help: ``MODEL``, or ``[IMAGE...]`` if optional."""
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
     return name if argument.required else f"[{name}]"
 
 
 def describe_option(option: Any, context: Any) -> tuple[str, str]:
-    """Return an option's names and help.
-
-    The range of a number is left out, because an error message reports it.
-    """
+    """Return an option's names and help, without the range, which an error message reports."""
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False

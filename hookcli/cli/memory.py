@@ -23,10 +23,7 @@ def collect_rarely() -> None:
 
 
 def collect_as_usual() -> None:
-    """Collect garbage as usual again, because reference cycles may hold large tensors.
-
-    Objects that exist now are never checked again.
-    """
+    """Collect garbage as usual again, but never check the objects that exist now."""
     gc.freeze()
     gc.set_threshold(*_USUAL)
 

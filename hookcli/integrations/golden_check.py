@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from hookcli.comparison.compared_run import load_compared_run
 from hookcli.comparison.diff import diff_runs
 from hookcli.comparison.golden import check_replaceable, make_golden, rename_image, write_golden
 from hookcli.config import (
-    DTYPES,
     FolderRequest,
     GridStyle,
     ImageRequest,
@@ -32,13 +30,15 @@ from hookcli.config import (
 from hookcli.distance.verdict import describe_difference
 from hookcli.reading.load import load_run
 from hookcli.run.pipeline import inspect_images
+from hookcli.verbs.memory import held
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from hookcli.distance.tolerance import Tolerance
 
-_GIVEN = "hookcli.given"  # the Python module that hands hookcli the model of a test
 _PIXELS = "pixels.npy"
 
 
@@ -61,9 +61,10 @@ def check_golden(
     with (
         tempfile.TemporaryDirectory(prefix="hookcli-") as temporary,
         pytest.MonkeyPatch.context() as patch,
+        _name(model) as request,
     ):
         patch.setattr(sys, "path", [*sys.path])  # loading a model adds a folder
-        request, folder = _name(model, patch), Path(temporary)
+        folder = Path(temporary)
         file = image if isinstance(image, Path) else folder / _PIXELS
         if isinstance(image, Tensor):
             image = image.detach().cpu().float().numpy()
@@ -87,18 +88,11 @@ def check_golden(
     return "" if comparison.equal else describe_difference(comparison)
 
 
-def _name(model: nn.Module | str | ModelRequest, patch: pytest.MonkeyPatch) -> ModelRequest:
-    """Name a copy of a module, on its device and in its dtype, until ``patch`` is undone."""
-    if not isinstance(model, nn.Module):
-        return ModelRequest(model, device="cpu") if isinstance(model, str) else model
-    values = [value for value in model.parameters() if value.is_floating_point()]
-    dtype = str(values[0].dtype).removeprefix("torch.") if values else ""
-    name = type(model).__name__
-    given = ModuleType(_GIVEN)
-    vars(given)[name] = copy.deepcopy(model)
-    patch.setitem(sys.modules, _GIVEN, given)
-    return ModelRequest(
-        f"{_GIVEN}:{name}",
-        device=str(values[0].device) if values else "cpu",
-        dtype=dtype if dtype in DTYPES else "float32",
-    )
+@contextmanager
+def _name(model: nn.Module | str | ModelRequest) -> Iterator[ModelRequest]:
+    """Name a module, which runs on its device and in its dtype, while the block lasts."""
+    if isinstance(model, ModelRequest):
+        yield model
+        return
+    with held({"model": model}, {"model", "device", "dtype"}) as named:
+        yield ModelRequest(named.pop("model"), **({"device": "cpu"} | named))

@@ -26,15 +26,10 @@ _UPDATE = "--activations-update"
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """The value of the fixture ``activations`` in a test.
+    """The value of the fixture ``activations`` in a test."""
 
-    Attributes:
-        folder: the folder of the test file; names of images and golden files are relative to it.
-        update: whether ``check`` writes golden files instead of comparing with them.
-    """
-
-    folder: Path
-    update: bool = False
+    folder: Path  # of the test file; names of images and golden files are relative to it
+    update: bool = False  # whether ``check`` writes golden files instead of comparing with them
 
     def check(
         self,
@@ -50,8 +45,8 @@ class Activations:
     ) -> None:
         """Fail the test if a layer differs from the golden file, and name the first such layer.
 
-        ``hookcli golden`` writes golden files. If ``model`` is a module, hookcli runs a copy in
-        evaluation mode on the module's device; the module itself does not change.
+        ``hookcli golden`` writes golden files. A module runs in evaluation mode on its device, and
+        is as before afterwards.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):

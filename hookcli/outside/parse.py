@@ -26,6 +26,8 @@ _COLOURS = "write three numbers: 0.485,0.456,0.406; or one for a grey model"
 _PIXELS = {
     "--focus": (4, "write X,Y,W,H in pixels: 120,80,60,40"),
     "--patch": (2, "write X,Y in pixels of the image: 120,80"),
+    "--similar": (2, "write X,Y in pixels of the image: 220,180"),
+    "--at": (2, "write X,Y in pixels of the image: 220,180"),
 }
 _THRESHOLDS = {
     "--rule": "write NAME=VALUE, for example dead=0.5",

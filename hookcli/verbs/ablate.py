@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import AblationConfig
+from hookcli.config import AblationConfig, DryRun
 from hookcli.outside.flags import Flag
 from hookcli.records.command import command_words
 from hookcli.records.rows import ChannelRow
@@ -15,10 +14,10 @@ from hookcli.records.runs import weights_text
 from hookcli.records.text import count
 from hookcli.verbs.call import Call, Progress
 from hookcli.verbs.documents import AblationDocument
-from hookcli.verbs.inspection import DryRun, Planned, finite_text, score_text
-from hookcli.verbs.keywords import Without, verb
+from hookcli.verbs.inspection import Planned, finite_text, score_text
+from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_images, describe_uncalled, warn_of_skipped
-from hookcli.verbs.outcome import MOST_ROWS, TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _LOOK = Look(
     drop=("plain", "score"),
 )
 _IMAGES = 10  # scores are shown for at most this many images
-_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,29 +150,19 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
 
 
 class _Forwards:
-    """Says the plan before the first forward pass, and the progress of a long ablation."""
+    """Says the plan before the first forward pass, and shows the progress."""
 
     def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
         self._call, self._config, self._stack = call, config, stack
-        self._total = self._count = 0
-        self._began = 0.0
         self._bar = Progress()
 
     def planned(self, plan: AblationPlan) -> None:
         self._call.plan(_plan_text(self._config, plan))
-        self._total = plan.forwards
-        self._began = time.monotonic()
+        bar = self._call.listener.count(plan.forwards, "forwards", is_long=True)
+        self._bar = self._stack.enter_context(bar)
 
     def done(self) -> None:
-        """After the first pass of a long ablation, say about how long the others will take."""
-        self._count += 1
-        if self._count == 1:
-            left = (time.monotonic() - self._began) * (self._total - 1)
-            if left > _LONG:
-                self._call.say(f"about {left:.0f} s")
-                bar = self._call.listener.count(self._total, "forwards", is_long=True)
-                self._bar = self._stack.enter_context(bar)
-        self._bar.chunk_done(self._count)
+        self._bar.step()
 
 
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:

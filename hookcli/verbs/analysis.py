@@ -6,29 +6,32 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 from hookcli import errors
 from hookcli.config import DEFAULTS, InspectConfig, SaveStyle, TensorRequest, Theme
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.escape import reversible
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
 from hookcli.records.command import command_words
 from hookcli.records.runs import weights_text
+from hookcli.verbs import memory
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hookcli.analysis.features import SavedCall
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun
+    from hookcli.render.report.contact import Group
     from hookcli.verbs.call import Call, Note, Progress
 
 FeaturePool: TypeAlias = Annotated[
@@ -44,6 +47,7 @@ PageTheme: TypeAlias = Annotated[
         needs="--pictures",
     ),
 ]
+Result = TypeVar("Result")
 _FOLDER = Path("hookcli-analyses")
 _PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
 
@@ -91,23 +95,17 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The runs to analyse, and where the results go.
-
-    Attributes:
-        forms: the layers that the user chose; empty if the user chose none.
-        place: the folder of the analysis; None writes nothing.
-        exit_code: that of the run that was made for the analysis.
-    """
+    """The runs to analyse, and where the results go."""
 
     call: Call
     source: RunOrModel
-    forms: tuple[str, ...]
+    forms: tuple[str, ...]  # the layers that the user chose
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
     command: tuple[str, ...]
-    place: Path | None
+    place: Path | None  # of the analysis; None writes nothing
     output: AnalysisOptions
-    exit_code: int = errors.DONE
+    exit_code: int = errors.DONE  # of the run that was made for the analysis
 
     @property
     def common(self) -> dict[str, Any]:
@@ -116,10 +114,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls of a run that the user chose, by default all.
-
-        ``pool`` is the form in which the tensors are needed, for the hint of an error.
-        """
+        """Return the saved calls of a run that the user chose; ``pool`` is for a hint."""
         from hookcli.analysis.features import open_calls
 
         def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:
@@ -171,16 +166,22 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOutcome(Outcome):
+class AnalysisOutcome(Outcome, Generic[Result]):
     """The outcome of an analysis.
 
     Attributes:
         analysis: the runs, and where the results went.
         files: by name, where each file was written; the file itself if nothing was written.
+        result: what was found.
     """
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
+    result: Result
+
+    def document(self) -> Any:
+        """Return what was found, as ``--format json`` prints it."""
+        return self.result
 
     @property
     def notes(self) -> Sequence[Note]:
@@ -206,7 +207,7 @@ def open_analysis(
     source: RunOrModel,
     style: Any,
     output: AnalysisOptions,
-    save: SaveStyle,
+    pool: str,
     *,
     most: int = 1,
     least: int = 1,
@@ -242,14 +243,19 @@ def open_analysis(
 
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
+        if place is None:
+            memory.check_size(max(len(run.images) for run in runs))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
+    save = SaveStyle("none" if pool == "class" else pool)
     tensors = TensorRequest(save, sketch=False, only=only)
     config = replace(source.make_config(call, tensors), top_images=0)
     if only:
         config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:
+        if place is None:
+            memory.check_size(len(files))
         if len(files) < least:
             raise RequestError(
                 f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",
@@ -300,6 +306,15 @@ def _name(source: RunOrModel) -> str:
     else:
         names = [source.model, Path(source.images[0]).stem]
     return "-".join(map(safe_name, names))
+
+
+def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterator[Group]:
+    """Yield the groups on a page of the images with each label, of ``total`` images."""
+    from hookcli.render.report.contact import Group
+
+    for label, keys in images.items():
+        name = reversible(label)
+        yield Group(f"{name} ({len(keys)})", name, frozenset(keys), total, is_mark=False)
 
 
 def memory_text(number: float) -> str:

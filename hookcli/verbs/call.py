@@ -8,7 +8,7 @@ import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hookcli.errors import HookcliWarning
 from hookcli.run.listener import ProgressListener
@@ -57,23 +57,29 @@ class Progress(ProgressListener):
         """Take the bar away."""
 
 
-class Listener(Protocol):
-    """Who hears a verb: the terminal, or a Python program."""
+class Listener:
+    """A Python program that hears a verb: of warnings as Python warnings, and with a bar.
 
-    @property
-    def writes(self) -> bool:
-        """Whether a verb without ``out`` writes into its usual folder."""
+    ``writes`` is whether a verb without ``out`` writes into its usual folder, and ``wants_rows``
+    whether somebody reads all rows; a table alone needs few.
+    """
 
-    @property
-    def wants_rows(self) -> bool:
-        """Whether somebody reads all rows; the table alone needs few."""
+    writes = False
+    wants_rows = True
+
+    def __init__(self, to_words: Callable[[str], str] = str) -> None:
+        """``to_words`` puts keywords in place of the names that messages have."""
+        self._to_words = to_words
 
     @property
     def shows_downloads(self) -> bool:
         """Whether libraries show the progress of their downloads."""
+        return _is_watched()
 
     def hear(self, note: Note) -> None:
         """Show a message at once, or leave it to the outcome."""
+        if note.level == "warning":
+            warnings.warn(self._to_words(note.text), HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
         """Called when the models are loaded and begin to run."""
@@ -85,47 +91,11 @@ class Listener(Protocol):
         """Called when the models of a source are known; None stands for the quick sources."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a bar for ``total`` steps, which are called ``noun``."""
-
-    def no_data(self) -> AbstractContextManager[None]:
-        """Keep what other code prints out of the data on stdout."""
-
-
-class PythonListener:
-    """Warnings become Python warnings; a bar is drawn on a terminal and in a notebook."""
-
-    writes = False
-    wants_rows = True
-
-    def __init__(self, to_words: Callable[[str], str] = str) -> None:
-        """``to_words`` puts keywords in place of the names that messages have."""
-        self._to_words = to_words
-
-    @property
-    def shows_downloads(self) -> bool:
-        """Whether a user watches."""
-        return _is_watched()
-
-    def hear(self, note: Note) -> None:
-        """Warn, at the line that called the verb."""
-        if note.level == "warning":
-            warnings.warn(self._to_words(note.text), HookcliWarning, stacklevel=_depth())
-
-    def begin(self) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
-
-    def listed(self, source: str | None = None) -> None:
-        """Do nothing."""
-
-    def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a bar; ``is_long`` is whether the work is worth one."""
+        """Return a bar for ``total`` steps, which are called ``noun``, if that is worth one."""
         return _Bar(total, noun) if is_long and _is_watched() else Progress()
 
     def no_data(self) -> AbstractContextManager[None]:
-        """Leave stdout as it is."""
+        """Keep what other code prints out of the data on stdout."""
         return nullcontext()
 
 
@@ -165,19 +135,12 @@ def _depth() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a verb.
-
-    Attributes:
-        verb: the name of the verb.
-        given: the names of the keywords that the user gave.
-        listener: who hears the messages at once.
-        notes: the messages so far, for the outcome.
-    """
+    """One call of a verb."""
 
     verb: str
-    given: Collection[str] = ()
-    listener: Listener = field(default_factory=PythonListener)
-    notes: list[Note] = field(default_factory=list)
+    given: Collection[str] = ()  # the names of the keywords that the user gave
+    listener: Listener = field(default_factory=Listener)
+    notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
     def plan(self, text: str) -> None:
         """Say what will be done."""

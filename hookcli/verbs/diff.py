@@ -13,9 +13,8 @@ from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import TABLES
 
 _SIDE = "A run folder, a golden file, or - for standard input"
 

@@ -135,18 +135,3 @@ class ErrorDocument(Document):
     """
 
     error: CommandError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportList(Document):
-    """The list of the files that exports wrote into a folder.
-
-    Attributes:
-        hookcli: the version of hookcli that wrote the list.
-        command: the command that wrote the files.
-        files: the names of the files, sorted.
-    """
-
-    hookcli: str
-    command: tuple[str, ...] = ("hookcli", "export")
-    files: tuple[str, ...]

@@ -16,16 +16,17 @@ from urllib.parse import unquote
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
-from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.documents import DamagedError, Document, read_document
 from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
+from hookcli.verbs import memory
 from hookcli.verbs.call import Call
-from hookcli.verbs.documents import ExportDocument, ExportList
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.documents import ExportDocument
+from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import FILES, FileOutcome
+from hookcli.verbs.outcome import FileOutcome
 from hookcli.verbs.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -38,7 +39,17 @@ if TYPE_CHECKING:
 _FOLDER = Path("hookcli-exports")
 _MOST_COLUMNS = 16_384  # the most columns that spreadsheets can open
 _IMAGES = "images"
+_VALUE = 4  # bytes, about
 _LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExportList(Document):
+    """The list of the files that exports wrote into a folder."""
+
+    hookcli: str
+    command: tuple[str, ...] = ("hookcli", "export")
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +106,8 @@ def export(
     _check_shapes(opened, chosen, to)
     planned = dict(_plan_files(opened, chosen, to))
     if folder is None:
+        values = sum(math.prod(opened.shape_of(call_id)) for call_id in chosen)
+        memory.check_size(len(opened.images), values * _VALUE / 1e6)
         files: dict[str, Path | bytes] = {row.file: _render(planned[row]) for row in planned}
         return Export(notes=call.notes, rows=(*planned,), files=files)
     _write_files(folder, planned, overwrite=overwrite)
@@ -124,8 +137,7 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
     """Yield each file and the function that writes it: arrays or tables, then lists of images.
 
-    Arrays that have every image of the run share one list. A table names the image of each row, so
-    a single list adds the file of each image.
+    Arrays that have every image of the run share one list, and all tables do.
     """
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -174,7 +186,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     try:
         if (folder / _LIST).is_symlink():
             raise DamagedError("a link is not followed")
-        known = set(read_document(folder / _LIST, ExportList).files)
+        known = set(read_document(folder / _LIST, _ExportList).files)
     except (OSError, DamagedError):
         names = [*names, _LIST]
     for name in names:
@@ -197,7 +209,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 def _write_list(folder: Path, names: set[str]) -> None:
     from hookcli.outside.json_text import render_json
 
-    listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
+    listed = _ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from hookcli.config import GradientsConfig
+from typing import TYPE_CHECKING
+
+from hookcli.config import DryRun, GradientsConfig, Time
 from hookcli.verbs.call import Call
-from hookcli.verbs.inspection import DryRun, Inspection, Planned, Time, inspect_run
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES
+from hookcli.verbs.keywords import TABLES, verb
+
+if TYPE_CHECKING:  # takes 30 ms, which --help does not need
+    from hookcli.verbs.inspection import Inspection, Planned
 
 
 @verb(*TABLES)
@@ -20,4 +23,6 @@ def gradients(
         hookcli gradients resnet34 cat.jpg --cam layer4 --saliency
         hookcli gradients model.py:make cat.jpg --layers all --fail-on nan,exploding
     """
+    from hookcli.verbs.inspection import inspect_run
+
     return inspect_run(call, config, dry_run=dry_run, time=time)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from hookcli.config import InspectConfig
+from typing import TYPE_CHECKING
+
+from hookcli.config import DryRun, InspectConfig, Time
 from hookcli.verbs.call import Call
-from hookcli.verbs.inspection import DryRun, Inspection, Planned, Time, inspect_run
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES
+from hookcli.verbs.keywords import TABLES, verb
+
+if TYPE_CHECKING:  # takes 30 ms, which --help does not need
+    from hookcli.verbs.inspection import Inspection, Planned
 
 
 @verb(*TABLES)
@@ -21,4 +24,6 @@ def inspect(
         hookcli inspect vit_b_16 cat.jpg --layers attention --attention all
         hookcli inspect model.py:make photos --layers all --fail-on nan,inf
     """
+    from hookcli.verbs.inspection import inspect_run
+
     return inspect_run(call, config, dry_run=dry_run, time=time)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from hookcli import errors
 from hookcli.errors import RequestError
-from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import Url, to_place
 from hookcli.records.attention import mean_over_heads
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.config import RunConfig
-    from hookcli.plan.estimate import Plan
     from hookcli.reading.load import Run
     from hookcli.records.attention import AttentionRow
     from hookcli.records.images import ImageResult, Prediction, Score
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import Call, Note
     from hookcli.verbs.documents import RunDocument
-
-Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
-DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
 
 _FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
@@ -199,7 +194,7 @@ def inspect_run(
     holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
-        _check_size(prepared.settings.plan)
+        memory.check_size(prepared.settings.plan.images, prepared.settings.plan.megabytes)
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
     call.listener.end()
@@ -208,15 +203,6 @@ def inspect_run(
     return Inspection(
         config=config, result=result, notes=call.notes, knows_input=knows_input, holder=holder
     )
-
-
-def _check_size(plan: Plan) -> None:
-    if plan.images > memory.MOST_IMAGES or plan.megabytes > memory.MOST_MEGABYTES:
-        raise RequestError(
-            f"{count(plan.images, 'image')} and up to about {plan.megabytes:,.0f} MB are too much "
-            f"for memory, which takes {memory.MOST_IMAGES} images and {memory.MOST_MEGABYTES} MB",
-            "name a folder with `out`",
-        )
 
 
 def _plan(call: Call, config: RunConfig) -> Planned:

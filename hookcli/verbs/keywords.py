@@ -29,7 +29,7 @@ from hookcli.outside.flags import (
     read_field,
 )
 from hookcli.outside.urls import choose
-from hookcli.verbs.call import Call, Listener, PythonListener
+from hookcli.verbs.call import Call, Listener
 from hookcli.verbs.memory import held
 
 R = TypeVar("R")
@@ -37,31 +37,21 @@ R = TypeVar("R")
 # The panels of ``--help`` in order. Late options of a request come after the others, and so do the
 # options that a verb has besides its requests.
 PANELS = (
-    *(
-        "Analysis",
-        "Layers",
-        "Tolerance",
-        "Gradients",
-        "Channels",
-        "Score",
-        "Output",
-        "Model",
-        "Pictures",
-    ),
-    *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
+    *("Analysis", "Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model"),
+    *("Pictures", "Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
 )
 _LAST = len(PANELS)
+TABLES = ("table", "json", "jsonl", "csv", "md")
+"""The formats of an outcome whose rows are a table."""
+FILES = ("text", "json", "jsonl")
+"""The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _PUBLIC = {"`InspectConfig`": "`hookcli.inspect`", "`GradientsConfig`": "`hookcli.gradients`"}
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
 class Without:
-    """Lists the options that a verb leaves out of a request, which several verbs share.
-
-    Write ``Annotated[RunRequest, Without("edit")]`` as the type of the verb's parameter, with the
-    names of keywords.
-    """
+    """Keywords that a verb leaves out of a request: ``Annotated[RunRequest, Without("edit")]``."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -69,16 +59,9 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a verb, and an option or an argument of its command.
+    """A keyword of a verb, and an option or an argument of its command."""
 
-    Attributes:
-        place: where ``--help`` shows the panel of the option.
-        field: the field of a request that the option fills.
-        flag: how the command line writes it.
-        panel: the title of its panel.
-    """
-
-    place: int
+    place: int  # of the panel in ``--help``
     field: Field
     flag: Flag
     panel: str
@@ -101,19 +84,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What the command line and the reference need to know of a verb.
+    """What the command line and the reference need to know of a verb."""
 
-    Attributes:
-        function: the function that takes requests and the ``Call``, which comes first.
-        fields: the parameters of the function, without the call.
-        options: the keywords, in the order of ``--help``.
-        formats: the words of ``--format``; without any, the command prints the outcome as a text.
-    """
-
-    function: Callable[..., Any]
-    fields: tuple[Field, ...]
-    options: tuple[Option, ...]
-    formats: tuple[str, ...]
+    function: Callable[..., Any]  # takes the ``Call`` first
+    fields: tuple[Field, ...]  # the parameters of the function, without the call
+    options: tuple[Option, ...]  # in the order of ``--help``
+    formats: tuple[str, ...]  # of ``--format``; without any, the outcome is printed as a text
 
     @property
     def name(self) -> str:
@@ -173,7 +149,9 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
+        returned = function.__annotations__.pop("return")  # its types would be imported
         hints = get_type_hints(function, include_extras=True)
+        function.__annotations__["return"] = returned
         _, *named = signature(function).parameters.items()
         own = tuple(
             read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
@@ -194,7 +172,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             words = dict(zip(places, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
-                    outcome: R = made.run(made.read(named), PythonListener(made.to_keywords))
+                    outcome: R = made.run(made.read(named), Listener(made.to_keywords))
                     return outcome
             except HookcliError as error:
                 error.message = made.to_keywords(error.message)
@@ -204,7 +182,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
             sorted(map(_make_parameter, unique), key=attrgetter("kind")),
-            return_annotation=hints.get("return", Any),
+            return_annotation=returned,
         )
         return call
 
@@ -219,11 +197,7 @@ def _make_parameter(option: Option) -> Parameter:
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """Return a keyword's value, checked; texts and lists of texts are read as on the command line.
-
-    Raises:
-        RequestError: the value has another type, or is out of range.
-    """
+    """Return a keyword's value, checked; texts are read as on the command line."""
     flag, kind = option.flag, option.field.kind
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)

@@ -5,28 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from hookcli.config import (
-    Bands,
-    Exclude,
-    InputLayout,
-    InputsAs,
-    Layers,
-    Mean,
-    ModelArguments,
-    ModelName,
-    ModelRequest,
-    OtherInputs,
-    Size,
-    Std,
-)
+from hookcli.config import Exclude, Layers, ModelRequest
 from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import LayersDocument
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.keywords import TABLES, Without, verb
+from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,30 +115,29 @@ class LayerSurvey(UnwrittenOutcome):
             yield f"share: of all {what}; a block's share includes its parts"
 
 
+@dataclass(frozen=True, slots=True)
+class LayersRequest:
+    """Layers: which are listed, and in which order."""
+
+    layers: Layers = ("all",)
+    exclude: Exclude = ()
+    operations: Annotated[
+        bool, Flag("--ops", "Also list operations between modules, such as additions.")
+    ] = False
+    sort: Annotated[
+        Sort, Flag("--sort BY", "Order of the rows: calls, flops, params, memory or name.")
+    ] = "calls"
+
+
 @verb(*TABLES)
 def layers(
     call: Call,
-    model: ModelName,
-    layers: Layers = ("all",),
-    exclude: Exclude = (),
-    operations: Annotated[
-        bool,
-        Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers"),
-    ] = False,
-    sort: Annotated[
-        Sort,
-        Flag(
-            "--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"
-        ),
-    ] = "calls",
-    size: Size = None,
-    mean: Mean = None,
-    std: Std = None,
-    bands: Bands = (),
-    arguments: ModelArguments = (),
-    inputs: OtherInputs = (),
-    inputs_as: InputsAs = "arguments",
-    input_layout: InputLayout = None,
+    model: Annotated[
+        ModelRequest,
+        Without("weights", "seed", "device", "dtype", "resize", "interpolation", "categories"),
+        Without("output_key", "mode", "like", "provider"),
+    ],
+    request: LayersRequest,
 ) -> LayerSurvey:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
@@ -167,30 +153,21 @@ def layers(
     from hookcli.passes.survey import survey_layers
     from hookcli.plan.check import check_file_options
 
-    request = ModelRequest(
-        model,
-        size=size,
-        mean=mean,
-        std=std,
-        bands=bands,
-        arguments=arguments,
-        inputs=inputs,
-        inputs_as=inputs_as,
-        input_layout=input_layout,
-    )
-    check_file_options(request)
+    check_file_options(model)
     with call.listener.no_data():
-        found, input_shape = survey_layers(request, layers, exclude, operations=operations)
+        found, input_shape = survey_layers(
+            model, request.layers, request.exclude, operations=request.operations
+        )
     call.listener.listed()
     for note in found.notes:
         call.warn(note)
     return LayerSurvey(
         notes=call.notes,
-        model=model,
+        model=model.name,
         input_shape=input_shape,
         total=found.total,
-        rows=_sort(found, sort),
-        sort=sort,
+        rows=_sort(found, request.sort),
+        sort=request.sort,
     )
 
 

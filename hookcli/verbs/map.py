@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.flags import Flag
@@ -21,12 +20,13 @@ from hookcli.verbs.analysis import (
     FeaturePool,
     GivenLabels,
     LayersOf,
+    group_by_label,
     labels_flag,
     open_analysis,
 )
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.analysis.map import MapDocument, MapRow
-    from hookcli.config import Only, Theme
+    from hookcli.config import Theme
     from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
 
@@ -66,7 +66,7 @@ class MapRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageMap(AnalysisOutcome):
+class ImageMap(AnalysisOutcome["MapDocument"]):
     """Images laid out by the features of one layer.
 
     Attributes:
@@ -74,16 +74,10 @@ class ImageMap(AnalysisOutcome):
             the groups of near duplicates.
     """
 
-    result: MapDocument
-
     @property
     def rows(self) -> Sequence[MapRow]:
         """All images, the one with the largest outlier score first."""
         return self.result.images
-
-    def document(self) -> MapDocument:
-        """Return the images, their neighbours and the near duplicates."""
-        return self.result
 
     def table(self) -> Table[MapRow]:
         """Return the images that are farthest from all others."""
@@ -114,9 +108,8 @@ def map(  # noqa: A001  the name of the command
 
     require_package("a map needs", "sklearn", "scikit-learn", "analysis")
     labels = None if style.labels is None else Labels.read(style.labels)
-    save = SaveStyle("none" if style.pool == "class" else style.pool)
-    only: Only | None = None if layers else "features"
-    with open_analysis(call, source, style, output, save, least=LEAST, only=only) as analysis:
+    how = (call, source, style, output, style.pool)
+    with open_analysis(*how, least=LEAST, only=None if layers else "features") as analysis:
         result = _map(analysis, style, {} if labels is None else labels.of(analysis.runs[0]))
         return ImageMap(analysis=analysis, files=_write(analysis, result), result=result)
 
@@ -233,16 +226,14 @@ def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -
     from hookcli.render.report.contact import Group
 
     rows = document.images
+    labelled = {label: [rows[place].image for place in each] for label, each in by_label.items()}
     alike = frozenset(row.image for row in rows if row.group)
     far = frozenset(row.image for row in rows if row.rank <= _OUTLIERS)
     groups = [
         Group(f"near duplicates ({len(alike)})", "near duplicate", alike, len(rows)),
         Group(f"outliers ({len(far)})", "outlier", far, len(rows)),
+        *group_by_label(labelled if len(by_label) > 1 else {}, len(rows)),
     ]
-    for label, places in by_label.items() if len(by_label) > 1 else ():
-        keys = frozenset(rows[place].image for place in places)
-        name = reversible(label)
-        groups.append(Group(f"{name} ({len(keys)})", name, keys, len(rows), is_mark=False))
     return [group for group in groups if group.images]
 
 

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError
 from hookcli.outside.urls import HELD, Url
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+
+    from hookcli.records.golden import GoldenFile
 
 MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url(HELD)
@@ -25,6 +28,7 @@ _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
 _PICTURES = "images", "pair"
 _MODELS = "model", "against"
+_COMPARED = "a", "b"  # also take a golden document
 _numbers = itertools.count(1)
 
 
@@ -39,6 +43,17 @@ def forget(folder: Url) -> None:
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
+
+
+def check_size(images: int, megabytes: float = 0) -> None:
+    """Refuse what is too much without a folder."""
+    if images > MOST_IMAGES or megabytes > MOST_MEGABYTES:
+        size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
+        raise RequestError(
+            f"{count(images, 'image')}{size} are too much for memory, which takes {MOST_IMAGES} "
+            f"images and {MOST_MEGABYTES} MB",
+            "name a folder with `out`",
+        )
 
 
 class Holder:
@@ -98,6 +113,8 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
         return f"model={module}" if name == "against" else module
     if folder := find_folder(value):
         return folder
+    if name in _COMPARED and hasattr(value, "golden"):
+        return _hold_golden(stack, value.golden)
     if name in _PICTURES:
         names = _hold_pictures(stack, value)
         if name == "pair" and isinstance(names, list):
@@ -132,6 +149,17 @@ def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str
         for parameter in module.parameters():
             parameter.grad = None  # a backward pass must not add to the user's gradients
     return name
+
+
+def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
+    from hookcli.comparison.golden import render_golden
+    from hookcli.store.places import storage
+
+    folder = new_folder()
+    stack.callback(forget, folder)
+    file = folder / "golden.json"
+    storage.write_file(file, render_golden(golden).encode())
+    return str(file)
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:

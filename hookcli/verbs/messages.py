@@ -50,10 +50,7 @@ def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
 
 
 def describe_uncalled(call: Call, uncalled: Sequence[Uncalled], chosen: Collection[str]) -> None:
-    """Say which layers did not run, with one line for each reason.
-
-    ``chosen`` holds the labels of all chosen layers, so that a glob can stand for many names.
-    """
+    """Say which of the ``chosen`` layers did not run, with one line for each reason."""
     for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         call.say(f"not called{number}: {group.names}: {group.reason}")

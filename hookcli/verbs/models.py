@@ -10,8 +10,8 @@ from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ModelsDocument
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table, UnwrittenOutcome
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
 
 _LOOK = Look(
     kind=CatalogEntry,

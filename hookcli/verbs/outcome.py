@@ -25,50 +25,27 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", bound="DataclassInstance")
 
-TABLES = ("table", "json", "jsonl", "csv", "md")
-"""The formats of an outcome whose rows are a table."""
 MOST_ROWS = 20
 """The rows that a table of the most important ones has by default."""
-FILES = ("text", "json", "jsonl")
-"""The formats of an outcome whose rows are files: the text is their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """How rows look, as a table and as CSV.
+    """How rows look, as a table and as CSV. Columns are named by their headings."""
 
-    Attributes:
-        kind: the dataclass of the rows, whose fields are the columns of the CSV form.
-        columns: for each heading of the table, the function that returns the text for a row.
-        words: the columns that hold text; the other columns hold numbers, aligned to the right.
-        messages: the columns whose texts may have words of Python, as messages do.
-        fold: the columns whose text may be wrapped.
-        drop: the columns that matter least, and are left out where there is no room, in this order.
-        foot: the columns in ``drop`` that are printed below the table if they do not fit: each
-            text, followed by the names of the rows that have this text.
-        brief: shortens a text of a column in ``foot``, so that more rows share the text.
-    """
-
-    kind: type[Row]
+    kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
-    words: tuple[str, ...]
-    fold: tuple[str, ...]
-    drop: tuple[str, ...]
-    foot: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
-    brief: Callable[[str], str] = str
+    words: tuple[str, ...]  # hold text; the others hold numbers, aligned to the right
+    fold: tuple[str, ...]  # may be wrapped
+    drop: tuple[str, ...]  # matter least, and are left out where there is no room, in this order
+    foot: tuple[str, ...] = ()  # if dropped, each text is below the table, with its rows' names
+    messages: tuple[str, ...] = ()  # may have words of Python, as messages do
+    brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Generic[Row]):
-    """The rows that people should see first, with the lines above and below them.
-
-    Attributes:
-        look: how the rows look.
-        rows: the most important rows.
-        headlines: the lines above.
-        caption: the lines below.
-    """
+    """The rows that people should see first, with the lines above and below them."""
 
     look: Look[Row]
     rows: Sequence[Row]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
+from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
@@ -36,15 +35,6 @@ _QUESTIONS: dict[str, Question] = {
     "correspond": "matches",
 }
 _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "correspond"}
-
-
-def _read_point(text: str, option: str) -> tuple[int, int]:
-    with contextlib.suppress(ValueError):
-        x, y = map(int, text.split(","))
-        return x, y
-    raise RequestError(
-        f"{option} cannot read {text!r}", "write X,Y in pixels of the image: 220,180"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +62,7 @@ class PlacesRequest:
         Flag(
             "--similar X,Y",
             "Show how similar every place is to the place at this pixel.",
-            read=_read_point,
+            read=parse.read_pixels,
         ),
     ] = None
     correspond: Annotated[
@@ -80,7 +70,7 @@ class PlacesRequest:
     ] = None
     at: Annotated[
         tuple[int, int] | None,
-        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=_read_point),
+        Flag("--at X,Y", "With --correspond: the match of this pixel.", read=parse.read_pixels),
     ] = None
     mutual: Annotated[
         bool, Flag("--mutual", "With --correspond: only places that choose each other.")
@@ -109,19 +99,14 @@ class PlacesRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacesOutcome(AnalysisOutcome):
+class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     """What was asked of the places of layers, summed up for each layer and image.
 
     Attributes:
         result: the answers. What is known of each place is in a file, ``places.parquet``.
     """
 
-    result: PlacesDocument
     rows: tuple[PlacesRow, ...]
-
-    def document(self) -> PlacesDocument:
-        """Return the answers, and facts about the layers."""
-        return self.result
 
     def table(self) -> Table[PlacesRow]:
         """Return the first rows."""
@@ -169,7 +154,7 @@ def places(
     if style.basis is not None:
         bases = read_bases(style.basis, foreground=style.foreground)
     names = [name for name in (style.image, style.correspond) if name is not None]
-    with open_analysis(call, source, style, output, SaveStyle(), names=names) as analysis:
+    with open_analysis(call, source, style, output, "none", names=names) as analysis:
         return _answer(analysis, style, kind, bases)
 
 

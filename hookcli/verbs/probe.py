@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from hookcli.config import SaveStyle
 from hookcli.outside.escape import reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
@@ -21,13 +20,14 @@ from hookcli.verbs.analysis import (
     FeaturePool,
     GivenLabels,
     LayersOf,
+    group_by_label,
     labels_flag,
     open_analysis,
 )
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
-    from hookcli.config import Only, Theme
+    from hookcli.config import Theme
     from hookcli.reading.load import Run
     from hookcli.render.report.contact import Group
 
@@ -64,7 +64,7 @@ class ProbeRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe(AnalysisOutcome):
+class Probe(AnalysisOutcome["ProbeDocument"]):
     """How well the features of each layer predict the labels.
 
     Attributes:
@@ -72,16 +72,10 @@ class Probe(AnalysisOutcome):
             layer predicts.
     """
 
-    result: ProbeDocument
-
     @property
     def rows(self) -> Sequence[ProbeRow]:
         """All layers, in the order in which they ran, then the controls."""
         return self.result.layers
-
-    def document(self) -> ProbeDocument:
-        """Return the layers, the verdict, and what the best layer predicts."""
-        return self.result
 
     def table(self) -> Table[ProbeRow]:
         """Return the layers and the pixels; a control run is a column."""
@@ -117,9 +111,8 @@ def probe(
     control = None if style.control is None else load_run(style.control)
     if control is not None:
         warn_of_damage(call, control.damage)
-    save = SaveStyle("none" if style.pool == "class" else style.pool)
-    only: Only | None = None if layers else "act"
-    with open_analysis(call, source, style, output, save, only=only) as analysis:
+    how = (call, source, style, output, style.pool)
+    with open_analysis(*how, only=None if layers else "act") as analysis:
         result = _probe(analysis, style, labels.of(analysis.runs[0]), control)
         return Probe(analysis=analysis, files=_write(analysis, result), result=result)
 
@@ -253,12 +246,11 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
     from hookcli.render.report.contact import Group
 
     total = len(document.predictions)
-    groups = [Group(f"predicted wrongly ({len(wrong)})", "predicted wrongly", wrong, total)]
-    for label in (row.label for row in document.classes):
-        keys = frozenset(row.image for row in document.predictions if row.label == label)
-        name = reversible(label)
-        groups.append(Group(f"{name} ({len(keys)})", name, keys, total, is_mark=False))
-    return [group for group in groups if group.images]
+    labelled: dict[str, list[str]] = {row.label: [] for row in document.classes}
+    for row in document.predictions:
+        labelled[row.label].append(row.image)
+    marked = Group(f"predicted wrongly ({len(wrong)})", "predicted wrongly", wrong, total)
+    return [each for each in (marked, *group_by_label(labelled, total)) if each.images]
 
 
 def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:

@@ -15,9 +15,9 @@ from hookcli.records.text import and_more
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import PageDocument
-from hookcli.verbs.keywords import verb
+from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
-from hookcli.verbs.outcome import FILES, FileOutcome, Page
+from hookcli.verbs.outcome import FileOutcome, Page
 from hookcli.verbs.runs import RunFolder
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.analysis import WholePool
@@ -20,8 +19,8 @@ from hookcli.verbs.analysis import (
     open_analysis,
 )
 from hookcli.verbs.call import Call
-from hookcli.verbs.keywords import verb
-from hookcli.verbs.outcome import TABLES, Look, Table
+from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 
 if TYPE_CHECKING:
@@ -44,14 +43,13 @@ class SimilarityRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similarity(AnalysisOutcome):
+class Similarity(AnalysisOutcome["LayerSimilarity"]):
     """How alike the layers of one or two runs are.
 
     Attributes:
         result: ``ckas[i, j]`` is the linear CKA of layer ``a[i]`` with layer ``b[j]``.
     """
 
-    result: LayerSimilarity
     rows: tuple[PairRow, ...]
     partners: tuple[PairRow, ...]
 
@@ -106,8 +104,7 @@ def similarity(
     """
     from hookcli.analysis.similarity import LEAST
 
-    save = SaveStyle(style.pool)
-    with open_analysis(call, source, style, output, save, most=2, least=LEAST) as analysis:
+    with open_analysis(call, source, style, output, style.pool, most=2, least=LEAST) as analysis:
         result = _compare(analysis, style)
         files: dict[str, Path | bytes] = {}
         found = Similarity(

@@ -10,6 +10,7 @@ import pytest
 
 import hookcli
 from hookcli import HookcliError
+from hookcli.verbs import memory
 from tests.toy_runs import ToyRun, array
 
 RUN = ToyRun(
@@ -35,3 +36,12 @@ def test_with_a_folder_the_files_are_in_it():
     with pytest.raises(HookcliError, match="already exists") as caught:
         hookcli.export("run", to="csv", out="out")
     assert caught.value.hint == "replace it with `overwrite`, or choose another `out`"
+
+
+def test_what_is_too_much_for_memory_needs_a_folder(monkeypatch):
+    RUN.write("run")
+    monkeypatch.setattr(memory, "MOST_MEGABYTES", 0)
+    with pytest.raises(HookcliError, match=r"2 images and up to about 0 MB are too much") as caught:
+        hookcli.export("run", to="npy")
+    assert caught.value.hint == "name a folder with `out`"
+    assert hookcli.export("run", to="npy", out="out").exit_code == 0

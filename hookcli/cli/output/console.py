@@ -47,10 +47,7 @@ def print_data(text: str) -> None:
 
 @contextlib.contextmanager
 def no_data() -> Iterator[None]:
-    """Send everything that Python code prints in the ``with`` block to stderr.
-
-    Use this around code of the user, so that only hookcli writes to stdout.
-    """
+    """Send what the user's Python code prints in the ``with`` block to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 

@@ -23,8 +23,7 @@ _EVERY = 10.0  # seconds between two lines
 class Bar(Progress):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
-    ``noun`` is the word for the things that are counted. Warnings are printed even if not
-    ``is_shown``; ``quiet`` leaves out the message about a resumed run.
+    Warnings are printed even if not ``is_shown``; ``quiet`` hides that a run is resumed.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Bar(Progress):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """Print that an interrupted run continues; it had finished ``done`` images, perhaps 0."""
         self.done = self._first = done
         text = "nothing to resume: starting with the first image"
         if done:
@@ -66,7 +64,6 @@ class Bar(Progress):
         console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int = 0) -> None:
-        """Show the number of finished images so far, including ``skipped`` skipped images."""
         self.done = done
         if not self._is_shown:
             return
@@ -84,9 +81,7 @@ class Bar(Progress):
             console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
 
     def worked(self, node: str, images: int) -> None:
-        """Note that the machine ``node`` of a cluster has finished ``images`` more images."""
         self._nodes[node] += images
 
     def warn(self, text: str) -> None:
-        """Print a warning."""
         console.warn(text)

@@ -7,25 +7,20 @@ import io
 import os
 import sys
 import textwrap
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.cli.output import console
 from hookcli.cli.output.wording import to_words
 from hookcli.outside import escape, json_text, tables
 from hookcli.records.text import and_more
 from hookcli.verbs.documents import CommandError, ErrorDocument
-from hookcli.verbs.outcome import Look, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from _typeshed import DataclassInstance
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    from hookcli.outside.documents import Document
-    from hookcli.records.rows import FileRow
-    from hookcli.verbs.outcome import Outcome
+    from hookcli.verbs.outcome import Look, Outcome, Table
 
 BRIEF = ("table", "md")  # the formats for people, who see the most important rows
 
@@ -43,56 +38,41 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
         console.print_data(text)
         return
     if output_format == "text":
-        _print_names(outcome.rows)
+        for row in outcome.rows:  # a program gets the unescaped name
+            name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
+            console.print_data(f"{name}\n")
         return
     table = outcome.table()
-    columns = dict(table.look.columns)
-    told = {
-        name: lambda row, name=name: to_words(columns[name](row)) for name in table.look.messages
-    }
-    lines = [*map(to_words, table.headlines)]
-    if output_format == "md":
-        console.print_data("".join(f"**{escape.for_markdown(line)}**\n\n" for line in lines))
-    if output_format == "table":
-        print_wrapped(map(escape.for_terminal, lines))
-    elif lines:
-        console.say("\n".join(lines))
-    print_listing(
-        replace(table.look, columns=columns | told),
-        table.rows if output_format in BRIEF else outcome.rows,
-        outcome.document() if output_format == "json" else None,
-        output_format=output_format,
-        caption=map(to_words, table.caption),
-    )
-
-
-def print_listing(
-    look: Look[Row],
-    rows: Sequence[Row],
-    document: Document | None,
-    *,
-    output_format: str,
-    caption: Iterable[str] = (),
-) -> None:
-    """Write rows to stdout in a format: ``table``, ``json``, ``jsonl``, ``csv`` or ``md``.
-
-    ``json`` prints ``document`` instead. ``caption`` has the lines below a table.
-    """
+    headlines = [*map(to_words, table.headlines)]
+    if headlines and output_format != "table":
+        console.say("\n".join(headlines))
     if output_format == "jsonl":
-        print_lines(rows)
+        for row in outcome.rows:
+            console.print_data(json_text.render_line(row))
     elif output_format == "csv":
-        console.print_data(tables.render_csv(look.kind, rows))
+        console.print_data(tables.render_csv(table.look.kind, outcome.rows))
     elif output_format == "json":
-        for piece in json_text.render_pieces(json_text.plain(document)):
+        for piece in json_text.render_pieces(json_text.plain(outcome.document())):
             console.print_data(piece)
-    elif output_format == "md":
-        cells = [[show(row) for show in look.columns.values()] for row in rows]
-        console.print_data(tables.render_markdown([*look.columns], cells))
-        lines = (f"\n{escape.for_markdown(line)}\n" for line in caption)
-        console.print_data("".join(lines))
     else:
-        _print_table(look, rows)
-        print_wrapped(map(escape.for_terminal, caption))
+        _print_brief(table, headlines, output_format)
+
+
+def _print_brief(table: Table[Any], headlines: Sequence[str], output_format: str) -> None:
+    """Print the most important rows, with the lines above and below them."""
+    look = table.look
+    cells = {name: [show(row) for row in table.rows] for name, show in look.columns.items()}
+    cells |= {name: [*map(to_words, cells[name])] for name in look.messages}
+    caption = [*map(to_words, table.caption)]
+    if output_format == "md":
+        above = "".join(f"**{escape.for_markdown(line)}**\n\n" for line in headlines)
+        rows = [*zip(*cells.values(), strict=True)]
+        below = "".join(f"\n{escape.for_markdown(line)}\n" for line in caption)
+        console.print_data(above + tables.render_markdown([*cells], rows) + below)
+        return
+    _print_wrapped(map(escape.for_terminal, headlines))
+    _print_table(look, cells)
+    _print_wrapped(map(escape.for_terminal, caption))
 
 
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
@@ -102,26 +82,11 @@ def print_error_document(code: int, message: str, hint: str, output_format: str)
     console.print_data(render(document))
 
 
-def print_lines(rows: Iterable[DataclassInstance]) -> None:
-    """Write each row to stdout as one line of JSON, as soon as ``rows`` yields the row."""
-    for row in rows:
-        console.print_data(json_text.render_line(row))
-
-
-def _print_names(rows: Iterable[FileRow]) -> None:
-    for row in rows:  # a program gets the unescaped name
-        name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
-        console.print_data(f"{name}\n")
-
-
-def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines, wrapped to the width of the terminal."""
+def _print_wrapped(lines: Iterable[str]) -> None:
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
-        wrapped = textwrap.fill(
-            line, _text_width(), subsequent_indent=indent, break_long_words=False
-        )
-        console.print_data(f"{wrapped}\n")
+        text = textwrap.fill(line, _text_width(), subsequent_indent=indent, break_long_words=False)
+        console.print_data(f"{text}\n")
 
 
 def _text_width() -> int:
@@ -137,16 +102,15 @@ def _text_width() -> int:
     return _USUAL
 
 
-def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
+def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
     """Print a table that fits the terminal, and below the table the columns that do not fit."""
+    from rich import table as rich_table
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    cells = {name: [show(row) for row in rows] for name, show in look.columns.items()}
-    filled = [name for name in cells if any(cells[name]) or name not in look.drop or not rows]
+    filled = [n for n in cells if any(cells[n]) or n not in look.drop or not cells[n]]
     kept = _fitting_columns(look, {name: cells[name] for name in filled})
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = rich_table.Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in kept:
         table.add_column(
             name,
@@ -161,10 +125,10 @@ def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
     lines = [line for name in left_out if name in look.foot for line in _foot(look, cells, name)]
     if hidden := ", ".join(name for name in left_out if name not in look.foot):
         lines.append(f"columns that do not fit: {hidden}")
-    print_wrapped(lines)
+    _print_wrapped(lines)
 
 
-def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
+def _foot(look: Look[Any], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
     """Yield each text of a column that does not fit, with the names of the rows that have it."""
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
@@ -176,7 +140,7 @@ def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> I
         yield escape.for_terminal(f"  {text}: {', '.join(names[:_MOST_NAMED])}{more}")
 
 
-def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> list[str]:
+def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> list[str]:
     """A column whose text may be wrapped needs at most 32 characters."""
     widths = {}
     for name, texts in cells.items():
@@ -189,7 +153,7 @@ def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> lis
     return [*widths]
 
 
-def _render(table: Table) -> str:
+def _render(table: RichTable) -> str:
     from rich.console import Console
 
     terminal_console = Console(

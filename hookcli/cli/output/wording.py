@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from hookcli.outside.flags import Flag
 
 # The command that does what a request asks for, or what a function does.
-COMMANDS = {
-    "GradientsConfig": "gradients",
-    "InspectConfig": "inspect",
-}
+COMMANDS = {"GradientsConfig": "gradients", "InspectConfig": "inspect"}
 # How the command line shows all that an outcome has.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
@@ -36,10 +33,9 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for a field of a request, or the command for a function or request class.
+    """Return the option for the path of a field, or the command for a function or request class.
 
-    ``name`` is the path of the field, or the name of the function or class. The result is empty if
-    it is unknown.
+    The result is empty if ``name`` is unknown.
     """
     command = name.removeprefix("hookcli.") if name.startswith("hookcli.") else COMMANDS.get(name)
     if command in subjects.COMMANDS:

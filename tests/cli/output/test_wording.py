@@ -35,8 +35,7 @@ def test_a_name_of_python_becomes_words_of_the_command_line(python, words):
 
 
 @pytest.mark.parametrize(
-    "text", ["no model is called '`seed`'", "expected `int`", "`mode`", "a ` b", "--seed"]
+    "text", ["no model is called '`seed`'", "expected `int`", "a ` b", "--seed"]
 )
 def test_backticks_that_name_no_field_are_left_alone(text):
-    """``mode`` alone could be that of the grids or that of the model."""
     assert to_words(text) == text
