@@ -69,7 +69,7 @@ class ScaleHit:
 
     rule: str
     record: LayerRecord
-    number: float  # the factor from what the counterpart suggests, above 1
+    number: float  # the factor by which it is larger, or smaller, than expected
     against: LayerRecord
 
 

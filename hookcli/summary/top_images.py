@@ -35,10 +35,9 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add the next chunk's records of outputs, and return the rejected records.
+        """Add the next chunk's records of outputs; ``positions`` in the run are by image key.
 
-        The tally rejects a record if its number of channels differs from the number in the call's
-        first image. ``positions`` maps the key of each image to its position in the run.
+        Return the records whose number of channels differs from that in the call's first image.
         """
         self.chunks += 1
         others: list[LayerRecord] = []
