@@ -91,7 +91,7 @@ class ModelDescription:
 
         hookcli prepares a picture of a white box like the image. Both masks are 0 at padding. The
         ``size`` is (width, height), and the ``box`` left, top, width and height, in pixels of the
-        image; of a tensor file, they are used unchanged (``as_pixels``).
+        image. ``as_pixels``: the image is a tensor file, whose values are used unchanged.
         """
         left, top, width, height = box
 
