@@ -29,12 +29,8 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
         raise RequestError(
             f"no model is called {pattern!r}", f"`hookcli.models({pattern + '*'!r})`"
         )
-    for other in sources.SOURCES:
-        if (
-            other is not shelf
-            and other.prefix
-            and pattern.startswith((other.prefix, other.library))
-        ):
+    for other in (each for each in sources.SOURCES if each.prefix and each is not shelf):
+        if pattern.startswith((other.prefix, other.library)):
             raise RequestError(
                 f"models of {other.library} are listed on their own",
                 f"`hookcli.models(source={other.shelf()!r})`",

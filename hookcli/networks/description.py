@@ -90,8 +90,8 @@ class ModelDescription:
         """Return two masks (2, H, W) from 0 to 1 for the layers' input: inside a box, and outside.
 
         hookcli prepares a picture of a white box like the image. Both masks are 0 at padding. The
-        ``size`` is (width, height), and the ``box`` left, top, width and height, in the image's
-        pixels. ``as_pixels``: the image is a tensor file, whose values are used unchanged.
+        ``size`` is (width, height), and the ``box`` left, top, width and height, in pixels of the
+        image. ``as_pixels``: the image is a tensor file, whose values are used unchanged.
         """
         left, top, width, height = box
 

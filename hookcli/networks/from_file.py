@@ -1,7 +1,4 @@
-"""Load weights from the user's file into a model.
-
-hookcli adapts the names in the file to the model, and the model's number of classes to the file.
-"""
+"""Load weights from the user's file into a model."""
 
 from __future__ import annotations
 
@@ -74,11 +71,12 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
         _load(request, module, replace(saved, tensors=tensors))
     warning = f"{', '.join(head)} are not in {label}: they are RANDOM (seed {request.seed})"
     notes = (saved.note, source.adapt(request, module))
+    categories, asked = source.list_categories(module), dict(sized.arguments).get("num_classes")
     return ModelWithWeights(
         module,
         label,
         source.preset,
-        _categories_that_fit(source.list_categories(module), sized),
+        categories if asked in (None, str(len(categories))) else (),
         trained=not head,
         warning=warning if head else "",
         sha256=saved.sha256,
@@ -155,12 +153,6 @@ def _judge(
     return head
 
 
-def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> tuple[str, ...]:
-    count = str(len(categories))
-    asked = dict(request.arguments).get("num_classes", count)
-    return categories if asked == count else ()
-
-
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
@@ -228,8 +220,7 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
     """Return the model's tensors in the file, under the names that the model gives them.
 
     The file's names may have a prefix: a parallel model adds ``module.``, and a training class the
-    attribute that holds the model. Tensors without it belong to other modules, such as a criterion
-    with weights. They are left out, and a note says so.
+    attribute that holds the model. Tensors without it, such as a criterion's, are left out.
     """
     names = {_bare(key): key for key in expected}
     has_all = len(names) == len(expected)

@@ -1,7 +1,4 @@
-"""The steps between an image's pixels and a model: the model's arguments, and the layers' input.
-
-hookcli also shows the layers' input to people, as a JPEG file.
-"""
+"""The steps between an image's pixels and a model: the model's arguments, and the layers' input."""
 
 from __future__ import annotations
 
@@ -105,9 +102,8 @@ class ExtraInputs:
     ) -> tuple[object, ...]:
         """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
 
-        A tensor whose leading axis is 1 is repeated N times. ``parameters`` has the default of each
-        positional parameter. ``arguments_of`` returns what the pixels alone would give, which goes
-        to the parameters that ``find_places`` finds.
+        A tensor whose leading axis is 1 is repeated N times. What ``arguments_of`` returns for the
+        pixels goes to the parameters that ``find_places`` finds.
         """
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}

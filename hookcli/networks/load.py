@@ -198,10 +198,7 @@ class LoadedModel(ModelDescription):
                 )
 
     def read(self, output: object, sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image of a batch; none if the output has no known form.
-
-        Outputs of the user's own model are read only if it ends in a classifier.
-        """
+        """Return the predictions for each image; the user's own model must end in a classifier."""
         with self.guard():
             if self.choose is not None:
                 return ModelDescription.read(self, output, sizes)
@@ -327,10 +324,7 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device, sourc
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model on the meta device, to look at its structure.
-
-    The weights are random if shapes depend on values (detection), or the code is the user's own.
-    """
+    """Build the model without memory for its weights, unless its shapes or its code need values."""
     source = find_model(request.name, request.seed)
     with source.guard():
         needs_values = source.task.needs_values or not source.is_known

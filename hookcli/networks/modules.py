@@ -27,10 +27,7 @@ _EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
 def find_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a model by their paths, in the order of ``named_modules()``.
-
-    For a module that ``torch.compile(module)`` made, this is the module underneath.
-    """
+    """Return the modules of a model by path, in order, without those of torch.compile."""
     pairs = model.named_modules()
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
@@ -75,10 +72,7 @@ def copy_taken(
 
 
 def list_classes(module: nn.Module) -> tuple[type, ...]:
-    """Return the class of a module, and its base classes.
-
-    For TorchScript, which has only the name of the class, they are known only in ``torch.nn``.
-    """
+    """Return the class of a module and its bases, if TorchScript does not hide them."""
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__
     name = str(ask(module, "original_name") or type(module).__name__)

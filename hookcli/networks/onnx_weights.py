@@ -84,7 +84,6 @@ def _find(tensor: Any) -> Any:
 
 
 def _check_external(file: Path, tensor: Any) -> None:
-    """Check that the other file of a tensor exists, and is in the folder of the model."""
     found = _find(tensor)
     place = found.location
     data = (file.parent / place).resolve()

@@ -1,7 +1,4 @@
-"""Image processors of transformers, and the tasks of models that use one.
-
-A processor makes the pixels, and its methods turn outputs into boxes, segments and depths.
-"""
+"""Image processors of transformers, and the tasks of models that use one."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ _MOST_BANDS = 512
 def resize_fields(
     processor: Any, height: int, width: int, short: int | None = None
 ) -> dict[str, Any]:
-    """Return the fields of a processor that makes pictures of another size.
-
-    ``short`` is the short side before cropping; None keeps its proportion to the crop.
-    """
+    """Return the fields of a processor for pictures of another size; ``short`` is before a crop."""
     size = {key: v for key, v in dict(processor.size or {}).items() if v is not None}
     crop = dict(ask(processor, "crop_size") or {}) if ask(processor, "do_center_crop") else {}
     fields: dict[str, Any] = {}
@@ -84,10 +78,7 @@ def resize_fields(
 
 
 class ProcessorTransform:
-    """Turns a picture into pixels with an image processor, some of whose values are replaced.
-
-    Without normalization, ``mean`` is 0 and ``std`` is 1.
-    """
+    """Turns a picture into pixels with an image processor, some of whose values are replaced."""
 
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
         self._processor, self._changes = processor, dict(changes)
@@ -142,9 +133,6 @@ def _size_text(size: Any) -> str:
         return f"{shape_text((sides['height'], sides['width']))} pixels"
     words = {"shortest_edge": "on the short side", "longest_edge": "on the long side"}
     return ", ".join(f"{v} pixels {words.get(key, key)}" for key, v in sides.items())
-
-
-# The tasks
 
 
 class _ProcessorTask(Task):
@@ -257,7 +245,6 @@ class _Masks(_ProcessorTask):
     def read(
         self, found: list[SimpleNamespace], categories: Sequence[str], sizes: Sizes = ()
     ) -> Predictions:
-        """Return the segments that the library's pipeline finds, the most certain first."""
         own = self.processor
         process = ask(own, "post_process_panoptic_segmentation") or ask(
             own, "post_process_instance_segmentation"

@@ -182,7 +182,7 @@ class _Segmentation(Segmentation):
 _TASK = _Segmentation()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class _Transform:
     prepare: Callable[..., NDArray[Any]]  # the library's function for (H, W, C)
     parameters: dict[str, Any]

@@ -31,11 +31,8 @@ def choose_source(name: str) -> type[Source]:
 def find_model(name: str, seed: int) -> Source:
     """Return the model called ``name``, or say what to type; this may run the user's code."""
     source = choose_source(name)
-    if (
-        source is not Held
-        and not source.prefix
-        and (error := find_elsewhere(name, SOURCES)) is not None
-    ):
+    has_any_name = source is not Held and not source.prefix
+    if has_any_name and (error := find_elsewhere(name, SOURCES)) is not None:
         raise error
     return source.find(name, seed)
 

@@ -1,7 +1,4 @@
-"""The check that hookcli can walk the modules of a model.
-
-It runs once for a model of the user's own, before anything relies on its structure.
-"""
+"""The check that hookcli can walk the modules of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tasks of models: their inputs, the layers' inputs, and their outputs.
-
-The first task that knows the form of a model's output reads it.
-"""
+"""The tasks of models: their inputs, the layers' inputs, and their outputs."""
 
 from __future__ import annotations
 

@@ -136,7 +136,6 @@ class Torchvision(Source):
 
 
 def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:
-    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` set it."""
     arguments.setdefault("weights", None)
     if "weights_backbone" in inspect.signature(builder).parameters:
         arguments["weights_backbone"] = None

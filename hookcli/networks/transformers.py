@@ -364,7 +364,6 @@ def _find_class(transformers: Any, config: Any) -> Any:
 
 
 def _find_tower(transformers: Any, vision: Any) -> Any:
-    """Return the class of the vision part with this configuration, with its projection if any."""
     if type(vision) not in transformers.MODEL_MAPPING:
         return None
     tower = transformers.MODEL_MAPPING[type(vision)]

@@ -38,10 +38,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process loads the weights called ``loaded`` in this one.
-
-    In the other process, ``auto`` and ``pretrained`` may mean different weights.
-    """
+    """Return a request with which another process loads the weights called ``loaded`` here."""
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")

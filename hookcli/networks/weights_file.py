@@ -234,7 +234,6 @@ def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
 
 
 def _list_keys(content: object) -> list[str]:
-    """Return the keys of a file's content, and the names of the types of its values."""
     items = dict.items(content) if isinstance(content, dict) else ()
     inner = [key for _, value in items if isinstance(value, dict) for key in dict.keys(value)]
     names = [name for key, value in items for name in (key, type(value).__name__)]
@@ -284,7 +283,6 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    """Raise a WeightsError if a tensor is not dense, has no values, or exceeds its storage."""
     layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
     if not layout and tensor.is_quantized:
         raise WeightsError(

@@ -48,8 +48,7 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 def call_without_compiler(function: Callable[[], T]) -> T:
     """Call ``function`` without loading torch's compiler, unless it imports a part of the compiler.
 
-    If ``function`` declares other functions not compilable, a compiler that is loaded later may
-    still compile them.
+    A compiler that is loaded later may compile functions that it declares not compilable.
     """
     try:
         with _declaring_not_compilable():
