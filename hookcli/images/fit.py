@@ -39,13 +39,10 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Reads images in the form that a model needs; a fitter can be sent to another process.
-
-    ``second`` is the second image of every pair; empty if the user gave no pair.
-    """
+    """Reads images in the form that a model needs; a fitter can be sent to another process."""
 
     prepare: Preprocessing
-    second: tuple[Picture, ...] = ()
+    second: tuple[Picture, ...] = ()  # the second image of every pair
 
     def fit(self, source: ImageSource) -> ImageContent:
         """Return the content of an image, with the frames or the pair that the model needs."""

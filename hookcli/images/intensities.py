@@ -31,19 +31,12 @@ _SAMPLED = 1 << 22  # values; the percentiles of a larger picture are those of e
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The meaning of the values of a picture.
+    """The meaning of the values of a picture."""
 
-    Attributes:
-        natural: the values of black and white for every picture of this type; None if it has none.
-        is_white_zero: whether the smallest value is white and the largest value black.
-        view: the dtype of the values, if the decoder takes them for another of the same size.
-        zero: what is added to the values.
-    """
-
-    natural: tuple[float, float] | None
-    is_white_zero: bool = False
-    view: str = ""
-    zero: int = 0
+    natural: tuple[float, float] | None  # black and white of every picture of this type
+    is_white_zero: bool = False  # whether the smallest value is white
+    view: str = ""  # the dtype, if the decoder takes it for another of the same size
+    zero: int = 0  # what is added to the values
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
