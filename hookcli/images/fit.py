@@ -83,10 +83,7 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike.
-
-    It is for models whose input hookcli does not know.
-    """
+    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike."""
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
     has = count(first[0], "channel") if len(first) == len(shape) else shape_text(first)

@@ -81,11 +81,7 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Return the images, with the model's pixels instead of the pictures that are in memory.
-
-    Images from which the preprocessing makes no pixels are returned apart. A large picture takes
-    340 MB of memory, and a model's pixels usually much less.
-    """
+    """Replace pictures in memory, of up to 340 MB, by pixels; return the unusable ones apart."""
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     for source in sources:
@@ -176,11 +172,7 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return the number of worker processes that should prepare images.
-
-    ``asked`` is the number that the user asked for. With None, hookcli chooses a number; if workers
-    would not save time, this is 0.
-    """
+    """Return how many worker processes save time, if the user asked for no number."""
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:

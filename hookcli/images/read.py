@@ -123,10 +123,7 @@ def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSou
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = PLAIN
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; return the images, and the unusable files with the reasons.
-
-    ``clip_frames`` is the largest number of frames to read from a folder; 0 refuses folders.
-    """
+    """Decode ``files`` and folders of at most ``clip_frames``; return the unusable ones apart."""
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     taken: dict[str, int] = {}

@@ -1,7 +1,4 @@
-"""Reduce two tensors, A and B, of one call to feature maps or bars that show how A and B differ.
-
-All values are float64.
-"""
+"""Reduce two tensors, A and B, of one call to feature maps or bars that show how they differ."""
 
 from __future__ import annotations
 

@@ -50,11 +50,7 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input on the left, and a Grad-CAM over a grey copy on the right.
-
-    ``values`` (h, w), not negative, are resized bilinearly. If they cannot be drawn, the heading
-    says why.
-    """
+    """Draw the network's input, and a Grad-CAM (h, w), which is not negative, over a grey copy."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
@@ -67,11 +63,7 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input on the left, and a value of each place over it on the right.
-
-    ``values`` (h, w) are resized bilinearly; ``of`` says what they are. Values that are not finite
-    are cyan. If the values have no range, the heading says why nothing is drawn.
-    """
+    """Draw the network's input, and values (h, w), which ``of`` names, over a grey copy."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
     broken = int((~is_finite).sum())
@@ -92,11 +84,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input on the left, and the saliency of each pixel on the right.
-
-    ``values`` (h, w) are each pixel's largest gradient magnitude over the colours. If they cannot
-    be drawn, the heading says why.
-    """
+    """Draw the network's input, and each pixel's largest gradient magnitude (h, w)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)
@@ -144,20 +132,14 @@ def _ramp(picture: Image.Image) -> NDArray[np.float32]:
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the RGB colours (…, 3), 0 to 255, and the opacities (…) of a map over a picture.
-
-    ``shares`` (…) holds the map's values as shares of the largest value.
-    """
+    """Return colours (…, 3), 0 to 255, and opacities (…), of shares (…) of the largest value."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
 def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Lay a map over grey pixels (H, W), and return RGB pixels (H, W, 3).
-
-    The larger a share of the largest value, the lighter and the more opaque is its colour.
-    """
+    """Lay shares (H, W) of a map over grey pixels (H, W), and return RGB pixels (H, W, 3)."""
     colours, cover = choose_colours(shares)
     mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
     pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)

@@ -206,10 +206,7 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Move facts that are equal for several images into forms, which the page contains only once.
-
-    Return the forms, and the other facts of each image with the position of its ``form``.
-    """
+    """Move facts that are equal for several images into forms; return forms and other facts."""
     forms: list[object] = []
     shared = []
     for each in facts:
