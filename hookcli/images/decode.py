@@ -99,16 +99,11 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's war
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The upright pictures in a file: one, or several frames of an animation.
-
-    Attributes:
-        count: the number of frames in the file or, for one picture, of pages; 1 if it is not known.
-        intensities: the range of the values of the pictures; None for values of 8 bits.
-    """
+    """The upright pictures in a file: one, or several frames of an animation."""
 
     pictures: list[Picture]
-    count: int = 1
-    intensities: Intensities | None = None
+    count: int = 1  # of frames in the file or, for one picture, of pages; 1 if it is not known
+    intensities: Intensities | None = None  # None for values of 8 bits
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
@@ -362,11 +357,8 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as back:
-        try:
+        with contextlib.suppress(OSError):  # stderr is closed
             kept = os.dup(2)
-        except OSError:  # stderr is closed
-            kept = None
-        if kept is not None:
             back.callback(os.close, kept)
             with open(os.devnull, "wb") as nothing:  # noqa: PTH123
                 os.dup2(nothing.fileno(), 2)

@@ -1,8 +1,4 @@
-"""Find the files that the user's words name, by expanding folders, globs and lists of names.
-
-Nothing is decoded here. The name of a missing file is returned like any other name; the code that
-reads the file reports that the file is missing.
-"""
+"""Find the files that the user's words name, by expanding folders, globs and lists of names."""
 
 from __future__ import annotations
 

@@ -39,13 +39,10 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Reads images in the form that a model needs; a fitter can be sent to another process.
-
-    ``second`` is the second image of every pair; empty if the user gave no pair.
-    """
+    """Reads images in the form that a model needs; a fitter can be sent to another process."""
 
     prepare: Preprocessing
-    second: tuple[Picture, ...] = ()
+    second: tuple[Picture, ...] = ()  # the second image of every pair
 
     def fit(self, source: ImageSource) -> ImageContent:
         """Return the content of an image, with the frames or the pair that the model needs."""
@@ -86,10 +83,7 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike.
-
-    It is for models whose input hookcli does not know.
-    """
+    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike."""
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
     has = count(first[0], "channel") if len(first) == len(shape) else shape_text(first)

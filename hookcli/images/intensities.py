@@ -31,19 +31,12 @@ _SAMPLED = 1 << 22  # values; the percentiles of a larger picture are those of e
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The meaning of the values of a picture.
+    """The meaning of the values of a picture."""
 
-    Attributes:
-        natural: the values of black and white for every picture of this type; None if it has none.
-        is_white_zero: whether the smallest value is white and the largest value black.
-        view: the dtype of the values, if the decoder takes them for another of the same size.
-        zero: what is added to the values.
-    """
-
-    natural: tuple[float, float] | None
-    is_white_zero: bool = False
-    view: str = ""
-    zero: int = 0
+    natural: tuple[float, float] | None  # black and white of every picture of this type
+    is_white_zero: bool = False  # whether the smallest value is white
+    view: str = ""  # the dtype, if the decoder takes it for another of the same size
+    zero: int = 0  # what is added to the values
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
@@ -175,10 +168,7 @@ def put_bands_last(values: Array) -> Array:
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
-    """Return pixels (C, H, W) or (H, W, C) as (C, H, W), with the chosen bands.
-
-    ``channels`` is the number of bands that the network takes; None if it is not known.
-    """
+    """Return pixels of ``channels`` bands, if known, as (C, H, W), with the chosen bands."""
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
     axis = _find_bands(pixels.shape) if bands else (-1 if is_last else 0)
     return _choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)

@@ -9,7 +9,7 @@ import signal
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.records.images import FileState, Intensities, Prediction
 
-T = TypeVar("T")
-
 _LEAST_SHARED = 256 << 20  # bytes of shared memory; containers have 64 MB by default
 _AHEAD = 8  # images that each worker prepares in advance
 _WORTH_WORKERS = 24
@@ -42,27 +40,17 @@ _LARGE = 250_000
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """An image that is ready for the model, or the reason why it is not.
-
-    Attributes:
-        pixels: the pixels without a batch axis; None if the image is skipped.
-        reason: why the image is skipped; empty otherwise.
-        size: the width and height of the image.
-        note: how the model's input was made, if it is not the image itself (a clip, a pair, a part
-            of the image); empty otherwise.
-        is_tensor: whether the image comes from a tensor file, whose values are used unchanged.
-        intensities: the range of the values of the picture; None for values of 8 bits.
-    """
+    """An image that is ready for the model, or the reason why it is not."""
 
     key: str
     file: str
     state: FileState
-    pixels: Tensor | None = None
-    reason: str = ""
-    size: tuple[int, int] = (0, 0)
-    note: str = ""
-    is_tensor: bool = False
-    intensities: Intensities | None = None
+    pixels: Tensor | None = None  # without a batch axis; None if the image is skipped
+    reason: str = ""  # why the image is skipped
+    size: tuple[int, int] = (0, 0)  # width and height of the image
+    note: str = ""  # how the input was made: a clip, a pair, a part of the image
+    is_tensor: bool = False  # from a tensor file, whose values are used unchanged
+    intensities: Intensities | None = None  # None for values of 8 bits
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
         """Return the record of an image that is not skipped."""
@@ -93,11 +81,7 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Return the images, with the model's pixels instead of the pictures that are in memory.
-
-    Images from which the preprocessing makes no pixels are returned apart. A large picture takes
-    340 MB of memory, and a model's pixels usually much less.
-    """
+    """Replace pictures in memory, of up to 340 MB, by pixels; return the unusable ones apart."""
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     for source in sources:
@@ -188,11 +172,7 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return the number of worker processes that should prepare images.
-
-    ``asked`` is the number that the user asked for. With None, hookcli chooses a number; if workers
-    would not save time, this is 0.
-    """
+    """Return how many worker processes save time, if the user asked for no number."""
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
@@ -256,7 +236,6 @@ def _stream(
         batch_size=None,
         num_workers=workers,
         prefetch_factor=_AHEAD,
-        collate_fn=_as_it_is,
         worker_init_fn=partial(_begin_worker, close_in_worker, list_options()),
     )
     is_main = threading.current_thread() is threading.main_thread()
@@ -295,10 +274,6 @@ class _Images(Dataset["PreparedImage | HookcliError"]):
             return prepare_image(self._fitter, self._images[index])
         except HookcliError as error:
             return error
-
-
-def _as_it_is(image: T) -> T:
-    return image
 
 
 def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:

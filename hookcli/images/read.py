@@ -38,29 +38,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """The content of an image file: pictures, or pixels that are used unchanged.
+    """The content of an image file: pictures, or pixels that are used unchanged."""
 
-    Attributes:
-        sha256: the hash of the file's bytes; for a clip, the hash of the bytes of all frames.
-        pictures: the upright pictures: one picture, a pair, or the frames of a clip; empty for
-            floats of a tensor file, and if ``ready`` replaces the pictures.
-        pixels: the floats (C, H, W) or (H, W, C) from a tensor file; None for pictures.
-        frame_count: the number of pictures in an animated file or a folder.
-        ready: the model's pixels, without a batch axis, if they replace the pictures; else None.
-        note: how ``ready`` was made, if it is not the picture itself (a clip, a pair, a part).
-        pages: the number of pages in the file, if only its first page was read, else 1.
-        intensities: the range of the values of the pictures; None for values of 8 bits.
-    """
-
-    sha256: str
-    size: tuple[int, int]
-    pictures: tuple[Picture, ...] = ()
-    pixels: Pixels | None = None
-    frame_count: int = 1
-    ready: Pixels | None = None
-    note: str = ""
-    pages: int = 1
-    intensities: Intensities | None = None
+    sha256: str  # of the file's bytes or, for a clip, of the bytes of all frames
+    size: tuple[int, int]  # width and height
+    pictures: tuple[Picture, ...] = ()  # upright: one, a pair, or the frames of a clip
+    pixels: Pixels | None = None  # floats (C, H, W) or (H, W, C) from a tensor file
+    frame_count: int = 1  # of an animated file or a folder
+    ready: Pixels | None = None  # the model's pixels (C, …), if they replace the pictures
+    note: str = ""  # how ``ready`` was made: a clip, a pair, a part of the picture
+    pages: int = 1  # in the file, if only its first page was read
+    intensities: Intensities | None = None  # None for values of 8 bits
 
     @property
     def bands(self) -> int:
@@ -70,23 +58,14 @@ class ImageContent:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run, from this machine or a URL; it can be sent to another process.
+    """An image of a run, from this machine or a URL; it can be sent to another process."""
 
-    Attributes:
-        key: the image's key, safe as a file name and unique in the run.
-        file: the path or the URL of the image's file or, for a clip, of the folder of frames.
-        row: the name of the image in a file of several images, such as ``[3]`` (a row of a tensor,
-            or a page) or ``:name``; empty for any other image.
-        kept: the content, if it is kept in memory; else the file is read whenever it is needed.
-        is_picture: whether the file is read as a picture, as a tensor file of integers is.
-    """
-
-    key: str
-    file: str
-    row: str = ""
-    kept: ImageContent | None = None
+    key: str  # safe as a file name, and unique in the run
+    file: str  # path or URL; for a clip, of the folder of frames
+    row: str = ""  # in a file of several images, such as ``[3]`` (a row or a page) or ``:name``
+    kept: ImageContent | None = None  # if None, the file is read whenever it is needed
     style: ReadStyle = PLAIN
-    is_picture: bool = True
+    is_picture: bool = True  # as is a tensor file of integers
 
     @property
     def name(self) -> str:
@@ -110,29 +89,24 @@ class ImageSource:
         return file_state(self.file, verify=verify)
 
 
-class _KeyMaker:
-    """Makes keys that are safe as file names; no two keys differ only in upper and lower case."""
+def _make_key(name: str, taken: dict[str, int]) -> str:
+    """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken.
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._next_numbers: dict[str, int] = {}  # by stem; all lower numbers are taken
-
-    def make_key(self, name: str) -> str:
-        """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if the key is taken."""
-        stem = safe_name(name)
-        key, number = stem, self._next_numbers.get(stem.lower(), 2)
-        while key.lower() in self._taken:
-            key = f"{stem}-{number}"
-            number += 1
-        self._next_numbers[stem.lower()] = number
-        self._taken.add(key.lower())
-        return key
+    ``taken`` has the keys in lower case, and the next number to try for each.
+    """
+    stem = safe_name(name)
+    key, number = stem, taken.get(stem.lower(), 2)
+    while key.lower() in taken:
+        key, number = f"{stem}-{number}", number + 1
+    taken[key.lower()] = 2
+    taken[stem.lower()] = number
+    return key
 
 
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
     """Return the images in ``files``, of which some hold several; no picture is decoded."""
     images: list[ImageSource] = []
-    keys = _KeyMaker()
+    taken: dict[str, int] = {}
     for file in files:
         found = [ImageSource(Path(file).stem, file, style=style)]
         with contextlib.suppress(UndecodableError, OSError, ValueError):
@@ -142,24 +116,21 @@ def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSou
             elif style.page is not None:
                 found = list(_list_pages(file, style))
         # A tensor's name may contain a slash.
-        images += [replace(each, key=keys.make_key(Path(each.key).name)) for each in found]
+        images += [replace(each, key=_make_key(Path(each.key).name, taken)) for each in found]
     return images
 
 
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = PLAIN
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; return the images, and the unusable files with the reasons.
-
-    ``clip_frames`` is the largest number of frames to read from a folder; 0 refuses folders.
-    """
+    """Decode ``files`` and folders of at most ``clip_frames``; return the unusable ones apart."""
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
-    keys = _KeyMaker()
+    taken: dict[str, int] = {}
     for file in files:
         try:
             read = _read_or_refuse(file, clip_frames, style)
-            sources += [replace(each, key=keys.make_key(each.key)) for each in read]
+            sources += [replace(each, key=_make_key(each.key, taken)) for each in read]
         except NoRangeError:
             raise
         except UndecodableError as error:

@@ -74,19 +74,12 @@ def check_shared(ranges: Sequence[Intensities]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadStyle:
-    """How to read picture files.
+    """How to read picture files."""
 
-    Attributes:
-        range: the range of values, as in ``config.ImageRequest``.
-        bands: the bands to use, counted from 0; empty for all.
-        page: the page to read; None for the first, and ``all`` to count the pages.
-        is_alone: whether a picture without a natural range gets its own, or is refused.
-    """
-
-    range: str | tuple[float, float] = "full"
-    bands: tuple[int, ...] = ()
-    page: int | str | None = None
-    is_alone: bool = True
+    range: str | tuple[float, float] = "full"  # as in ``config.ImageRequest``
+    bands: tuple[int, ...] = ()  # counted from 0; empty for all
+    page: int | str | None = None  # None for the first; ``all`` counts the pages
+    is_alone: bool = True  # whether a picture without a natural range gets its own, or is refused
 
 
 PLAIN = ReadStyle()

@@ -25,16 +25,11 @@ _LEGEND = 20  # pixels
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A value of every layer.
-
-    Attributes:
-        values: the values; NaN where there is none.
-        spread: how far the values vary, drawn as a band; empty for no band.
-    """
+    """A value of every layer."""
 
     name: str
-    values: Sequence[float]
-    spread: Sequence[float] = ()
+    values: Sequence[float]  # NaN where there is none
+    spread: Sequence[float] = ()  # drawn as a band; empty for none
 
 
 def draw_curves(

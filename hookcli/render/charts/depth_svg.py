@@ -41,10 +41,7 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG drawing of statistics over depth; empty if no output has statistics.
-
-    If all values of a plot are zero, a sentence replaces the plot. ``anchors`` are by call id.
-    """
+    """Return an SVG drawing of statistics over depth; empty if no output has statistics."""
     points = list_depth_points(rows)
     if not points:
         return ""

@@ -24,19 +24,14 @@ _DPI = 100  # of charts whose size is chosen in pixels
 
 @dataclass(frozen=True, slots=True)
 class Colors:
-    """The colours of a chart in one theme.
-
-    Attributes:
-        series: the lines and dots of the first series of values, the second, and so on.
-        scale: the colours of a heat map, from the lowest value to the highest.
-    """
+    """The colours of a chart in one theme."""
 
     page: str
     ink: str
     dim: str
     line: str
-    series: tuple[str, ...]
-    scale: tuple[str, ...]
+    series: tuple[str, ...]  # of the first lines and dots, the second, and so on
+    scale: tuple[str, ...]  # of a heat map, from the lowest value to the highest
 
 
 # The colours of series differ in lightness, too, so that they are told apart without hue.

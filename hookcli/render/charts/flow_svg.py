@@ -24,11 +24,7 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG with two charts over depth: gradient norms, and one ratio per layer.
-
-    It is empty if ``rows`` has no gradients of outputs or parameters. ``anchors`` are by call id; a
-    call without an anchor is not a link.
-    """
+    """Return an SVG of gradient norms and ratios over depth; empty without any gradients."""
     layers = list_flow_layers(rows)
     if not layers:
         return ""

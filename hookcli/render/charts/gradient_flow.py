@@ -20,24 +20,15 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 class FlowLayer:
     """The gradient norms of one call; the first call of a module has those of its parameters.
 
-    What is zero or not finite is left out of the numbers, as a logarithmic axis cannot show it.
-
-    Attributes:
-        call_id: the call id, or the module path if only gradients of parameters are known.
-        norm: the norm of the output's gradient.
-        params: the norms of the parameters' gradients.
-        ratio: the largest ratio of a parameter: its gradient's norm divided by its own.
-        mark: ``broken`` if a gradient has NaN or Inf, ``none`` if there is no gradient, ``zero`` if
-            all gradients are zero; empty in all other cases.
-        note: the reason for the mark in words, such as the numbers of NaN and Inf.
+    Numbers that are zero or not finite are left out, as a logarithmic axis cannot show them.
     """
 
-    call_id: str
-    norm: float | None
-    params: tuple[float, ...]
-    ratio: float | None
+    call_id: str  # the module path if only gradients of parameters are known
+    norm: float | None  # of the output's gradient
+    params: tuple[float, ...]  # of the parameters' gradients
+    ratio: float | None  # the largest of a parameter: its gradient's norm divided by its own
     mark: Mark
-    note: str
+    note: str  # the reason for the mark in words
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:

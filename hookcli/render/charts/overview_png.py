@@ -29,10 +29,7 @@ _BAND = "#f0c9a8"
 def draw_overview(
     document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of a run: an image, predictions, channels of three layers, and a chart.
-
-    ``read`` returns the content of a picture file of the run.
-    """
+    """Return a picture of a run; ``read`` returns the content of a picture file of the run."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")

@@ -31,11 +31,7 @@ def draw_scatter(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of points (N, 2).
-
-    ``groups`` has the positions of the points of each colour, which a legend names; more groups
-    than colours share the last one. ``rings`` are positions to emphasize.
-    """
+    """Return a PNG of points (N, 2) in coloured groups; points in ``rings`` are emphasized."""
     placed, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))

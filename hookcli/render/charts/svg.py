@@ -1,7 +1,4 @@
-"""Shared parts of charts over depth, as SVG text: axes, bars, legends, names and tooltips.
-
-The functions escape names and titles; all other texts are hookcli's own.
-"""
+"""Shared parts of charts over depth, as SVG text, in which names and titles are escaped."""
 
 from __future__ import annotations
 
@@ -80,11 +77,7 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
 def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
-    """Return a whole SVG drawing with one column per call, and the call's name below the column.
-
-    ``base`` is the y of the columns' lower end. ``calls``, at least one, have the id, the tooltip,
-    and the anchor of a link or None.
-    """
+    """Return a drawing with a column per call (id, tooltip, anchor), which ends at ``base``."""
     places, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
     parts.append(_names_below(names, places, base))

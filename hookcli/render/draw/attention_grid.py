@@ -19,7 +19,7 @@ from hookcli.render.draw.canvas import (
     to_png,
     write_text,
 )
-from hookcli.render.draw.heatmap import choose_colours, lay_over
+from hookcli.render.draw.heatmap import choose_colours, draw_bar, lay_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _GAP, _CAPTION, _BAR = 10, 16, 8  # pixels
 _LARGER = 168 / 64  # how much larger a map over a picture is than a channel's tile
-_DIM = 0.55  # brightness of the picture below a map
 _SEEN_NOTE, _BAR_NOTE = "as the network saw it", "0 to its largest value"
 _MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
 
@@ -52,7 +51,6 @@ def draw_heads(
     width, height = (max(1, round(side * factor)) for side in picture.size)
     size = width, height
     shown = picture.resize(size, Image.Resampling.LANCZOS)
-    grey = np.asarray(shown.convert("L"), np.float32) * _DIM
     columns = _columns(len(maps))
     notes = [_scale_note(values) for values in maps]
     texts = (_SEEN_NOTE, _BAR_NOTE, *labels, *notes)
@@ -64,16 +62,14 @@ def draw_heads(
     write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=widest)
     below = top + height + 6
     write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), size=NOTE_SIZE, width=widest)
-    ramp = np.linspace(0, 1, width, dtype=np.float32)[None].repeat(_BAR, 0)
-    bar = lay_over(np.full((_BAR, width), 60, np.float32), ramp)
     canvas.photos.append((_add_frame(shown, mark), (MARGIN, top)))
-    canvas.photos.append((Image.fromarray(bar), (MARGIN, below)))
+    canvas.photos.append((Image.fromarray(draw_bar(width).repeat(_BAR, 0)), (MARGIN, below)))
     for index, (values, label, note) in enumerate(zip(maps, labels, notes, strict=True)):
         x = MARGIN + (1 + index % columns) * step_x
         y = top + index // columns * step_y
         write_text(canvas, label, (x, y - _CAPTION), size=NOTE_SIZE, width=widest)
         write_text(canvas, note, (x, y + height + 2), size=NOTE_SIZE, width=widest)
-        pixels = lay_over(grey, _shares(values, size))
+        pixels = lay_over(shown, _shares(values, size))
         canvas.photos.append((_add_frame(Image.fromarray(pixels), mark), (x, y)))
     return canvas
 

@@ -109,10 +109,7 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return the palette of a canvas: 256 RGB triples, as one flat list.
-
-    ``colormap`` is ``ember``, ``tide``, or the name of a colour map of matplotlib.
-    """
+    """Return the palette of a canvas: 256 RGB triples, as one flat list."""
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 

@@ -1,7 +1,4 @@
-"""Reduce two tensors, A and B, of one call to feature maps or bars that show how A and B differ.
-
-All values are float64.
-"""
+"""Reduce two tensors, A and B, of one call to feature maps or bars that show how they differ."""
 
 from __future__ import annotations
 
@@ -30,30 +27,20 @@ _COMPLEX_NOTE = (
 class ComparedMaps:
     """The values to draw for one call and one image, from two tensors A and B.
 
-    ``a``, ``b`` and ``difference`` are feature maps (K, h, w) of K channels, or n bars (1, 1, n).
-    The figures have one value per channel, (K,), or one for all bars, (1,). If A or B is complex,
-    all values are magnitudes. A drawn value that stands for several is their mean or, in
-    ``difference``, the one of the largest magnitude.
-
-    Attributes:
-        difference: the feature maps or bars of B - A.
-        low: the smallest finite value of A and B.
-        high: the largest finite value of A and B.
-        largest: the largest finite magnitude of B - A.
-        broken: the number of values of B - A that are NaN or Inf.
-        channels: the channel numbers, counted from 0; empty for bars.
-        notes: how much of the tensor differs, and what the picture leaves out or reduces.
+    Maps are (K, h, w) of K channels, or n bars (1, 1, n); figures have one value per channel, (K,),
+    or one for all bars, (1,). If A or B is complex, all values are magnitudes. A drawn value that
+    stands for several is their mean or, in ``difference``, the one of the largest magnitude.
     """
 
     a: Values
     b: Values
-    difference: Values
-    low: Values
-    high: Values
-    largest: Values
-    broken: NDArray[np.int64]
-    channels: NDArray[np.int64]
-    notes: tuple[str, ...]
+    difference: Values  # maps or bars of B - A
+    low: Values  # the smallest finite value of A and B
+    high: Values  # the largest
+    largest: Values  # the largest finite magnitude of B - A
+    broken: NDArray[np.int64]  # the number of values of B - A that are NaN or Inf
+    channels: NDArray[np.int64]  # numbers, counted from 0; empty for bars
+    notes: tuple[str, ...]  # how much differs, and what the picture leaves out or reduces
 
     @property
     def is_flat(self) -> bool:

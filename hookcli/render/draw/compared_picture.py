@@ -66,10 +66,7 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 def draw_compared_maps(
     compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
-    """Return a picture of A, B and B - A as a PNG file, and its (width, height) in pixels.
-
-    ``signed`` (meant for gradients) also centres the colours of A and B on zero.
-    """
+    """Return a PNG and its size; ``signed`` centres also the colours of A and B on zero."""
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 

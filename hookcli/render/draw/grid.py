@@ -169,11 +169,7 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values as a strip of coloured columns on one scale, ``height // 3`` pixels high.
-
-    With more than 512 values, each column is the mean of several consecutive ones. With ``signed``,
-    zero has the middle colour.
-    """
+    """Draw values, or means of consecutive ones, as coloured columns, ``height // 3`` high."""
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
     shown = (

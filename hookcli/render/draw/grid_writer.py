@@ -90,10 +90,7 @@ class GridWriter:
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for the pictures queued since the last call of ``take``.
-
-        It returns a description of each layer in each picture, in the order of the queue.
-        """
+        """Return a function that waits for what was queued since the last call; it describes it."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 

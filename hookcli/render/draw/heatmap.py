@@ -50,28 +50,20 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input on the left, and a Grad-CAM over a grey copy on the right.
-
-    ``values`` (h, w), not negative, are resized bilinearly. If they cannot be drawn, the heading
-    says why.
-    """
+    """Draw the network's input, and a Grad-CAM (h, w), which is not negative, over a grey copy."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
         return _draw(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
-    over, bar = _lay_over_photo(picture, values / largest)
-    panel = _Panel(over, "the map over it", bar, f"{largest:.3g}")
+    over = lay_over(picture, _resize(values / largest, picture))
+    panel = _Panel(over, "the map over it", draw_bar(picture.width), f"{largest:.3g}")
     return _draw(picture, panel, [*heading, note])
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input on the left, and a value of each place over it on the right.
-
-    ``values`` (h, w) are resized bilinearly; ``of`` says what they are. Values that are not finite
-    are cyan. If the values have no range, the heading says why nothing is drawn.
-    """
+    """Draw the network's input, and values (h, w), which ``of`` names, over a grey copy."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
     broken = int((~is_finite).sum())
@@ -84,19 +76,15 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
         what = "no value is finite" if broken == values.size else f"every place holds {low:.3g}"
         return _draw(picture, None, [title, "; ".join([*notes[:2], f"not drawn: {what}"])])
     shares = np.where(is_finite, (values / 2 - low / 2) / (high / 2 - low / 2), 0)
-    over, bar = _lay_over_photo(picture, shares)
+    over = lay_over(picture, _resize(shares, picture))
     over[_resize((~is_finite).astype(np.float32), picture) > 0.5] = NOT_FINITE_COLOUR
-    panel = _Panel(over, of, bar, f"{high:.3g}", f"{low:.3g}")
+    panel = _Panel(over, of, draw_bar(picture.width), f"{high:.3g}", f"{low:.3g}")
     width = 2 * picture.width * _factor(picture) + _GAP
     return _draw(picture, panel, wrap_heading([title, "; ".join(notes)], width))
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input on the left, and the saliency of each pixel on the right.
-
-    ``values`` (h, w) are each pixel's largest gradient magnitude over the colours. If they cannot
-    be drawn, the heading says why.
-    """
+    """Draw the network's input, and each pixel's largest gradient magnitude (h, w)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)
@@ -106,18 +94,9 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     end = clip or largest  # the percentile is 0 if fewer than 1 % of the pixels have a gradient
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
     scale = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
-    glow = _glow(_resize((values / end).clip(0, 1), picture))
-    panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
+    glow = _glow(_resize(values / end, picture))
+    panel = _Panel(glow, "saliency", _glow(_ramp(picture.width)), f"{end:.3g}")
     return _draw(picture, panel, [*heading, note, scale])
-
-
-def _lay_over_photo(
-    picture: Image.Image, shares: NDArray[np.float32]
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return a map over a grey copy of a picture, (H, W, 3), and the bar of its colours."""
-    grey = np.asarray(picture.convert("L"), np.float32) * _DIM
-    bar = lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
-    return lay_over(grey, _resize(shares.clip(0, 1), picture)), bar
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
@@ -135,29 +114,32 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    image = Image.fromarray(shares.astype(np.float32))
+    image = Image.fromarray(shares.clip(0, 1).astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
 
-def _ramp(picture: Image.Image) -> NDArray[np.float32]:
-    return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
+def _ramp(width: int) -> NDArray[np.float32]:
+    return np.linspace(0, 1, width, dtype=np.float32)[None]
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the RGB colours (…, 3), 0 to 255, and the opacities (…) of a map over a picture.
-
-    ``shares`` (…) holds the map's values as shares of the largest value.
-    """
+    """Return colours (…, 3), 0 to 255, and opacities (…), of shares (…) of the largest value."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
-def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Lay a map over grey pixels (H, W), and return RGB pixels (H, W, 3).
+def lay_over(picture: Image.Image, shares: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Lay shares (H, W) of a map over a grey copy of a picture; return RGB pixels (H, W, 3)."""
+    return _mix(np.asarray(picture.convert("L"), np.float32) * _DIM, shares)
 
-    The larger a share of the largest value, the lighter and the more opaque is its colour.
-    """
+
+def draw_bar(width: int) -> NDArray[np.uint8]:
+    """Return the colours of a map, from its smallest value to its largest, (1, W, 3)."""
+    return _mix(np.full((1, width), 60, np.float32), _ramp(width))
+
+
+def _mix(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
     colours, cover = choose_colours(shares)
     mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
     pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)

@@ -44,21 +44,13 @@ _RADIUS = 6  # of a ring
 
 @dataclass(frozen=True, slots=True)
 class PlaceMap:
-    """The places of one layer for one image.
+    """The places of one layer for one image: coloured, valued, or only marked."""
 
-    Attributes:
-        grid: the numbers of rows and columns.
-        colours: the colour of each place, (P, 3); None for values.
-        values: the value of each place, (P,); None for colours, or if only marks are drawn.
-        marks: the middles of the places to mark, in shares of the width and height.
-        low: the value that is drawn dark; 1 is drawn light.
-    """
-
-    grid: tuple[int, int]
-    colours: NDArray[np.uint8] | None
-    values: NDArray[np.float64] | None
-    marks: Marks
-    low: float
+    grid: tuple[int, int]  # rows and columns
+    colours: NDArray[np.uint8] | None  # (P, 3)
+    values: NDArray[np.float64] | None  # (P,)
+    marks: Marks  # the middles of places, in shares of the width and height
+    low: float  # the value that is drawn dark; 1 is drawn light
 
 
 def draw_place_maps(

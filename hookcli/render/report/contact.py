@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -111,13 +112,13 @@ def lay_out(
         for key in group.images:
             found.setdefault(key, []).append(number)
     common = {number for number, each in groups.items() if 2 * len(each.images) > each.among}
-    folder = _common_folder([image.file for image in images])
+    same = os.path.commonprefix([image.file for image in images])  # noqa: RUF071  characters
     rules = (_rule(number, each, address) for number, each in enumerate(sheets))
     return {
         "tiles": [
             {
                 "image": image,
-                "name": image.file[len(folder) :],
+                "name": image.file[same.rfind("/") + 1 :],
                 "thumbnail": at.get(image.key),
                 "findings": found.get(image.key, ()),
                 "words": [
@@ -205,10 +206,7 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Move facts that are equal for several images into forms, which the page contains only once.
-
-    Return the forms, and the other facts of each image with the position of its ``form``.
-    """
+    """Move facts that are equal for several images into forms; return forms and other facts."""
     forms: list[object] = []
     shared = []
     for each in facts:
@@ -224,14 +222,6 @@ def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[
 
 def _shorten(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
-
-
-def _common_folder(files: Sequence[str]) -> str:
-    same = 0  # characters
-    first, last = min(files, default=""), max(files, default="")
-    while (end := first.find("/", same) + 1) and last.startswith(first[:end]):
-        same = end
-    return first[:same]
 
 
 def _choice(finding: Finding) -> str:

@@ -39,10 +39,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return each image's file, as the user gave it, and the image's sheet or folder of grids.
-
-    If the page shows all images, the list is empty.
-    """
+    """Return images and their sheets or folders of grids, if the page does not show all images."""
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}

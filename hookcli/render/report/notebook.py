@@ -41,11 +41,7 @@ def render_layers(
     total: int,
     pictures: Iterable[tuple[str, bytes]] = (),
 ) -> str:
-    """Return the HTML of a result; ``title`` and ``notes`` are its first lines.
-
-    ``rows`` map headings to cells; ``total`` also counts calls without a row. ``pictures`` are
-    captions and PNG files; unreadable ones are left out.
-    """
+    """Return a result as HTML: lines, a table of some ``rows`` of ``total``, readable pictures."""
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
     table = "".join(_row([*row.values()], "td") for row in rows)
     if rows:

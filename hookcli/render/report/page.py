@@ -73,11 +73,7 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return the HTML page of a run.
-
-    ``read`` returns the content of a file of the run, and the page embeds its pictures; without
-    ``read``, it links to them.
-    """
+    """Return the page of a run; it embeds the pictures that ``read`` returns, or links to them."""
     address = _embed_files(read) if read else linked
     return _compile_template().render(
         document=document, state=state, page=_make_page(document, address), address=address
@@ -202,10 +198,7 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return the facts about each image's pictures; the page contains those of ``start``.
-
-    To limit the size of the page, pictures of at most 200 images are embedded; others are linked.
-    """
+    """Return facts about each image's pictures; to limit the page, many images' are only linked."""
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
     few = len(document.images) <= MOST_IMAGES

@@ -103,8 +103,8 @@ def test_maps_laid_over_the_picture_in_grey_have_the_colours_of_the_tiles():
     levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
     maps = Image.open(io.BytesIO(draw_maps(levels)))
     assert (np.asarray(maps) == levels).all()
-    grey = np.full((16, 16), 200 * 0.55, np.float32)
+    picture = Image.new("RGB", (16, 16), (200, 200, 200))  # at 55 % brightness: 110
     below = Image.fromarray(np.full((16, 16, 4), (110, 110, 110, 255), np.uint8))
     mixed = np.asarray(Image.alpha_composite(below, maps.convert("RGBA")))[..., :3]
-    wanted = lay_over(grey, (levels / 255).astype(np.float32))
+    wanted = lay_over(picture, (levels / 255).astype(np.float32))
     assert np.abs(mixed - wanted.astype(float)).max() <= 1.01
