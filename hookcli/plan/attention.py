@@ -75,8 +75,7 @@ def _find_patch(
 ) -> tuple[float, float] | None:
     """Return where the pixel of ``--patch`` is in the layers' input; None without a pixel.
 
-    The two numbers are the distances from the left and top edges, in shares of the input's width
-    and height.
+    The two numbers are shares of the input's width and height.
     """
     if pixel is None:
         return None

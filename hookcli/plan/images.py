@@ -83,9 +83,8 @@ def _read_some(
 ) -> Iterator[tuple[str, int, Intensities | None]]:
     """Yield the name, the bands and the range of each image that is read before the run.
 
-    Of images that are not in memory, these are the first one and, unless the user gave a range, all
-    whose values may have no natural range: of a cloud storage up to eight, and of a folder up to
-    eight if one of them has none.
+    Of images that are not in memory, these are the first one and, unless the user gave a range, up
+    to eight whose values may have no natural range; in a folder, only if one of them has none.
     """
     count, is_refused = 0, False
     for place, source in enumerate(sources):

@@ -24,10 +24,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 class InputPictures(Product):
-    """Pictures of the network's input.
-
-    In a run over more than 200 images, only the images that ``_name_shown`` returns get a picture.
-    """
+    """Pictures of the network's input: of all images, or of many those of ``_name_shown``."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

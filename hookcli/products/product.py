@@ -1,9 +1,6 @@
 """The life cycle of a product of a run, and the facts that a product gets at each stage.
 
-Before the run, a product names the files that it may write, and estimates their number and size. It
-collects data from each forward pass, writes files at the end of each chunk and of the run, and
-returns its fields of the page's document. A product stores its data in a ``summary.chunks.Chunk``;
-the run saves chunks and adds them up.
+A product stores its data in a ``summary.chunks.Chunk``; the run saves chunks and adds them up.
 """
 
 from __future__ import annotations
@@ -41,11 +38,8 @@ if TYPE_CHECKING:
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.store.folder import RunFolder
 
+# Writes files of a chunk, and their names into the chunk, while the model works on the next one.
 Job: TypeAlias = "Callable[[], None]"
-"""A function that writes files of a chunk and records their names in the chunk.
-
-The function can run while the model works on the next chunk.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,7 @@ class AblationPlan:
 
     @property
     def batches(self) -> list[AblationBatch]:
-        """The forward passes for one image.
-
-        First comes a pass without zeroing for each size of a batch, then the passes with zeroing.
-        """
+        """For each size of a batch, a pass without zeroing; then the passes with zeroing."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [place for place in self.places if place[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))

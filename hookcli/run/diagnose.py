@@ -70,10 +70,10 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
 
 
 def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
-    """Return a sentence on the origin of the first ``NaN`` and ``Inf``, where it is known.
+    """Run the first image with a NaN or Inf again, and say where it came from, if that is known.
 
-    hookcli runs the first image with a NaN or Inf again. A layer that was not chosen may make a NaN
-    in any image, so ``--fail-on`` tries every image, unless the run has several chunks.
+    A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
+    unless the run has several chunks.
     """
     model, settings = prepared.model, prepared.settings
     producers: dict[str, str] = {}

@@ -36,9 +36,8 @@ def resume_chunks(
 ) -> TopTally:
     """With ``--resume``, add the saved chunks of the interrupted run to ``totals``.
 
-    If one of these chunks can no longer be used, no chunk is added, and the run starts again. Saved
-    chunks that are not added are deleted. Return the images that fire each channel most in the
-    added chunks.
+    If one of them can no longer be used, none is added, and the run starts again. Saved chunks that
+    are not added are deleted. Return the images that fire each channel most in the added chunks.
     """
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)

@@ -93,16 +93,6 @@ def test_a_run_whose_code_has_changed_is_not_resumed_on_a_cluster(run):
     assert "the run in 'there' was started before net.py changed" in ended.err
 
 
-def test_a_run_whose_figures_have_changed_is_not_resumed_on_a_cluster(run, monkeypatch):
-    unlucky(40)
-    folder = images(70)
-    assert run(*inspected(folder, out="there"), *THERE).code == 4
-    monkeypatch.setattr(nn.Conv2d, "forward", lambda _self, x: x[:, :2] + 1)
-    ended = run(*inspected(folder, out="there"), *THERE, "--resume")
-    assert ended.code == 2
-    assert "the model no longer gives the figures of the run in 'there': the m" in ended.err
-
-
 def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):
     """The first image decides which number of channels counts, in whatever chunk another begins."""
     Path("net.py").write_text(

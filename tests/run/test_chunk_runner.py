@@ -106,3 +106,22 @@ def test_images_stay_alone_when_one_of_them_fails_after_a_batch_was_given_up(run
     skipped = Path("out/skipped.csv").read_text().splitlines()[1:]
     assert [line.partition(",")[0] for line in skipped] == ["03.npy", "04.npy", "10.npy"]
     assert "its halves do not" not in ended.err
+
+
+def test_a_model_that_fails_after_a_layer_with_a_map_is_reported(run):
+    """The map of the layer is drawn over the image, although the image has no result."""
+    Path("net.py").write_text(
+        "import torch\n"
+        "def fail(x):\n"
+        "    raise ValueError('too late')\n"
+        "class Fails(torch.nn.Module):\n"
+        "    forward = staticmethod(fail)\n"
+        "def make():\n"
+        "    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), Fails())\n"
+    )
+    np.save("one.npy", np.zeros((3, 8, 8), np.float32))
+    words = ("one.npy", "--layers", "0", "--heat", "mean", "--device", "cpu", "-o", "out")
+    ended = run("inspect", "net.py:make", *words)
+    assert ended.code == 4
+    assert ended.err.splitlines()[-2] == "error: the model failed in 1 (Fails): too late"
+    assert Path("out/layers.csv").exists()
