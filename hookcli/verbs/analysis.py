@@ -20,7 +20,6 @@ from hookcli.records.analysis import Pool
 from hookcli.records.command import analysis_command
 from hookcli.records.runs import weights_text
 from hookcli.store.places.names import PAGE
-from hookcli.verbs import memory
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
@@ -227,6 +226,7 @@ def open_analysis(
     """
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image
+    from hookcli.plan.check import check_memory
 
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
@@ -250,7 +250,7 @@ def open_analysis(
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
         if place is None:
-            memory.check_size(max(len(run.images) for run in runs))
+            check_memory(max(len(run.images) for run in runs))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
     save = SaveStyle("none" if pool == "class" else pool)
@@ -261,7 +261,7 @@ def open_analysis(
 
     def check(files: Mapping[str, str]) -> None:
         if place is None:
-            memory.check_size(len(files))
+            check_memory(len(files))
         if len(files) < least:
             raise RequestError(
                 f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",

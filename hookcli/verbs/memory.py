@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError
 from hookcli.outside.urls import HELD, Url
-from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from hookcli.records.golden import GoldenFile
 
-MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
@@ -43,17 +41,6 @@ def forget(folder: Url) -> None:
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
-
-
-def check_size(images: int, megabytes: float = 0) -> None:
-    """Refuse what is too much without a folder."""
-    if images > MOST_IMAGES or megabytes > MOST_MEGABYTES:
-        size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
-        raise RequestError(
-            f"{count(images, 'image')}{size} are too much for memory, which takes {MOST_IMAGES} "
-            f"images and {MOST_MEGABYTES} MB",
-            "name a folder with `out`",
-        )
 
 
 class Holder:
