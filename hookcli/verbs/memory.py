@@ -26,7 +26,6 @@ _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
 _PICTURES = "images", "pair"
 _MODELS = "model", "against"
-_COMPARED = "a", "b"  # also take a golden document
 _numbers = itertools.count(1)
 
 
@@ -100,7 +99,7 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
         return f"model={module}" if name == "against" else module
     if folder := find_folder(value):
         return folder
-    if name in _COMPARED and hasattr(value, "golden"):
+    if hasattr(value, "golden"):
         return _hold_golden(stack, value.golden)
     if name in _PICTURES:
         names = _hold_pictures(stack, value)
@@ -144,9 +143,8 @@ def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
 
     folder = new_folder()
     stack.callback(forget, folder)
-    file = folder / "golden.json"
-    storage.write_file(file, render_golden(golden).encode())
-    return str(file)
+    storage.write_file(folder / "golden.json", render_golden(golden).encode())
+    return folder / "golden.json"
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:
