@@ -17,13 +17,12 @@ from hookcli.verbs.call import Listener, Progress
 from hookcli.verbs.keywords import Option, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from hookcli.verbs.call import Note
 
 _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
-_QUIET = "Print only warnings, errors and what --format asks for."
 
 
 def make_command(verb: Verb) -> Callable[..., int]:
@@ -55,20 +54,16 @@ def make_command(verb: Verb) -> Callable[..., int]:
     return command
 
 
-def _list_shown(verb: Verb) -> list[Option]:
-    """Return the options of the terminal alone."""
+def _list_shown(verb: Verb) -> Iterator[Option]:
+    """Yield the options of the terminal alone."""
     panel = "Output" if any(each.panel for each in verb.options) else ""
-    shown: list[tuple[str, Any, Any, Flag]] = []
     if words := verb.formats:
         text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
-        flag = Flag("--format FORMAT", text, panel=panel)
-        shown.append(("format", Literal[words], words[0], flag))
-    quiet = _QUIET if words else "Print only warnings, errors and the result."
-    shown.append(("quiet", bool, False, Flag("-q --quiet", quiet, panel=panel)))
-    return [
-        Option(0, Field(name, kind, default, flag, None), flag, flag.panel)
-        for name, kind, default, flag in shown
-    ]
+        flag = Flag("--format FORMAT", text)
+        yield Option(0, Field("format", Literal[words], words[0], flag, None), flag, panel)
+    asked = "what --format asks for" if words else "the result"
+    flag = Flag("-q --quiet", f"Print only warnings, errors and {asked}.")
+    yield Option(0, Field("quiet", bool, False, flag, None), flag, panel)
 
 
 def make_parameter(option: Option) -> Parameter:

@@ -19,7 +19,7 @@ from hookcli.outside.urls import to_place
 from hookcli.records.analysis import Pool
 from hookcli.records.command import command_words
 from hookcli.records.runs import weights_text
-from hookcli.verbs import memory
+from hookcli.store.places.names import PAGE
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.folder import AnalysisFolder
     from hookcli.config import Only
     from hookcli.reading.load import Run
-    from hookcli.records.analysis import AnalysedRun
+    from hookcli.records.analysis import AnalysedRun, AnalysisDocument
     from hookcli.render.report.contact import Group
     from hookcli.verbs.call import Call, Note, Progress
 
@@ -153,12 +153,19 @@ class Analysis:
     def folder(self) -> Iterator[AnalysisFolder]:
         """Yield the folder in which the ``with`` block writes the files, and name its page."""
         from hookcli.analysis.folder import make_folder
-        from hookcli.store.places.names import PAGE
 
         with leave_on_termination(), make_folder(self.place, self.command) as folder:
             yield folder
         if self.place is not None:
             self.call.say(f"open first: {self.place / PAGE}")
+
+    def write_page(
+        self, folder: AnalysisFolder, title: str, document: AnalysisDocument, values: Any
+    ) -> None:
+        """Write the page, whose template has ``values`` besides the document."""
+        from hookcli.render.report.analysis_page import render_analysis
+
+        folder.write(PAGE, render_analysis(self.call.verb, title, document, values).encode())
 
     def list_weights(self) -> tuple[str, ...]:
         """Return where the weights of the runs come from, for the caption."""
@@ -196,8 +203,6 @@ class AnalysisOutcome(Outcome, Generic[Result]):
     @property
     def page(self) -> Page:
         """The page with all results."""
-        from hookcli.store.places.names import PAGE
-
         return Page(self.files, PAGE)
 
 
@@ -221,6 +226,7 @@ def open_analysis(
     """
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image
+    from hookcli.plan.check import check_memory
 
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
@@ -244,7 +250,7 @@ def open_analysis(
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
         if place is None:
-            memory.check_size(max(len(run.images) for run in runs))
+            check_memory(max(len(run.images) for run in runs))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
     save = SaveStyle("none" if pool == "class" else pool)
@@ -255,7 +261,7 @@ def open_analysis(
 
     def check(files: Mapping[str, str]) -> None:
         if place is None:
-            memory.check_size(len(files))
+            check_memory(len(files))
         if len(files) < least:
             raise RequestError(
                 f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",

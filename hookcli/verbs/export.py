@@ -21,7 +21,6 @@ from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
-from hookcli.verbs import memory
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
@@ -87,6 +86,7 @@ def export(
         hookcli export hookcli-runs/resnet34-photos --to npy
         hookcli export hookcli-runs/resnet34-photos --to csv -o tables
     """
+    from hookcli.plan.check import check_memory
     from hookcli.reading.load import choose_calls, load_run
     from hookcli.store.ownership import refuse_run_folder
     from hookcli.store.places.storage import use_options
@@ -107,7 +107,7 @@ def export(
     planned = dict(_plan_files(opened, chosen, to))
     if folder is None:
         values = sum(math.prod(opened.shape_of(call_id)) for call_id in chosen)
-        memory.check_size(len(opened.images), values * _VALUE / 1e6)
+        check_memory(len(opened.images), values * _VALUE / 1e6)
         files: dict[str, Path | bytes] = {row.file: _render(planned[row]) for row in planned}
         return Export(notes=call.notes, rows=(*planned,), files=files)
     _write_files(folder, planned, overwrite=overwrite)

@@ -188,13 +188,16 @@ def inspect_run(
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
+    from hookcli.plan.check import check_memory
+
     is_held = config.folder.out is None and not call.listener.writes
     if is_held:
         config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
     holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
-        memory.check_size(prepared.settings.plan.images, prepared.settings.plan.megabytes)
+        plan = prepared.settings.plan
+        check_memory(plan.images, plan.megabytes)
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
     call.listener.end()

@@ -185,19 +185,15 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
     """Return the rows in the requested order, each with its share of the model's total."""
     number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
-    rows = [
-        row
-        if not total or getattr(row, number) is None
-        else replace(row, share=round(getattr(row, number) / total, 6))
-        for row in found.rows
-    ]
+    rows = [*found.rows]
+    if total:
+        values = [getattr(row, number) for row in rows]
+        shares = [None if value is None else round(value / total, 6) for value in values]
+        rows = [replace(row, share=share) for row, share in zip(rows, shares, strict=True)]
     if sort == "name":
         rows.sort(key=lambda row: natural_key(row.call_id))
     elif sort == "flops":  # a row that is not counted may be the largest
-        rows.sort(
-            key=lambda row: (_flops_text(row) == "not counted", row.counted_flops or 0),
-            reverse=True,
-        )
+        rows.sort(key=lambda row: (_flops_text(row) != "not counted", -(row.counted_flops or 0)))
     elif sort in _COUNTED:
-        rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+        rows.sort(key=lambda row: 1.0 if row.share is None else -row.share)
     return tuple(rows)

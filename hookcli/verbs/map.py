@@ -12,7 +12,6 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count, figure_text
-from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import (
     Analysis,
     AnalysisOptions,
@@ -188,7 +187,7 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
-    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+    from hookcli.render.report.analysis_page import arrange_images
     from hookcli.render.report.contact import Sort
 
     rows = document.images
@@ -210,7 +209,7 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
             "labels": [reversible(label) for label in by_label] if len(by_label) > 1 else [],
             "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
         }
-        folder.write(PAGE, render_analysis("map", title, document, values).encode())
+        analysis.write_page(folder, title, document, values)
     return folder.files
 
 

@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError
 from hookcli.outside.urls import HELD, Url
-from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from hookcli.records.golden import GoldenFile
 
-MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
 _PICTURES = "images", "pair"
 _MODELS = "model", "against"
-_COMPARED = "a", "b"  # also take a golden document
 _numbers = itertools.count(1)
 
 
@@ -43,17 +40,6 @@ def forget(folder: Url) -> None:
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
-
-
-def check_size(images: int, megabytes: float = 0) -> None:
-    """Refuse what is too much without a folder."""
-    if images > MOST_IMAGES or megabytes > MOST_MEGABYTES:
-        size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
-        raise RequestError(
-            f"{count(images, 'image')}{size} are too much for memory, which takes {MOST_IMAGES} "
-            f"images and {MOST_MEGABYTES} MB",
-            "name a folder with `out`",
-        )
 
 
 class Holder:
@@ -113,7 +99,7 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
         return f"model={module}" if name == "against" else module
     if folder := find_folder(value):
         return folder
-    if name in _COMPARED and hasattr(value, "golden"):
+    if hasattr(value, "golden"):
         return _hold_golden(stack, value.golden)
     if name in _PICTURES:
         names = _hold_pictures(stack, value)
@@ -157,9 +143,8 @@ def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
 
     folder = new_folder()
     stack.callback(forget, folder)
-    file = folder / "golden.json"
-    storage.write_file(file, render_golden(golden).encode())
-    return str(file)
+    storage.write_file(folder / "golden.json", render_golden(golden).encode())
+    return folder / "golden.json"
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from hookcli.errors import RequestError
 from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
-from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import TABLES, verb
@@ -223,7 +222,7 @@ def _write(
     from hookcli.analysis.places_answers import TITLES, list_notes, make_data
     from hookcli.render.charts.figures import list_colors
     from hookcli.render.draw.panels import PlaceMap, draw_place_maps
-    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+    from hookcli.render.report.analysis_page import arrange_images
 
     bases = {layer.call_id: layer.basis for layer in layers if layer.basis is not None}
     if bases:
@@ -256,7 +255,7 @@ def _write(
         "data": make_data(document, layers, shown, names, files, list_colors("dark", _RAMP)),
         "tables": (_TABLE, *([BASIS] if bases else [])),
     }
-    folder.write(PAGE, render_analysis("places", title, document, values).encode())
+    analysis.write_page(folder, title, document, values)
 
 
 def _look() -> Look[PlacesRow]:

@@ -12,7 +12,6 @@ from hookcli.outside.escape import reversible
 from hookcli.outside.flags import Flag
 from hookcli.outside.foreign import require_package
 from hookcli.records.text import count
-from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import (
     Analysis,
     AnalysisOptions,
@@ -211,7 +210,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
-    from hookcli.render.report.analysis_page import arrange_images, render_analysis
+    from hookcli.render.report.analysis_page import arrange_images
 
     title = f"Which layer of {analysis.facts[0].model.name} knows the label"
     theme = analysis.output.theme
@@ -238,7 +237,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
             "tables": (_TABLE, _CONFUSIONS, _PREDICTIONS),
             "wrong": len(wrong),
         }
-        folder.write(PAGE, render_analysis("probe", title, document, values).encode())
+        analysis.write_page(folder, title, document, values)
     return folder.files
 
 

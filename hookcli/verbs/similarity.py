@@ -10,7 +10,6 @@ from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.analysis import WholePool
 from hookcli.records.text import count
-from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import (
     Analysis,
     AnalysisOptions,
@@ -151,7 +150,6 @@ def _write(found: Similarity) -> Mapping[str, Path | bytes]:
     from hookcli.analysis.similarity import PairRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.charts.matrix_png import draw_matrix
-    from hookcli.render.report.analysis_page import render_analysis
 
     analysis, result = found.analysis, found.result
     models = dict.fromkeys(each.model.name for each in analysis.facts)
@@ -174,8 +172,7 @@ def _write(found: Similarity) -> Mapping[str, Path | bytes]:
                 "cells": asdict(cells),
             },
         }
-        page = render_analysis("similarity", title, found.document(), values)
-        folder.write(PAGE, page.encode())
+        analysis.write_page(folder, title, found.document(), values)
     return folder.files
 
 

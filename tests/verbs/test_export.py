@@ -10,7 +10,7 @@ import pytest
 
 import hookcli
 from hookcli import HookcliError
-from hookcli.verbs import memory
+from hookcli.plan import check
 from tests.toy_runs import ToyRun, array
 
 RUN = ToyRun(
@@ -40,7 +40,7 @@ def test_with_a_folder_the_files_are_in_it():
 
 def test_what_is_too_much_for_memory_needs_a_folder(monkeypatch):
     RUN.write("run")
-    monkeypatch.setattr(memory, "MOST_MEGABYTES", 0)
+    monkeypatch.setattr(check, "_MOST_MEGABYTES", 0)
     with pytest.raises(HookcliError, match=r"2 images and up to about 0 MB are too much") as caught:
         hookcli.export("run", to="npy")
     assert caught.value.hint == "name a folder with `out`"

@@ -7,7 +7,7 @@ import pytest
 
 import hookcli
 from hookcli.errors import RequestError
-from hookcli.verbs import memory
+from hookcli.plan import check
 from tests.toy_runs import ToyRun
 
 VALUES = {"a": (1, 0), "b": (1, 0), "c": (1, 1), "d": (-1, 2)}
@@ -44,7 +44,7 @@ def test_too_few_labels_are_refused_in_words_of_python(folder):
 
 
 def test_many_images_need_a_folder(folder, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_IMAGES", 3)
+    monkeypatch.setattr(check, "_MOST_IMAGES", 3)
     with pytest.raises(hookcli.HookcliError, match="4 images are too much for memory") as caught:
         hookcli.map(folder)
     assert caught.value.hint == "name a folder with `out`"

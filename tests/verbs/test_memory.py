@@ -8,6 +8,7 @@ from PIL import Image
 from torch import nn
 
 import hookcli
+from hookcli.plan import check
 from hookcli.store.places import storage
 from hookcli.verbs import memory
 
@@ -153,7 +154,7 @@ def test_what_needs_files_refuses_things_in_memory(model, picture, keyword):
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
 def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_IMAGES", 1)
+    monkeypatch.setattr(check, "_MOST_IMAGES", 1)
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
     assert len(CALLS) <= 1  # the first image, to plan
