@@ -43,10 +43,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Return the label of each image of a run that has one, by image key.
-
-        Bytes of a folder's name that are not UTF-8, and control characters, become visible escapes.
-        """
+        """Return the label of each image of a run that has one, by image key, fit to be shown."""
         files = list_files(run)
         if self.given is None:
             return {

@@ -17,10 +17,7 @@ _ROWS = 50_000  # of a row group
 
 
 class TableWriter:
-    """Writes a table whose columns follow from its first part; equal parts make equal bytes.
-
-    The stream stays open.
-    """
+    """Writes a table whose columns follow from its first part; equal parts make equal bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -390,7 +391,6 @@ def list_confusions(
 ) -> Iterator[ConfusionRow]:
     """Yield how often each label was predicted as each, in the order of ``classes``."""
     counts = Counter(zip(labels, predicted, strict=True))
-    for label in classes:
-        for other in classes:
-            if counts[label, other]:
-                yield ConfusionRow(label, other, counts[label, other])
+    for pair in product(classes, classes):
+        if counts[pair]:
+            yield ConfusionRow(*pair, images=counts[pair])

@@ -37,10 +37,7 @@ class NotRegularError(OSError):
 
 
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
-    """Return a key that sorts paths and URLs folder by folder, with numbers in names as numbers.
-
-    Everything else in a name is compared as bytes, whatever the locale.
-    """
+    """Return a key that sorts paths and URLs by folder, numbers in names, and bytes."""
     parts = os.fsencode(path).split(b"/")
     return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
 

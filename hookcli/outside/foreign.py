@@ -9,12 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookcli.errors import HookcliError, ModelError, RequestError, Termination
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 # Python 3.11 crashes with a segmentation fault if endless recursion reaches the end of the stack
 # before the recursion limit. A stack of 8 MB is full at 30,000 calls of modules, properties or
@@ -45,9 +42,7 @@ class Surroundings:
         if self._directory_chosen is not None:
             _change_directory(self._directory_chosen)
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
         sys.stdout, sys.stderr = self._streams
         for number in _STREAMS:
             _keep_open(number)
@@ -66,9 +61,7 @@ class Forgiveness:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return error is not None and not isinstance(error, ENDS)
 
 
@@ -99,9 +92,7 @@ class ForeignCode:
         self._limit = sys.getrecursionlimit()
         self._surroundings.__enter__()
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         most = max(self._limit, _DEEPEST)
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)

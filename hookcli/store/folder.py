@@ -23,7 +23,6 @@ from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-    from types import TracebackType
 
     from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
@@ -84,12 +83,7 @@ class RunFolder:
         """The descriptor of the locked file, which a child process must close; None without one."""
         return None if self._lock is None else self._lock.descriptor
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stack.close()
         if isinstance(error, OutputError) and is_full(error.__cause__):
             error.hint = (

@@ -31,6 +31,9 @@ class RemoteFolder(Folder):
         self.path = path
         self._listed: dict[str, int] | None = None
 
+    def __exit__(self, *_error: object) -> None:
+        pass  # no file is open
+
     def is_in_place(self) -> bool:
         return True
 
