@@ -19,6 +19,7 @@ from hookcli.reading.run_files import (
     cannot_read,
     name_close,
     open_files,
+    quote,
     read_json,
     require_file,
 )
@@ -100,7 +101,7 @@ class Run:
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
-        return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.calls)} calls)"
+        return f"Run({quote(self.folder)}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
     def folder(self) -> Place:
@@ -154,10 +155,10 @@ class Run:
                     names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
                 if self.files.measure(RECORDS) is not None:
                     names.append(RECORDS)
-            files = [self.files.file(each) for each in names if self.files.has(each)]
-            if not files:
-                raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
-            return read_records(files)
+            found = [each for each in names if self.files.has(each)]
+            if not found:
+                raise RequestError(f"the run in {quote(self.folder)} has no {RECORDS}", AGAIN)
+            return read_records(map(self.files.open, found))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
 
@@ -208,7 +209,7 @@ class Run:
             f"the run folder: {self.folder}",
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
-        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.read)
         return notebook.render_layers(title, notes, rows, total=len(layers), pictures=pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
@@ -309,10 +310,10 @@ def load_run(folder: str | Path) -> Run:
     try:
         golden_facts(document)
     except DamagedError as error:
-        raise RequestError(f"{str(folder / MANIFEST)!r} is damaged: {error}", AGAIN) from error
+        raise RequestError(f"{quote(folder / MANIFEST)} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
-        raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
+        raise RequestError(f"the run in {quote(folder)} is damaged: {damage[name]}", AGAIN)
     saved = _read_index(files) if INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
@@ -364,7 +365,7 @@ def _places_of(run: Run, call_id: str) -> _Places:
 def _no_tensor(run: Run, call_id: str) -> RequestError:
     if not run.saved:
         return RequestError(
-            f"the run in {str(run.folder)!r} saved no tensors",
+            f"the run in {quote(run.folder)} saved no tensors",
             "run `InspectConfig` again, with `tensors.save`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
@@ -385,7 +386,7 @@ def _keys_of(run: Run, call_id: str) -> set[str]:
     strangers = sorted(known.difference(run.images))
     if strangers or not known:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
-        raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
+        raise RequestError(f"{quote(run.folder / INDEX)} is damaged: {call_id!r} has {what}", AGAIN)
     return known
 
 

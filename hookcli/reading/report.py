@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.documents import DamagedError, decode
 from hookcli.reading.run_files import open_files, read_json, require_file
 from hookcli.records.report import FileList, FolderState, ReportDocument
 from hookcli.render.report.page import render_report
@@ -48,6 +48,6 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
 
 def _read_list(run: RunFiles) -> FileList | None:
     try:
-        return read_document(run.file(MANIFEST), FileList)
+        return decode(run.read(MANIFEST), FileList)
     except (OSError, DamagedError):
         return None

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from hookcli.outside.documents import to_fields
-from hookcli.records.command import to_command
+from hookcli.records.command import list_options, repeatable, to_command
 from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
 
@@ -27,7 +27,8 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
-        command=to_command(config),
+        command=repeatable(to_command(config)),
+        options=list_options(config),
         versions=model.runner.versions(),
         code=model.loaded.hash_code(score),
         model=model.loaded.info,

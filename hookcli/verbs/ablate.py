@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import AblationConfig
 from hookcli.outside.flags import Flag
-from hookcli.records.command import ablation_command
+from hookcli.records.command import ablation_command, repeatable
 from hookcli.records.rows import ChannelRow
 from hookcli.records.runs import weights_text
 from hookcli.records.text import count
@@ -72,7 +72,7 @@ class Ablation(UnwrittenOutcome):
     def document(self) -> AblationDocument:
         """Return all channels, with the model and the images."""
         return AblationDocument(
-            command=ablation_command(self.config),
+            command=repeatable(ablation_command(self.config)),
             model=self.result.model,
             images=self.result.images,
             skipped=self.result.skipped,

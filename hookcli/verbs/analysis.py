@@ -14,9 +14,9 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import to_place
+from hookcli.outside.urls import shown, to_place
 from hookcli.records.analysis import Pool
-from hookcli.records.command import analysis_command
+from hookcli.records.command import analysis_command, repeatable
 from hookcli.records.runs import weights_text
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
@@ -104,7 +104,7 @@ class Analysis:
     forms: tuple[str, ...]
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
-    command: tuple[str, ...]
+    command: tuple[str, ...] | None
     place: Path | None
     output: AnalysisOptions
     exit_code: int = errors.DONE
@@ -224,7 +224,7 @@ def open_analysis(
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
     chosen = replace(source.run, layers=forms) if is_run or only else source.run
-    command = analysis_command(call.verb, chosen, style)
+    command = repeatable(analysis_command(call.verb, chosen, style))
     place = output.out
     if place is None and call.listener.writes:
         place = _FOLDER / f"{call.verb}-{_name(source)}"
@@ -237,7 +237,9 @@ def open_analysis(
         raise RequestError(what, "keep the run: `keep_run`")
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
-        facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))
+        facts = tuple(
+            _describe_run(run, shown(name)) for run, name in zip(runs, names, strict=True)
+        )
         return Analysis(call, source, forms, runs, facts, command, place, output, exit_code)
 
     if is_run:

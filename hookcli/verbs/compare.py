@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from hookcli.config import DEFAULTS, CompareConfig, Match, ObservedSide, RunRequest
 from hookcli.distance.tolerance import Tolerance
 from hookcli.outside.flags import Flag
-from hookcli.records.command import compare_command
+from hookcli.records.command import compare_command, repeatable
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
@@ -101,7 +101,7 @@ def compare(
         models = [config.run.model.name, config.other.run.model.name]
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
-    command = compare_command(config.run, at, request)
+    command = repeatable(compare_command(config.run, at, request))
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 

@@ -28,7 +28,7 @@ from hookcli.outside.flags import (
     list_paths,
     read_field,
 )
-from hookcli.outside.urls import choose
+from hookcli.outside.urls import choose, shown
 from hookcli.verbs.call import Call, Listener, PythonListener
 from hookcli.verbs.memory import held
 
@@ -140,6 +140,7 @@ class Verb:
             return f"`{flag.parameter}{f'={given}' if given else ''}`"
 
         words = {each.flag.name: each.name for each in self.options if not each.flag.is_argument}
+        text = shown(text)
         text = re.sub(
             r"(?<![\w-])--[a-z-]+", lambda o: f"`{words[o[0]]}`" if o[0] in words else o[0], text
         )

@@ -219,3 +219,52 @@ def test_two_runs_in_memory_are_compared(model, picture):
 def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
     more = {"size": np.int64(8), "dtype": torch.float32, "device": torch.device("cpu")}
     assert hookcli.inspect(model.eval(), picture, resize=8, grids="none", **more).exit_code == 0
+
+
+def test_equal_calls_of_things_in_memory_write_equal_files_that_name_no_memory(model, picture):
+    one, two = (
+        hookcli.inspect(
+            model.eval(), [picture, picture.rotate(90)], layers="leaf", size=8, save="tensors"
+        )
+        for _ in range(2)
+    )
+    assert one.files == two.files
+    manifest = one.run.manifest
+    assert manifest["command"] is None
+    assert manifest["options"][:3] == ["inspect", "--layers", "leaf"]
+    assert manifest["model"]["name"] == "Net in memory"
+    assert [image["file"] for image in manifest["images"]] == ["image-0", "image-1"]
+    assert all(each["sha256"] for each in (manifest["model"], *manifest["images"]))
+    assert not [name for name, data in one.files.items() if b"memory:/" in data]
+    assert (one.document().command, one.document().run_folder) == (None, "")
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, picture):
+    images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
+    run = hookcli.inspect(model.eval(), images, layers="conv,norm", save="tensors", **OPTIONS)
+    outcomes = [
+        hookcli.gradients(model, picture, target=1, cam="norm", size=8, resize=8),
+        hookcli.ablate(model, picture, layers="conv", size=8, resize=8),
+        hookcli.compare(model, picture, against="dtype=bfloat16", size=8, resize=8),
+        hookcli.diff(run, run),
+        *(each(run, layers="norm") for each in (hookcli.places, hookcli.map)),
+        hookcli.probe(run, labels=["a", "b"] * 2, layers="norm", folds=2),
+        hookcli.similarity(run, run),
+    ]
+    for outcome in outcomes:
+        assert "memory:/" not in f"{outcome.document()} {outcome.notes} {outcome.table()}"
+        assert not [n for n, data in outcome.files.items() if b"memory:/" in bytes(data)]
+    assert "memory:/" not in f"{hookcli.golden(run).golden}"
+    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
+        run["fc"]
+    assert repr(run.run).startswith("Run(memory, 4 images")
+
+
+def test_a_run_in_memory_is_read_without_temporary_files(model, picture, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    run = hookcli.inspect(model.eval(), picture, layers="conv", size=8, resize=8, save="tensors")
+    assert run["conv"].shape == (1, 4, 6, 6)
+    assert len(run.run.records) == 1
+    assert run.run.grid("conv").size[0] > 8
+    assert "<img" in run._repr_html_()

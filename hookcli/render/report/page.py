@@ -104,7 +104,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     """Return the templates' ``page``; ``address`` returns the URL of a file of the run."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
-    backwards = document.command[1] == "gradients"
+    backwards = "gradients" in (document.command or ("", *document.options))[1:2]
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
@@ -135,7 +135,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return {
-        "command": markup_escape(escape.for_shell(document.command)),
+        "command": markup_escape(escape.for_shell(document.command or ())),
         "backwards": backwards,
         "columns": _choose_columns(layers, backwards=backwards),
         "images": images,
