@@ -359,7 +359,11 @@ def find_directions(features: Features) -> Features:
 
 
 def _saving_hint(run: Run, pool: str) -> str:
-    return f"save them: {escape.for_shell(saving_command(run.manifest['command'], pool))}"
+    command = run.manifest["command"]
+    if command is None:  # things in memory
+        pooled = "" if pool == "none" else f" and `pool={pool!r}`"
+        return f"make the run again, with `save='tensors'`{pooled}"
+    return f"save them: {escape.for_shell(saving_command(command, pool))}"
 
 
 def as_maps(values: Array, layout: Layout) -> Array:

@@ -112,6 +112,10 @@ class TerminalListener:
         """Whether stderr is a terminal, and the command is not quiet."""
         return not self._quiet and console.is_watched()
 
+    def to_words(self, text: str) -> str:
+        """Return a message as it is, since it is printed in words of the command line."""
+        return text
+
     def hear(self, note: Note) -> None:
         """Print a message, at once or below the outcome."""
         if self._rest is not None:

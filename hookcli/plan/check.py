@@ -16,8 +16,9 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
-from hookcli.outside.urls import choose
+from hookcli.outside.urls import IN_MEMORY, choose
 from hookcli.records.rules import RULES, SHARES
+from hookcli.records.text import count
 from hookcli.store.ownership import refuse_in_run
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hookcli.edits.grammar import Side
 
 # A short list of common extensions, so that no library of pictures has to be imported.
+_MOST_IMAGES, _MOST_MEGABYTES = 200, 1000  # of a run in memory
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 
 
@@ -74,7 +76,9 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
     )
-    if (like or (layout and not exports_onnx)) and not any(each.is_file for each in models):
+    is_held = like and any(each.name.endswith(IN_MEMORY) for each in models)
+    is_used = is_held or any(each.is_file for each in models)
+    if (like or (layout and not exports_onnx)) and not is_used:
         option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
         raise RequestError(
             f"{option} is for files of models, and {models[0].name} knows its images",
@@ -85,6 +89,17 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         raise RequestError(
             f"`provider={provider!r}` is for ONNX files, and {models[0].name} is none",
             "for PyTorch models: `device='cuda'`",
+        )
+
+
+def check_memory(images: int, megabytes: float = 0) -> None:
+    """Refuse a run that is too large for a folder in memory."""
+    if images > _MOST_IMAGES or megabytes > _MOST_MEGABYTES:
+        size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
+        raise RequestError(
+            f"{count(images, 'image')}{size} are too much for memory, which takes "
+            f"{_MOST_IMAGES} images and {_MOST_MEGABYTES} MB",
+            "name a folder with `out`",
         )
 
 

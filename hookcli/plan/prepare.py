@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from hookcli.config import DEFAULTS, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
+from hookcli.outside.urls import HELD
 from hookcli.plan.check import (
     check_file_options,
     check_kept,
+    check_memory,
     check_pictures,
     check_request,
     check_run,
@@ -67,6 +69,8 @@ def plan_run(config: RunConfig) -> Plan:
 def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
     check_run(config)
     found = find_images(config.run, config.folder.out, config.machine.storage)
+    if str(config.folder.out).startswith(HELD):
+        check_memory(len(found.sources))
     check_pictures(config, choose_style(config, found.sources), len(found.sources))
     check_run_folder(config, found.sources, cleans_up=cleans_up)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,7 +47,6 @@ from hookcli.store.places.names import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow
     from PIL import Image
@@ -289,7 +289,7 @@ class Run:
         return read_rows(self.files, tensor, row, row + 1).reshape(tensor.shape[1:])
 
 
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | os.PathLike[str]) -> Run:
     """Open the folder of a finished run, on this machine or at a URL.
 
     Files at a URL are copied to this machine when you ask the run for their content.
@@ -303,7 +303,12 @@ def load_run(folder: str | Path) -> Run:
             is damaged, or a table or shard is missing or has the wrong size.
         OutputError: the cloud storage at the URL cannot be used.
     """
-    folder = to_place(folder)
+    try:
+        folder = to_place(os.fspath(folder))
+    except TypeError as error:
+        what = f"load_run takes a folder, not {type(folder).__name__}"
+        hint = "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
+        raise RequestError(what, hint) from error
     files = open_files(folder)
     require_file(files, MANIFEST)
     document, listed = read_json(files, MANIFEST, FileList)
@@ -366,7 +371,7 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
     if not run.saved:
         return RequestError(
             f"the run in {quote(run.folder)} saved no tensors",
-            "run `InspectConfig` again, with `tensors.save`",
+            "run `hookcli.inspect` again, with `save='tensors'`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
 

@@ -38,7 +38,7 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     if not grids:
         raise RequestError(
             f"the run in {quote(files.place)} drew no grids",
-            "run `InspectConfig` again, with `grids.mode='layers'`",
+            "run `hookcli.inspect` again, with `grids='layers'`",
         )
     of_call = [grid for grid in grids if grid.call_id == call_id]
     if not of_call:
@@ -64,7 +64,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     if grid.places is None:
         raise RequestError(
             f"{grid.call_id!r} has no feature maps of its own in {grid.file}",
-            "see the whole sheet, or run `InspectConfig` again with `grids.mode='layers'`",
+            "see the whole sheet, or run `hookcli.inspect` again with `grids='layers'`",
         )
     try:
         return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AGAIN = "run `InspectConfig` again"
+AGAIN = "run `hookcli.inspect` again"
 UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 

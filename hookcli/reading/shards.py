@@ -58,7 +58,7 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     if tensor.dtype not in _DTYPES:
         raise RequestError(
             f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
-            "save with `save.dtype='float32'`",
+            "save with `tensor_dtype='float32'`",
         )
     return np.dtype("f4" if tensor.dtype == _BFLOAT16 else _DTYPES[tensor.dtype])
 

@@ -72,6 +72,9 @@ class Listener(Protocol):
     def shows_downloads(self) -> bool:
         """Whether libraries show the progress of their downloads."""
 
+    def to_words(self, text: str) -> str:
+        """Return a message in the words that the outcome keeps."""
+
     def hear(self, note: Note) -> None:
         """Show a message at once, or leave it to the outcome."""
 
@@ -99,7 +102,7 @@ class PythonListener:
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
         """``to_words`` puts keywords in place of the names that messages have."""
-        self._to_words = to_words
+        self.to_words = to_words
 
     @property
     def shows_downloads(self) -> bool:
@@ -109,7 +112,7 @@ class PythonListener:
     def hear(self, note: Note) -> None:
         """Warn, at the line that called the verb."""
         if note.level == "warning":
-            warnings.warn(self._to_words(note.text), HookcliWarning, stacklevel=_depth())
+            warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
         """Do nothing."""
@@ -200,6 +203,6 @@ class Call:
         self._tell("failure", text)
 
     def _tell(self, level: Level, text: str) -> None:
-        note = Note(level, text)
+        note = Note(level, self.listener.to_words(text))
         self.notes.append(note)
         self.listener.hear(note)

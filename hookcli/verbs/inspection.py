@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.config import RunConfig
-    from hookcli.plan.estimate import Plan
     from hookcli.reading.load import Run
     from hookcli.records.attention import AttentionRow
     from hookcli.records.images import ImageResult, Prediction, Score
@@ -193,13 +192,16 @@ def inspect_run(
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
+    from hookcli.plan.check import check_memory
+
     is_held = config.folder.out is None and not call.listener.writes
     if is_held:
         config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
     holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
-        _check_size(prepared.settings.plan)
+        plan = prepared.settings.plan
+        check_memory(plan.images, plan.megabytes)
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
     call.listener.end()
@@ -208,15 +210,6 @@ def inspect_run(
     return Inspection(
         config=config, result=result, notes=call.notes, knows_input=knows_input, holder=holder
     )
-
-
-def _check_size(plan: Plan) -> None:
-    if plan.images > memory.MOST_IMAGES or plan.megabytes > memory.MOST_MEGABYTES:
-        raise RequestError(
-            f"{count(plan.images, 'image')} and up to about {plan.megabytes:,.0f} MB are too much "
-            f"for memory, which takes {memory.MOST_IMAGES} images and {memory.MOST_MEGABYTES} MB",
-            "name a folder with `out`",
-        )
 
 
 def _plan(call: Call, config: RunConfig) -> Planned:

@@ -19,7 +19,6 @@ from hookcli.outside.urls import HELD, Url
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-MOST_IMAGES, MOST_MEGABYTES = 200, 1000  # of a run without a folder
 _ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}

@@ -1,5 +1,6 @@
 import gc
 import hashlib
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 from torch import nn
 
 import hookcli
+from hookcli.plan import check
 from hookcli.store.places import storage
 from hookcli.verbs import memory
 
@@ -153,10 +155,10 @@ def test_what_needs_files_refuses_things_in_memory(model, picture, keyword):
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
 def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_IMAGES", 1)
+    monkeypatch.setattr(check, "_MOST_IMAGES", 1)
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
-    assert len(CALLS) <= 1  # the first image, to plan
+    assert CALLS == []
 
 
 def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
@@ -268,3 +270,55 @@ def test_a_run_in_memory_is_read_without_temporary_files(model, picture, tmp_pat
     assert len(run.run.records) == 1
     assert run.run.grid("conv").size[0] > 8
     assert "<img" in run._repr_html_()
+
+
+def test_like_chooses_the_preprocessing_of_a_model_in_memory(model, picture):
+    def describe(**more):
+        run = hookcli.inspect(model.eval(), picture, layers="conv", grids="none", **more)
+        return run.result.model, [note.text for note in run.notes if note.level == "note"]
+
+    info, notes = describe(like="inception_v3")
+    assert "resized to 342 pixels" in info.preprocessing
+    assert notes == []
+    info, notes = describe()
+    assert "mean 0.485" in info.preprocessing
+    assert [note.partition(", so ")[2] for note in notes] == [
+        "they are prepared as for ImageNet: `like=MODEL` prepares them as for another model"
+    ]
+    assert describe(mean=(0, 0, 0), std=(1, 1, 1))[1] == []
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_path):
+    def refusal(do):
+        with pytest.raises(hookcli.HookcliError) as caught:
+            do()
+        return f"{caught.value}: {caught.value.hint}"
+
+    run = hookcli.inspect(model, picture, **OPTIONS, out=tmp_path / "run")
+    assert [note.text.partition(": ")[2] for note in run.notes if note.level == "warning"] == [
+        "`mode='as-made'` runs it as it was made"
+    ]
+    assert refusal(lambda: hookcli.load_run(run)) == (
+        "load_run takes a folder, not Inspection: "
+        "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
+    )
+    assert refusal(lambda: hookcli.map(run)).endswith(
+        "saved no tensors: make the run again, with `save='tensors'` and `pool='mean'`"
+    )
+    assert refusal(lambda: run["conv"]).endswith(
+        "saved no tensors: run `hookcli.inspect` again, with `save='tensors'`"
+    )
+    page = run.page
+    shutil.rmtree(tmp_path / "run")
+    assert refusal(lambda: page.html).startswith(f"cannot read '{tmp_path}/run/report.html': No")
+    assert refusal(lambda: hookcli.inspect(model, picture, out="a\0b")) == (
+        "`out` cannot be 'a\\x00b': leave out the NUL"
+    )
+    with torch.inference_mode():
+        frozen = Net().eval()
+    said = refusal(lambda: hookcli.gradients(frozen, picture, target=1, size=8, resize=8))
+    assert said == (
+        "Net in memory was made in inference mode, in which it takes no gradients: "
+        "make it outside of torch.inference_mode()"
+    )
