@@ -253,10 +253,6 @@ class Run:
 
         bfloat16 is returned as float32. Images for which no tensor of the call was saved are left
         out; ``images_of`` returns the image key of each row.
-
-        Raises:
-            RequestError: no tensor of this call was saved, the images' tensors differ in shape,
-                numpy lacks the dtype, or a shard is damaged.
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:

@@ -22,17 +22,10 @@ if TYPE_CHECKING:
 def check_folder(
     place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Check that a new run may write into a folder, which need not exist and is not changed.
+    """Check that a new run may write into a folder, and return the run that it already holds.
 
-    Args:
-        place: the folder.
-        planned: the names of the files that the new run may write.
-        replace_run: whether the new run may replace or resume a run in the folder.
-        replace_any: whether the new run may replace a run in the folder, and the folder may also
-            hold files that no run wrote.
-
-    Returns:
-        The run that the folder already holds; None if it holds no run.
+    With ``replace_run``, the new run may replace or resume that run; with ``replace_any``, it may
+    replace it, and the folder may also hold files that no run wrote.
     """
     folder = find_folder(place)
     if folder is None:
@@ -47,10 +40,7 @@ def check_folder(
 def find_replaceable_run(
     folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Check that a new run may write into an open folder; the folder's lock is not checked.
-
-    The arguments, the result and the errors are the same as in ``check_folder``.
-    """
+    """Do what ``check_folder`` does with an open folder, without looking at its lock."""
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (replace_run or replace_any):
         if held.complete is not None:

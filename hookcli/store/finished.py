@@ -31,11 +31,6 @@ def replace_page(path: Place, page: bytes) -> Place:
     """Replace ``report.html`` in the run folder ``path``, and return the place of the new page.
 
     If the run has a manifest, this also updates the size of the page there.
-
-    Raises:
-        RequestError: the folder is not a run folder.
-        OutputError: a run is writing into the folder, the run did not write the existing page, or
-            the page cannot be written.
     """
     try:
         with open_folder(path) as folder, contextlib.ExitStack() as stack:
@@ -73,25 +68,10 @@ def finish_resume(
     inputs: Mapping[str, str] = MappingProxyType({}),
     cleans_up: bool,
 ) -> None:
-    """Raise an error if the run to resume is already complete.
+    """Raise an error if the run to resume is already complete, or is a different, complete run.
 
-    If the run is unfinished, or if the folder holds no run, do nothing.
-
-    Args:
-        path: the run folder, which need not exist.
-        command: the requested command; the complete run must have the same command.
-        weights_sha256: the hash of the requested weights; the complete run must have the same
-            hash. An empty text skips this check.
-        images: the files that the user names now, each with the hash of its content. The hash is
-            empty if hookcli has not read the file. An empty mapping skips the comparison of images.
-        inputs: the files of the model's other inputs, each with the hash of its content.
-        cleans_up: whether to delete the chunks that the complete run left behind.
-
-    Raises:
-        CompleteError: the run in ``path`` is complete.
-        RequestError: a different run in ``path`` is complete, or a file of the complete run is
-            missing or has a different size.
-        OutputError: another process is writing into the folder, or a chunk cannot be deleted.
+    Hashes that are empty, and an empty ``images`` or ``inputs``, are not compared. ``cleans_up``
+    deletes the chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:

@@ -117,10 +117,6 @@ class RunFolder:
 
         ``write`` claims the name of each file. In cloud storage, it is faster to claim many names
         in one call before writing the files.
-
-        Raises:
-            OutputError: a file that no run wrote has one of the names, or the journal cannot be
-                written.
         """
         self._check_lock()
         with self._mutex:
@@ -168,10 +164,6 @@ class RunFolder:
         """Write the manifest, which makes the run complete.
 
         This also deletes the files of the run that the manifest does not list, such as chunks.
-
-        Args:
-            facts: the content of the manifest, without the list of files.
-            files: all files to list, without ``run.json`` and the manifest.
         """
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))

@@ -30,11 +30,7 @@ class Journal:
         self._log.add(b"".join(map(_to_line, names)))
 
     def close(self) -> None:
-        """Close the journal.
-
-        Raises:
-            OSError: the journal cannot be closed, as happens when the disk is full.
-        """
+        """Close the journal."""
         self._log.close()
 
 

@@ -97,13 +97,7 @@ def refuse_run_folder(folder: Path, hint: str = "choose another folder with `out
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return a sentence for each file of a complete run that is missing or has a different size.
-
-    Args:
-        sizes: the size in bytes of each file, from the manifest; earlier versions of hookcli
-            recorded no sizes.
-        measure: returns the present size in bytes of a file, or None if the file is missing.
-    """
+    """Return a sentence for each file of a complete run that is missing or has a different size."""
     found = {}
     for name, size in sizes.items():
         there = measure(name) if is_run_file(name) else None

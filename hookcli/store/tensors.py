@@ -45,11 +45,6 @@ def write_shard(
     The first such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``,
     ``CALL_ID@2``, in order of appearance. The metadata entry ``rows`` (JSON) has the call id and
     the images of every tensor in the shard, in the order of ``kept``.
-
-    Args:
-        write: writes a file of the run folder, given its name and content, and returns the name.
-        number: the number of the chunk, from 0.
-        kept: for each call id, the key of each image and the image's tensor (1, …).
     """
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
@@ -86,16 +81,7 @@ def write_index(
     shards: Sequence[str],
     channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Write ``tensors/index.json`` and return that name; no tensor is loaded.
-
-    Args:
-        write: writes a file of the run folder, given its name and content, and returns the name.
-        read_part: reads a part of a file of the run folder, given the file's name, the position of
-            the first byte, and the position after the last byte.
-        shards: the names of all shards, in order.
-        channels: the saved channels of each call, by call id. A call that saved all channels is
-            left out.
-    """
+    """Write ``tensors/index.json`` and return that name; no tensor is loaded."""
     calls: dict[str, list[SavedTensor]] = {}
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:

@@ -1,5 +1,6 @@
 import gc
 import hashlib
+import random
 import shutil
 
 import numpy as np
@@ -60,7 +61,7 @@ def state(model):
         )
         for name, each in [*model.named_parameters(), *model.named_buffers()]
     ]
-    return modules, tensors, torch.random.get_rng_state().sum().item()
+    return modules, tensors, torch.random.get_rng_state().sum().item(), random.getstate()
 
 
 OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
@@ -83,6 +84,15 @@ def test_a_model_in_memory_is_as_before_when_a_verb_returns(model, picture, more
     assert state(model) == before
     assert CALLS or "prune" in more  # which works on a copy
     hookcli.gradients(model, picture, target=1, grids="none", size=8, resize=8)
+    assert state(model) == before
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+    before = state(model)
+    with pytest.raises(ZeroDivisionError):
+        hookcli.inspect(model, picture, **OPTIONS)
     assert state(model) == before
 
 

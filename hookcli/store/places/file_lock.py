@@ -69,18 +69,7 @@ class FileLock(Lock):
 
 @contextlib.contextmanager
 def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock of a run folder while the ``with`` block lasts.
-
-    Args:
-        path: the path of the folder, for messages.
-        folder: the open descriptor of the folder.
-        kind: ``LOCK_EX`` to be the only holder. ``LOCK_SH`` is enough to check that no run holds
-            the lock, and several processes may use it at the same time.
-
-    Raises:
-        OSError: ``run.json`` is missing or cannot be opened.
-        OutputError: another process holds the lock.
-    """
+    """Hold the lock of an open folder; ``LOCK_SH`` checks that no run holds it."""
     with open(open_carefully(folder, os.O_RDONLY)) as file:
         _take_lock(file.fileno(), path, kind)
         yield

@@ -24,9 +24,6 @@ def open_folder(place: Place, *, make: bool = False) -> Folder:
 
     With ``make``, a missing folder on this machine is created. A folder in cloud storage need not
     exist: it appears with its first file.
-
-    Raises:
-        OSError: the folder on this machine does not exist, or cannot be created or read.
     """
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)

@@ -78,11 +78,7 @@ def list_options() -> tuple[tuple[str, str], ...]:
 
 
 def check_url(url: str) -> None:
-    """Check that fsspec can open the storage of a URL; nothing is read.
-
-    Raises:
-        RequestError: the package for such URLs is not installed, or an option is unknown.
-    """
+    """Check that fsspec can open the storage of a URL; nothing is read."""
     _open(url)
 
 
@@ -124,10 +120,6 @@ def create_file(url: str, data: bytes) -> None:
     """Write a file only if it does not exist.
 
     If the storage has conditional writes, only one of several processes succeeds.
-
-    Raises:
-        FileExistsError: the file exists.
-        OSError: the file cannot be written.
     """
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
@@ -203,9 +195,6 @@ def find_state(url: str) -> tuple[int, int]:
 
     The time is rounded down to seconds, because S3 may report a more precise time in listings than
     in other answers.
-
-    Raises:
-        IsADirectoryError: the URL names a folder.
     """
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
