@@ -27,10 +27,7 @@ class Pictures:
 
 
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
-    """Return the entry of ``report.json`` for the picture of a call.
-
-    ``image_key`` chooses the image; None chooses the first image with a picture of the call.
-    """
+    """Return the entry of ``report.json`` for the picture of a call; None is the first image."""
     try:
         grids = decode(files.read(DOCUMENT), Pictures).grids
     except (OSError, DamagedError) as error:

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the HTML page of a run folder, and how the folder differs from what the run wrote.
-
-    With ``single_file``, the page contains the pictures instead of links to the pictures.
-    """
+    """Return the page of a run, with its pictures if it is a single file, and what changed."""
     files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files.read if single_file else None), state

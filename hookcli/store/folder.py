@@ -41,13 +41,7 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
 class RunFolder:
-    """A folder that belongs to one run while the ``with`` block lasts.
-
-    Raises:
-        RequestError: on entering, if the run to resume is a different one.
-        OutputError: on entering, if another run is writing into the folder, the folder holds a run
-            or files that this run must not replace, or the folder cannot be written.
-    """
+    """A folder that belongs to one run while the ``with`` block lasts."""
 
     def __init__(
         self,
@@ -89,10 +83,7 @@ class RunFolder:
 
     @property
     def lock_descriptor(self) -> int | None:
-        """The descriptor of the locked file, which a child process must close.
-
-        None if the folder is not locked, or if it is in cloud storage.
-        """
+        """The descriptor of the locked file, which a child process must close; None without one."""
         return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
@@ -113,11 +104,7 @@ class RunFolder:
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
-        """Reserve names for files that the run will write, and add the names to the journal.
-
-        ``write`` claims the name of each file. In cloud storage, it is faster to claim many names
-        in one call before writing the files.
-        """
+        """Add names to the journal before their files are written, at best many at once."""
         self._check_lock()
         with self._mutex:
             if self._claimed.issuperset(names):
@@ -132,23 +119,17 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Add files that another process wrote for this run to the files of this run.
-
-        The other process has a journal of its own for these files.
-        """
+        """Add files that another process wrote for this run, with a journal of its own."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file of this run.
-
-        Return None if the file does not exist, or if no journal or manifest of this run names it.
-        """
+        """Return the content of a file; None if it is missing, or not a file of this run."""
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Return whether a file exists and a journal or manifest of this run names it."""
+        """Return whether this run wrote a file, which still exists."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:

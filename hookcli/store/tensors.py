@@ -41,7 +41,8 @@ def write_shard(
 ) -> str:
     """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    For each call, tensors of the same shape and dtype become the rows of one tensor in the shard.
+    ``kept`` has, for each call id, the key of each image and the image's tensor (1, …). For each
+    call, tensors of the same shape and dtype become the rows of one tensor in the shard.
     The first such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``,
     ``CALL_ID@2``, in order of appearance. The metadata entry ``rows`` (JSON) has the call id and
     the images of every tensor in the shard, in the order of ``kept``.

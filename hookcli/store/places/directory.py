@@ -34,12 +34,7 @@ class Directory(Folder):
     """A run folder on this machine, held by its descriptor while the ``with`` block lasts.
 
     No part of a file's name may be a link, so hookcli writes and deletes only inside this very
-    folder. If the folder is deleted or moved meanwhile, hookcli does not create it again. The path
-    to the folder itself may contain links.
-
-    Example:
-        >>> with Directory(Path("out")) as out:
-        ...     out.write("grids/cat/001_conv1.png", data)
+    folder, which it does not create again. The path to the folder itself may contain links.
     """
 
     path: Path
@@ -78,10 +73,7 @@ class Directory(Folder):
             return open_carefully(parent, flags, last)
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a regular file.
-
-        Return None if no regular file has the name, or if the file is larger than 1 GiB.
-        """
+        """Return the content of a regular file of at most 1 GiB; None for anything else."""
         try:
             with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -103,11 +95,7 @@ class Directory(Folder):
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file as ``.partial-NAME``, rename it when it is complete, and return ``name``.
-
-        If a killed process left a file called ``.partial-NAME``, the caller must first delete it
-        with ``remove_partial``.
-        """
+        """Write a file as ``.partial-NAME``, which must not exist, and rename it when complete."""
         with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
             try:
@@ -128,7 +116,6 @@ class Directory(Folder):
             return False
 
     def find(self, name: str) -> Entry | None:
-        """Return the entry with this name, without following links; None if there is none."""
         with (
             self._explain(name),
             suppress(FileNotFoundError),
@@ -164,10 +151,6 @@ class Directory(Folder):
         return False
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
-
-        Yield nothing if the subfolder does not exist, or if a part of its name is a link.
-        """
         try:
             whole = self._parent(f"{name}/." if name else ".")
             with whole as (folder, _), os.scandir(folder) as inside:
@@ -200,7 +183,6 @@ class Directory(Folder):
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Turn an OSError in the ``with`` block into an OutputError about the file ``name``."""
         try:
             yield
         except OSError as error:

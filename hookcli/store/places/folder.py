@@ -40,10 +40,7 @@ class Lock(Protocol):
         """Raise an OutputError if another run may hold the lock now."""
 
     def write_request(self, text: bytes, old: bytes | None, /) -> None:
-        """Write ``text`` as the whole content of ``run.json``.
-
-        ``old`` is the present content; None if the file is missing.
-        """
+        """Write ``text`` as ``run.json``, whose content is ``old``; None if it is missing."""
 
     def close(self) -> None:
         """Release the lock."""
@@ -62,9 +59,8 @@ class Log(Protocol):
 class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
-    Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError`` if a file cannot be used; ``lock``, ``locked``, ``open_log`` and ``read_part``
-    may raise an ``OSError`` instead.
+    Names are relative to the folder, with ``/`` between their parts. ``lock``, ``locked``,
+    ``open_log`` and ``read_part`` may raise an ``OSError``, the others an ``OutputError``.
 
     Attributes:
         path: the path or the URL of the folder.
@@ -85,22 +81,13 @@ class Folder(Protocol):
         """Return whether ``path`` still leads to this folder; False if the folder was moved."""
 
     def lock(self) -> Lock:
-        """Take the lock of the folder and return it.
-
-        Afterwards, this object sees all earlier changes by other processes.
-        """
+        """Take the lock of the folder; from now on, see all changes by other processes."""
 
     def locked(self) -> AbstractContextManager[object]:
-        """Return a ``with`` block that holds the lock of the folder.
-
-        The folder must hold a run.
-        """
+        """Return a ``with`` block that holds the lock of the folder, which must hold a run."""
 
     def refuse_locked(self) -> None:
-        """Raise an OutputError if a run holds the lock.
-
-        Several processes may call this at the same time.
-        """
+        """Raise an OutputError if a run holds the lock; several processes may ask at once."""
 
     def open_log(self, name: str) -> Log:
         """Open a file for appending."""
@@ -116,10 +103,7 @@ class Folder(Protocol):
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file completely or not at all, and return its name.
-
-        Missing folders are created.
-        """
+        """Write a file completely or not at all, also its folders, and return its name."""
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
         """Write several files; ``files`` maps each name to the content."""
@@ -146,8 +130,4 @@ class Folder(Protocol):
         """Delete the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of everything directly in a subfolder, sorted by name.
-
-        Without ``name``, yield the entries of the folder itself. Yield nothing if there is no such
-        subfolder.
-        """
+        """Yield the names and entries directly in a subfolder, sorted; nothing without it."""

@@ -35,9 +35,7 @@ LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which c
 JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset(
-    {GRIDS, MAPS, HEAT, CAM, ATTENTION}
-)  # these folders hold a folder per image
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
@@ -103,10 +101,7 @@ def thumbnails_file(number: int) -> str:
 
 
 def grid_name(call: Call) -> str:
-    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``.
-
-    The name is made of the call's order, module path, call index, output key and side.
-    """
+    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``."""
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
@@ -114,10 +109,7 @@ def grid_name(call: Call) -> str:
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:
-    """Return the name of a picture's file: ``grids/cat/001_conv1.png``.
-
-    ``folder`` has a subfolder for each image, and ``picture`` is the last part of the name.
-    """
+    """Return the name of a picture's file: ``grids/cat/001_conv1.png``."""
     return f"{folder}/{image_key}/{picture}"
 
 
@@ -132,13 +124,8 @@ def saliency_file(image_key: str) -> str:
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the names of a picture's files: the PNG, and the file in the format ``form``.
-
-    ``picture`` is the name of the PNG, such as ``grids/cat/001_conv1.png``. ``form`` is png, svg or
-    pdf; for png, there is only one file.
-    """
-    names = (picture, f"{picture.removesuffix('.png')}.{form}")
-    return list(dict.fromkeys(names))
+    """Return the names of a picture's files: the PNG, and the file in the format ``form``."""
+    return list(dict.fromkeys((picture, f"{picture.removesuffix('.png')}.{form}")))
 
 
 def is_sheet(name: str) -> bool:
