@@ -225,7 +225,8 @@ def test_two_runs_in_memory_are_compared(model, picture):
         for _ in range(2)
     )
     assert hookcli.similarity(one, two).result.ckas.shape == (2, 2)
-    assert hookcli.golden(one.run).golden.kind == "golden"
+    golden = hookcli.golden(one.run)
+    assert hookcli.diff(golden, two).exit_code == 0
 
 
 def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
