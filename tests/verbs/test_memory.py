@@ -2,6 +2,7 @@ import gc
 import hashlib
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -333,3 +334,10 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
         "Net in memory was made in inference mode, in which it takes no gradients: "
         "make it outside of torch.inference_mode()"
     )
+
+
+def test_an_analysis_runs_in_any_thread(model, picture):
+    images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
+    assert found.result().exit_code == 0
