@@ -81,7 +81,7 @@ THIRD_PARTY = {
     "ray": {"cluster"},
     "fsspec": {"store"},
     "huggingface_hub": {"networks"},
-    "safetensors": {"analysis", "images", "networks", "reading", "store"},
+    "safetensors": {"analysis", "images", "networks", "store"},
     "scipy": {"analysis"},  # comes with scikit-learn
     "sklearn": {"analysis"},
     "threadpoolctl": {"analysis"},

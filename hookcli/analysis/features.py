@@ -19,7 +19,7 @@ from hookcli.outside import escape
 from hookcli.reading.load import choose_calls
 from hookcli.reading.run_files import cannot_read
 from hookcli.reading.shards import array_dtype, read_rows
-from hookcli.records.command import list_saved_options, saving_command
+from hookcli.records.command import list_saved_options, read_command, saving_command
 from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
 from hookcli.records.runs import FeatureCall
 from hookcli.records.text import shape_text
@@ -305,7 +305,7 @@ def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, st
 
 def _read_pool(run: Run) -> str:
     try:
-        options = list_saved_options(run.manifest["command"])
+        options = list_saved_options(read_command(run.manifest))
         pool = dict(words.split(" ", 1) for words in options).get("--pool", "none")
         if pool not in ("none", "mean", "max"):
             int(pool)
@@ -334,7 +334,11 @@ def find_directions(features: Features) -> Features:
 
 
 def _saving_hint(run: Run, pool: str) -> str:
-    return f"save them: {escape.for_shell(saving_command(run.manifest['command'], pool))}"
+    command = run.manifest["command"]
+    if command is None:  # things in memory
+        pooled = "" if pool == "none" else f" and `pool={pool!r}`"
+        return f"make the run again, with `save='tensors'`{pooled}"
+    return f"save them: {escape.for_shell(saving_command(command, pool))}"
 
 
 def as_maps(values: Array, layout: Layout) -> Array:

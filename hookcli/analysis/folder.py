@@ -112,7 +112,7 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[AnalysisFolder]:
+def make_folder(folder: Path | None, command: tuple[str, ...] | None) -> Iterator[AnalysisFolder]:
     """Yield a folder in which the ``with`` block writes the files of an analysis.
 
     If the block ends without an error, the files replace those of an earlier analysis in
@@ -137,7 +137,9 @@ def make_folder(folder: Path | None, command: tuple[str, ...]) -> Iterator[Analy
                 parent.rmdir()
 
 
-def _publish(folder: Path, made: Path, names: tuple[str, ...], command: tuple[str, ...]) -> None:
+def _publish(
+    folder: Path, made: Path, names: tuple[str, ...], command: tuple[str, ...] | None
+) -> None:
     known = _read_list(folder)
     old = () if known is None else known.files
     for name in (LIST, *names):
@@ -158,7 +160,7 @@ def _publish(folder: Path, made: Path, names: tuple[str, ...], command: tuple[st
     _write_list(folder, command, names)
 
 
-def _write_list(folder: Path, command: tuple[str, ...], names: tuple[str, ...]) -> None:
+def _write_list(folder: Path, command: tuple[str, ...] | None, names: tuple[str, ...]) -> None:
     listed = AnalysisList(hookcli=metadata.version("hookcli"), command=command, files=names)
     write_atomic(folder / LIST, render_json(listed).encode())
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.outside.documents import DamagedError, read_document
-from hookcli.outside.files import read_regular
+from hookcli.outside.documents import DamagedError, decode
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.analysis import ImagePictures
 from hookcli.records.runs import MOST_THUMBNAILS
@@ -34,7 +33,7 @@ def copy_pictures(
     has the keys of the images to copy; None means all.
     """
     try:
-        known = read_document(run.files.file(DOCUMENT), ImagePictures)
+        known = decode(run.files.read(DOCUMENT), ImagePictures)
     except (OSError, DamagedError) as error:
         raise cannot_read(run.folder / DOCUMENT, error) from error
     images = tuple(image for image in known.images if only is None or image.key in only)
@@ -60,7 +59,7 @@ def _copy(run: Run, folder: AnalysisFolder, name: str) -> bool:
     if not name or run.files.measure(name) is None:
         return False
     try:
-        data = read_regular(run.files.file(name), _MOST_BYTES)
+        data = run.files.read(name, _MOST_BYTES)
     except OSError:
         return False
     folder.write(name, data)

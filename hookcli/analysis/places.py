@@ -20,7 +20,6 @@ from hookcli.analysis.images import middle_of
 from hookcli.errors import RequestError
 from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
 from hookcli.outside.escape import reversible
-from hookcli.outside.files import open_regular
 from hookcli.outside.urls import choose, to_local
 from hookcli.reading.run_files import LocalFiles
 from hookcli.records.analysis import AnalysisDocument, Cosine
@@ -405,7 +404,7 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
     file = folder / BASIS
     try:
         with (
-            open_regular(LocalFiles(folder).file(BASIS)) as stream,
+            LocalFiles(folder).open(BASIS) as stream,
             safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as opened,
         ):
             layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]

@@ -106,6 +106,10 @@ class TerminalListener(Listener):
     def shows_downloads(self) -> bool:
         return not self._quiet and console.is_watched()
 
+    def to_words(self, text: str) -> str:
+        """Return a message as it is, since it is printed in words of the command line."""
+        return text
+
     def hear(self, note: Note) -> None:
         if self._rest is not None:
             self._rest.append(note)

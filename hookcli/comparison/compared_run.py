@@ -24,10 +24,10 @@ from hookcli.outside.documents import (
 )
 from hookcli.outside.files import read_regular
 from hookcli.outside.foreign import first_line
-from hookcli.outside.urls import choose, to_local
+from hookcli.outside.urls import choose, shown, to_local
 from hookcli.reading.load import load_run
 from hookcli.reading.run_files import AGAIN, UPGRADE
-from hookcli.records.command import list_saved_options, split_saved
+from hookcli.records.command import list_saved_options, read_command, split_saved
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
@@ -133,7 +133,7 @@ def load_compared_run(name: str) -> ComparedRun:
 def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
     images = golden_facts(run.manifest).images
-    saved = list_saved_options(run.manifest["command"])
+    saved = list_saved_options(read_command(run.manifest))
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
     is_whole = not split_saved(saved)[0]
@@ -144,7 +144,7 @@ def _read_run(name: str) -> ComparedRun:
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
         calls[row.image].append(_make_call(row, taken, read, row.layout))
     return ComparedRun(
-        name,
+        shown(name),
         run.manifest,
         {image.key: image for image in images},
         calls=calls,

@@ -18,7 +18,7 @@ from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sk
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.calls import FOLDED
-from hookcli.records.command import list_value_options
+from hookcli.records.command import list_value_options, read_command
 from hookcli.records.images import match_images
 from hookcli.records.layouts import recall_layout
 from hookcli.records.report import DEFINED_VERSIONS
@@ -72,7 +72,7 @@ def diff_runs(
     judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes), keeps_images)
     types: dict[tuple[str, str], dict[str, None]] = {}
     left_out: dict[str, LeftOut] = {}
-    is_eval = not any("--mode" in run.facts["command"] for run in (a, b))
+    is_eval = not any("--mode" in read_command(run.facts) for run in (a, b))
     for key, other in shared:
         calls = a.calls[key], b.calls[other]
         if match is None:
@@ -189,7 +189,7 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
             one, two = a[group].get(name), b[group].get(name)
             if (one or None) != (two or None):  # older runs leave out empty facts
                 yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
-    for name, one, two in list_value_options(a["command"], b["command"]):
+    for name, one, two in list_value_options(read_command(a), read_command(b)):
         yield ChangedFact(name, one, two)
     old, new = a.get("code") or {}, b.get("code") or {}  # golden files have none
     changed = (file for file in sorted(old.keys() & new.keys()) if old[file] != new[file])

@@ -20,7 +20,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, to_fields
 from hookcli.outside.files import cannot_write, open_regular, write_atomic
 from hookcli.reading.run_files import cannot_read
-from hookcli.records.command import SAVED_IN_PART
+from hookcli.records.command import SAVED_IN_PART, read_command
 from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo
@@ -119,7 +119,7 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
     for option in SAVED_IN_PART:
-        if option in run.manifest["command"]:
+        if option in read_command(run.manifest):
             what = f"kept no sketches, and its tensors only with {option}"
             raise RequestError(f"the run in {str(run.folder)!r} {what}", again)
     return {call_id: frozenset(run.images_of(call_id)) for call_id in run.calls}
@@ -166,5 +166,5 @@ def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
     The new name can leave out the folders of this machine.
     """
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
-    command = (shown if word == file else word for word in golden.command)
-    return replace(golden, command=tuple(command), images=tuple(images))
+    command = tuple(shown if word == file else word for word in golden.command or ()) or None
+    return replace(golden, command=command, images=tuple(images))

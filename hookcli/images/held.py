@@ -29,9 +29,6 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
 
     An array is a picture (H, W) or (H, W, 3), as bytes or as floats from 0 to 1, which get 8 bits.
     A tensor (N, C, H, W) or (C, H, W) is the network's input, unchanged.
-
-    Raises:
-        RequestError: the thing is none of these.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):

@@ -23,6 +23,7 @@ from hookcli.images.style import (
 )
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
+from hookcli.outside.urls import HELD
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import FileState, SkippedImage, join_intensities
 from hookcli.store.places.storage import StorageError
@@ -70,7 +71,7 @@ class ImageSource:
     @property
     def name(self) -> str:
         """The name of the image for people: ``file`` followed by ``row``."""
-        return f"{self.file}{self.row}"
+        return f"{_name(self.file)}{self.row}"
 
     def read(self) -> ImageContent:
         """Return the kept content of the image; if no content is kept, read the file."""
@@ -87,6 +88,10 @@ class ImageSource:
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
         return file_state(self.file, verify=verify)
+
+
+def _name(file: str) -> str:
+    return Path(file).stem if file.startswith(HELD) else file
 
 
 def _make_key(name: str, taken: dict[str, int]) -> str:
@@ -134,7 +139,7 @@ def read_images(
         except NoRangeError:
             raise
         except UndecodableError as error:
-            skipped.append(SkippedImage(file, str(error)))
+            skipped.append(SkippedImage(_name(file), str(error)))
     return sources, skipped
 
 

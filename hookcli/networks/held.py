@@ -17,6 +17,7 @@ from hookcli.networks.own_code import OwnCode
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.structure import check_structure
 from hookcli.outside.foreign import ForeignCode
+from hookcli.outside.urls import IN_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +38,12 @@ def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]
 
     Another thread that holds the same model waits.
     """
-    kind = f"{type(module).__name__} in memory"
+    kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
         name = next(n for n in _list_names(kind) if n not in _held)
         _held[name] = module
         if copies:
-            with ForeignCode(f"copying the {kind}"):
+            with ForeignCode(f"copying the {name}"):
                 _held[name] = copy.deepcopy(module)
         if keeps_dtype:
             _as_they_are.add(name)
@@ -54,8 +55,8 @@ def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]
 
 
 def _list_names(kind: str) -> Iterator[str]:
-    yield kind
-    yield from (f"{kind} {number}" for number in itertools.count(2))
+    yield f"{kind}{IN_MEMORY}"
+    yield from (f"{kind} {number}{IN_MEMORY}" for number in itertools.count(2))
 
 
 class Held(OwnCode):

@@ -24,7 +24,7 @@ from hookcli.networks.mode import note_switched, set_mode
 from hookcli.networks.modules import copy_taken, note_compiled, unwrap
 from hookcli.networks.scores import find_target, load_score, score_output
 from hookcli.networks.sources import LIBRARIES, find_model
-from hookcli.networks.task import COLOURS
+from hookcli.networks.task import COLOURS, find_fixed_size
 from hookcli.networks.tasks import (
     Features,
     find_features,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.networks.inputs import ExtraInputs
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.networks.source import Source
-    from hookcli.networks.task import MeanStd, Predictions, Sizes
+    from hookcli.networks.source import ModelWithWeights, Source
+    from hookcli.networks.task import MeanStd, Predictions, Preprocessing, Sizes
 
 
 _WHOLE = "images run one at a time, each with the whole of inputs whose first axis is not 1: "
@@ -132,7 +132,7 @@ class LoadedModel(ModelDescription):
             self._require_float_parameters()
         target = find_target(style.target, self.categories)
         if needs_gradient:
-            self._require_shapes()
+            self._require_gradients()
         categories = self.categories
         is_of_class = style.score != "sum" and ":" not in style.score
 
@@ -189,8 +189,13 @@ class LoadedModel(ModelDescription):
                 "use the float model, or `input_grad=True` for the gradients of the pixels alone",
             )
 
-    def _require_shapes(self) -> None:
+    def _require_gradients(self) -> None:
         for name, parameter in self.module.named_parameters():
+            if parameter.is_inference():
+                raise ModelError(
+                    f"{self.info.name} was made in inference mode, in which it takes no gradients",
+                    "make it outside of torch.inference_mode()",
+                )
             if is_lazy(parameter):
                 raise ModelError(
                     f"{self.info.name} has parameters without a shape, such as {name}",
@@ -245,7 +250,10 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         source = replace(source, builder=partial(copy_taken, request.name, source.builder, taken))
     with source.guard():
         weighted = add_weights(source, request)
-        prepare = source.prepare(request, weighted.module, weighted.preset)
+        if request.like is None:
+            prepare = source.prepare(request, weighted.module, weighted.preset)
+        else:
+            weighted, prepare = _prepare_like(request, request.like, weighted)
         notes = (
             *weighted.notes,
             note_compiled(weighted.module),
@@ -281,6 +289,16 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
     is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
     return (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
+
+
+def _prepare_like(
+    request: ModelRequest, name: str, weighted: ModelWithWeights
+) -> tuple[ModelWithWeights, Preprocessing]:
+    """Return the preprocessing of another model, and the names of its classes where they fit."""
+    like = build_skeleton(replace(request, name=name, like=None, arguments=(), inputs=()))
+    if count_outputs(weighted.module) == len(like.categories):
+        weighted = replace(weighted, categories=like.categories)
+    return weighted, replace(like.prepare, fixed=find_fixed_size(weighted.module))
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:

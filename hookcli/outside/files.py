@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from hookcli.errors import OutputError
 
@@ -70,7 +70,12 @@ def open_regular(file: str | Path) -> BufferedReader:
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes; None sets no limit."""
     with open_regular(file) as stream:
-        data = stream.read() if most is None else stream.read(most + 1)
+        return read_stream(stream, file, most)
+
+
+def read_stream(stream: BinaryIO, file: str | Path, most: int | None) -> bytes:
+    """Return the content of an open file of at most ``most`` bytes."""
+    data = stream.read() if most is None else stream.read(most + 1)
     if most is not None and len(data) > most:
         raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(file))
     return data

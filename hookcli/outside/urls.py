@@ -17,7 +17,9 @@ _SECRET = re.compile(
     r"|signature|sig|sas|connection_string)(_|$)",
     re.I,
 )
-HELD = "memory://hookcli"  # the folder of what a Python program holds in memory
+# What a Python program holds in memory: a folder of pictures or of a run, and a model
+HELD, IN_MEMORY = "memory://hookcli", " in memory"
+_HELD_FOLDER, _IN_HELD = re.compile(rf"'?{HELD}/\d+(?![\d/])'?"), re.compile(rf"{HELD}/\d+/")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
@@ -47,6 +49,11 @@ class Url(str):
 
 Place: TypeAlias = Path | Url
 """The place of a folder or file: its path on this machine, or its URL."""
+
+
+def shown(text: str) -> str:
+    """Return a text without the folders that stand for things in memory."""
+    return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 
 def choose(name: str | Path, local: T, remote: T) -> T:

@@ -16,7 +16,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
-from hookcli.outside.urls import choose
+from hookcli.outside.urls import IN_MEMORY, choose
 from hookcli.records.rules import RULES, SHARES
 from hookcli.records.text import count
 from hookcli.store.ownership import refuse_in_run
@@ -73,7 +73,9 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
     )
-    if (like or (layout and not exports_onnx)) and not any(each.is_file for each in models):
+    is_held = like and any(each.name.endswith(IN_MEMORY) for each in models)
+    is_used = is_held or any(each.is_file for each in models)
+    if (like or (layout and not exports_onnx)) and not is_used:
         option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
         raise RequestError(
             f"{option} is for files of models, and {models[0].name} knows its images",

@@ -89,7 +89,7 @@ def _read_some(
     count, is_refused = 0, False
     for place, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)
-        is_deep = range_ == "full" and source.name.lower().endswith(_DEEP) and count < most
+        is_deep = range_ == "full" and source.file.lower().endswith(_DEEP) and count < most
         is_needed = is_deep and not choose(source.file, has_natural_range(source.file), False)
         if source.kept is None and place and not is_needed:
             continue

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from hookcli.config import DEFAULTS, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
+from hookcli.outside.urls import HELD
 from hookcli.plan.check import (
     check_file_options,
     check_kept,
+    check_memory,
     check_pictures,
     check_request,
     check_run,
@@ -72,6 +74,8 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> tuple[Scope, FoundImages
     from hookcli.products.product import Scope  # imports numpy
 
     scope = Scope.of(config, found.sources)
+    if str(config.folder.out).startswith(HELD):
+        check_memory(len(found.sources))
     check_pictures(scope)
     check_run_folder(scope, found.sources, cleans_up=cleans_up)
     return scope, found

@@ -35,7 +35,7 @@ from hookcli.products.focus import find_focus
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.rules import RULES
-from hookcli.records.runs import MOST_IMAGES, UNPREPARED, FeatureCall
+from hookcli.records.runs import ASSUMED, MOST_IMAGES, UNPREPARED, FeatureCall
 from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
@@ -469,6 +469,12 @@ def _fit_images(
         info = replace(info, preprocessing=UNPREPARED)
         if not loaded.knows_input and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
+    elif (
+        isinstance(loaded, LoadedModel)
+        and loaded.source.keeps_format
+        and not (request.model.like or (request.model.mean and request.model.std))
+    ):
+        info = replace(info, notes=(*info.notes, ASSUMED))
     key = request.model.output_key
     choose = None if key is None else partial(choose_tensor, key)
     loaded = replace(loaded, info=info, first=first, choose=choose)

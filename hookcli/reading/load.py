@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +20,7 @@ from hookcli.reading.run_files import (
     cannot_read,
     name_close,
     open_files,
+    quote,
     read_json,
     require_file,
 )
@@ -45,7 +47,6 @@ from hookcli.store.places.names import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow
     from PIL import Image
@@ -100,7 +101,7 @@ class Run:
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
-        return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.calls)} calls)"
+        return f"Run({quote(self.folder)}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
     def folder(self) -> Place:
@@ -154,10 +155,10 @@ class Run:
                     names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
                 if self.files.measure(RECORDS) is not None:
                     names.append(RECORDS)
-            files = [self.files.file(each) for each in names if self.files.has(each)]
-            if not files:
-                raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
-            return read_records(files)
+            found = [each for each in names if self.files.has(each)]
+            if not found:
+                raise RequestError(f"the run in {quote(self.folder)} has no {RECORDS}", AGAIN)
+            return read_records(map(self.files.open, found))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
 
@@ -208,7 +209,7 @@ class Run:
             f"the run folder: {self.folder}",
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
-        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.file)
+        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.read)
         return notebook.render_layers(title, notes, rows, total=len(layers), pictures=pictures)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
@@ -252,10 +253,6 @@ class Run:
 
         bfloat16 is returned as float32. Images for which no tensor of the call was saved are left
         out; ``images_of`` returns the image key of each row.
-
-        Raises:
-            RequestError: no tensor of this call was saved, the images' tensors differ in shape,
-                numpy lacks the dtype, or a shard is damaged.
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
@@ -288,7 +285,7 @@ class Run:
         return read_rows(self.files, tensor, row, row + 1).reshape(tensor.shape[1:])
 
 
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | os.PathLike[str]) -> Run:
     """Open the folder of a finished run, on this machine or at a URL.
 
     Files at a URL are copied to this machine when you ask the run for their content.
@@ -302,17 +299,22 @@ def load_run(folder: str | Path) -> Run:
             is damaged, or a table or shard is missing or has the wrong size.
         OutputError: the cloud storage at the URL cannot be used.
     """
-    folder = to_place(folder)
+    try:
+        folder = to_place(os.fspath(folder))
+    except TypeError as error:
+        what = f"load_run takes a folder, not {type(folder).__name__}"
+        hint = "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
+        raise RequestError(what, hint) from error
     files = open_files(folder)
     require_file(files, MANIFEST)
     document, listed = read_json(files, MANIFEST, FileList)
     try:
         golden_facts(document)
     except DamagedError as error:
-        raise RequestError(f"{str(folder / MANIFEST)!r} is damaged: {error}", AGAIN) from error
+        raise RequestError(f"{quote(folder / MANIFEST)} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
-        raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
+        raise RequestError(f"the run in {quote(folder)} is damaged: {damage[name]}", AGAIN)
     saved = _read_index(files) if INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
@@ -364,8 +366,8 @@ def _places_of(run: Run, call_id: str) -> _Places:
 def _no_tensor(run: Run, call_id: str) -> RequestError:
     if not run.saved:
         return RequestError(
-            f"the run in {str(run.folder)!r} saved no tensors",
-            "run `InspectConfig` again, with `tensors.save`",
+            f"the run in {quote(run.folder)} saved no tensors",
+            "run `hookcli.inspect` again, with `save='tensors'`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
 
@@ -385,7 +387,7 @@ def _keys_of(run: Run, call_id: str) -> set[str]:
     strangers = sorted(known.difference(run.images))
     if strangers or not known:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
-        raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
+        raise RequestError(f"{quote(run.folder / INDEX)} is damaged: {call_id!r} has {what}", AGAIN)
     return known
 
 

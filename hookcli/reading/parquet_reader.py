@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from hookcli.outside.files import open_regular
 from hookcli.records.layer_records import RecordRow
 from hookcli.records.statistics import IN_EVERY_VERSION
 from hookcli.store.parquet import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable
 
 _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MISSING]
 _NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
@@ -27,18 +25,11 @@ _LONGEST_TEXT = 1 << 14
 _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
 
-def read_records(files: Sequence[Path]) -> pa.Table:
-    """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
-
-    Raises:
-        ValueError: a file lacks a column, a column has the wrong type or nulls that it must not
-            have, or the file has more rows or longer texts than a run writes.
-        pyarrow.ArrowException: a file is not Parquet, or is damaged.
-        OSError: a file cannot be read, or is not a regular file.
-    """
+def read_records(files: Iterable[BinaryIO]) -> pa.Table:
+    """Return the rows of all files of ``records.parquet`` as one table, and close the files."""
     tables = []
     for file in files:
-        with open_regular(file) as stream:
+        with file as stream:
             tables.append(_read_table(stream))
     return pa.concat_tables(tables, promote_options="default")
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import DamagedError, read_document
-from hookcli.outside.files import read_regular
+from hookcli.outside.documents import DamagedError, decode
 from hookcli.outside.png import MOST_BYTES, decode_png
-from hookcli.reading.run_files import cannot_read, name_close
+from hookcli.reading.run_files import cannot_read, name_close, quote
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.places.names import DOCUMENT, is_sheet
 
@@ -28,18 +27,15 @@ class Pictures:
 
 
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
-    """Return the entry of ``report.json`` for the picture of a call.
-
-    ``image_key`` chooses the image; None chooses the first image with a picture of the call.
-    """
+    """Return the entry of ``report.json`` for the picture of a call; None is the first image."""
     try:
-        grids = read_document(files.file(DOCUMENT), Pictures).grids
+        grids = decode(files.read(DOCUMENT), Pictures).grids
     except (OSError, DamagedError) as error:
         raise cannot_read(files.place / DOCUMENT, error) from error
     if not grids:
         raise RequestError(
-            f"the run in {str(files.place)!r} drew no grids",
-            "run `InspectConfig` again, with `grids.mode='layers'`",
+            f"the run in {quote(files.place)} drew no grids",
+            "run `hookcli.inspect` again, with `grids='layers'`",
         )
     of_call = [grid for grid in grids if grid.call_id == call_id]
     if not of_call:
@@ -57,7 +53,7 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
 def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call."""
     try:
-        picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
+        picture = decode_png(files.read(grid.file, MOST_BYTES))
     except (OSError, ValueError, RuntimeError) as error:
         raise cannot_read(files.place / grid.file, error) from error
     if not is_sheet(grid.file):
@@ -65,7 +61,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     if grid.places is None:
         raise RequestError(
             f"{grid.call_id!r} has no feature maps of its own in {grid.file}",
-            "see the whole sheet, or run `InspectConfig` again with `grids.mode='layers'`",
+            "see the whole sheet, or run `hookcli.inspect` again with `grids='layers'`",
         )
     try:
         return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))

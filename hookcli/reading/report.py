@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.documents import DamagedError, decode
 from hookcli.reading.run_files import open_files, read_json, require_file
 from hookcli.records.report import FileList, FolderState, ReportDocument
 from hookcli.render.report.page import render_report
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the HTML page of a run folder, and how the folder differs from what the run wrote.
-
-    With ``single_file``, the page contains the pictures instead of links to the pictures.
-    """
+    """Return the page of a run, with its pictures if it is a single file, and what changed."""
     files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files.read if single_file else None), state
@@ -48,6 +45,6 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
 
 def _read_list(run: RunFiles) -> FileList | None:
     try:
-        return read_document(run.file(MANIFEST), FileList)
+        return decode(run.read(MANIFEST), FileList)
     except (OSError, DamagedError):
         return None

@@ -1,25 +1,26 @@
-"""Read access to the files of a run folder, on this machine or in cloud storage.
+"""Read access to the files of a run folder, on this machine, in cloud storage or in memory.
 
-Files in cloud storage are copied to this machine. Errors about missing and damaged files are made
-here, so that all commands report them in the same words.
+Errors about missing and damaged files are made here, so that all commands report them in the same
+words.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from hookcli.errors import HookcliError, RequestError, hint_near
 from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
-from hookcli.outside.files import OutsideError, read_regular, write_atomic
+from hookcli.outside.files import OutsideError, open_regular, read_stream, write_atomic
 from hookcli.outside.foreign import first_line
-from hookcli.outside.urls import choose
+from hookcli.outside.urls import HELD, choose, shown
 from hookcli.records.text import and_more
 from hookcli.store.places import storage
 from hookcli.store.places.names import REQUEST, is_run_file
@@ -33,16 +34,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AGAIN = "run `InspectConfig` again"
+AGAIN = "run `hookcli.inspect` again"
 UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
-    """Read access to the files of a run folder; the folder is not locked.
-
-    Names of files are relative to the folder. Methods raise an OutputError if the cloud storage of
-    the folder cannot be read.
-    """
+    """Read access to the files of a run folder, by their names in it; the folder is not locked."""
 
     place: Place
 
@@ -55,27 +52,20 @@ class RunFiles(Protocol):
     def measure(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if no regular file has this name."""
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file, or of its copy on this machine if it is in cloud storage.
+    def open(self, name: str) -> BinaryIO:
+        """Open a regular file; an OSError says why it cannot be opened."""
 
-        Raises:
-            OSError: the file is a link out of the run folder, or cannot be copied.
-        """
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            OSError: the file does not exist, or cannot be read.
-        """
-        return read_regular(self.file(name), MOST_BYTES)
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
+        """Return the content of a file of at most ``most`` bytes."""
+        with self.open(name) as stream:
+            return read_stream(stream, name, most)
 
 
 class LocalFiles(RunFiles):
     """The files of a run folder on this machine.
 
-    A run folder may come from a stranger, who may have put a link to one of the user's own files
-    into the folder. ``file`` rejects such links.
+    The folder may come from a stranger, who may have put a link to one of the user's own files into
+    it. Such links are rejected.
     """
 
     place: Path
@@ -91,17 +81,15 @@ class LocalFiles(RunFiles):
 
     def measure(self, name: str) -> int | None:
         try:
-            status = self.file(name).stat()
+            status = self._locate(name).stat()
         except (OSError, ValueError):  # ValueError: a file cannot have this name
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file.
+    def open(self, name: str) -> BinaryIO:
+        return open_regular(self._locate(name))
 
-        Raises:
-            OutsideError: the file is a link out of the run folder, or a link to itself.
-        """
+    def _locate(self, name: str) -> Path:
         path = self.place / name
         real, inside = os.path.realpath(path), os.path.realpath(self.place)
         if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
@@ -110,10 +98,10 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in cloud storage.
+    """The files of a run folder in cloud storage or in memory.
 
-    ``file`` copies a file to this machine. The folder with the copies is deleted when this object
-    is deleted.
+    What is opened from a cloud storage is copied to this machine first. The folder with the copies
+    is deleted with this object.
     """
 
     place: Url
@@ -133,16 +121,23 @@ class RemoteFiles(RunFiles):
         found = self._folder.find(name)
         return found.size if found and found.is_file else None
 
-    def file(self, name: str) -> Path:
+    def open(self, name: str) -> BinaryIO:
         if not is_run_file(name):
             raise FileNotFoundError(errno.ENOENT, "is not a file of a run", name)
+        if self.place.startswith(HELD):
+            return io.BytesIO(storage.read_file(self.place / name))
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
         copy = self._copies / name
         if not copy.exists():
             write_atomic(copy, storage.read_file(self.place / name))
-        return copy
+        return open_regular(copy)
+
+
+def quote(place: Place) -> str:
+    """Return the name of a folder or file for messages."""
+    return shown(repr(str(place)))
 
 
 def open_files(place: Place) -> RunFiles:
@@ -153,7 +148,7 @@ def open_files(place: Place) -> RunFiles:
 
 def require_file(run: RunFiles, name: str) -> None:
     """Check that a run folder has the file ``name``, which every finished run has."""
-    folder = repr(str(run.place))
+    folder = quote(run.place)
     if not run.exists():
         raise RequestError(f"there is no folder {folder}", "give the folder of a run")
     if not run.has(name) and not run.has(REQUEST):
@@ -171,9 +166,9 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
     try:
         return decode_both(run.read(name), kind)
     except LaterVersionError as error:
-        raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
+        raise RequestError(f"{quote(file)} {error}", UPGRADE) from error
     except DamagedError as error:
-        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+        raise RequestError(f"{quote(file)} is damaged: {error}", AGAIN) from error
     except OSError as error:
         raise cannot_read(file, error) from error
 
@@ -183,7 +178,7 @@ def cannot_read(file: Place, error: Exception) -> HookcliError:
     if isinstance(error, storage.StorageError):
         return error.explain(file)
     reason = getattr(error, "strerror", None) or first_line(error)
-    return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
+    return RequestError(f"cannot read {quote(file)}: {reason}", AGAIN)
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import io
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from hookcli.errors import RequestError
-from hookcli.outside.files import open_regular
+from hookcli.outside.documents import Axes, DamagedError, Whole, convert, decode
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from io import BufferedReader
 
     from numpy.typing import NDArray
 
@@ -30,7 +30,7 @@ _DTYPES = {
     "F64": "f8",
     "F32": "f4",
     "F16": "f2",
-    _BFLOAT16: "f4",
+    _BFLOAT16: "u2",
     "C64": "c8",
     "BOOL": "?",
     "I64": "i8",
@@ -44,14 +44,23 @@ _DTYPES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the header of a shard says of a tensor."""
+
+    dtype: str
+    shape: Axes
+    data_offsets: tuple[Whole, Whole]
+
+
 def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     """Return the dtype in which numpy holds a saved tensor: float32 for bfloat16."""
     if tensor.dtype not in _DTYPES:
         raise RequestError(
             f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
-            "save with `save.dtype='float32'`",
+            "save with `tensor_dtype='float32'`",
         )
-    return np.dtype(_DTYPES[tensor.dtype])
+    return np.dtype("f4" if tensor.dtype == _BFLOAT16 else _DTYPES[tensor.dtype])
 
 
 def read_rows(
@@ -64,33 +73,43 @@ def read_rows(
 
     ``ranges`` has the part to read of each axis after the first; empty for all of it.
     """
-    dtype_of_array = array_dtype(tensor)
-    parts = tuple(slice(part.start, part.stop) for part in ranges)
+    array_dtype(tensor)
     try:
-        with open_regular(run.file(tensor.shard)) as stream:
-            # Read through the descriptor, so that hookcli reads the very file that it checked.
-            with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
-                saved = shard.get_slice(tensor.tensor)
-                dtype, shape = saved.get_dtype(), tuple(saved.get_shape())
-                if (dtype, shape) != (tensor.dtype, tensor.shape):
-                    raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
-                if dtype != _BFLOAT16:
-                    rows: Array = saved[(slice(start, stop), *parts)]
-                    return rows.astype(dtype_of_array, copy=False)
-            return _read_bfloat16(stream, tensor, start, stop)[(slice(None), *parts)]
-    except (OSError, SafetensorError, ValueError) as error:
+        with run.open(tensor.shard) as stream:
+            whole = _find_tensor(_map(stream), tensor)
+            parts = (slice(part.start, part.stop) for part in ranges)
+            rows: Array = whole[(slice(start, stop), *parts)].copy()
+    except (OSError, ValueError) as error:
         raise cannot_read(run.place / tensor.shard, error) from error
+    if tensor.dtype == _BFLOAT16:  # the upper half of a float32
+        return (rows.astype("u4") << 16).view("f4")
+    return rows
 
 
-def _read_bfloat16(
-    stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
-) -> NDArray[np.float32]:
-    """Return rows as float32, exactly: a bfloat16 is the upper half of a float32."""
-    width = math.prod(tensor.shape[1:])
-    stream.seek(0)
-    length = int.from_bytes(stream.read(8), "little")
-    first = json.loads(stream.read(length))[tensor.tensor]["data_offsets"][0]
-    stream.seek(8 + length + first + 2 * width * start)
-    halves = np.frombuffer(stream.read(2 * width * (stop - start)), "<u2")
-    floats = (halves.astype(np.uint32) << 16).view(np.float32)
-    return floats.reshape(stop - start, *tensor.shape[1:])
+def _map(stream: BinaryIO) -> bytes | mmap.mmap:
+    """Return the content of a file, of which a part is read when it is used."""
+    if isinstance(stream, io.BytesIO):
+        return stream.getvalue()
+    return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _find_tensor(data: bytes | mmap.mmap, tensor: SavedTensor) -> Array:
+    """Return a tensor of a safetensors file, without reading it.
+
+    The format: https://github.com/huggingface/safetensors#format
+    """
+    begin = 8 + int.from_bytes(data[:8], "little")
+    if not 8 < begin <= len(data):
+        raise DamagedError("its header is longer than the file")
+    header = decode(data[8:begin], dict[str, Any])
+    entries = {n: convert(each, _Entry) for n, each in header.items() if n != "__metadata__"}
+    if tensor.tensor not in entries:
+        raise DamagedError(f"{tensor.tensor} is not in it")
+    entry, end = entries[tensor.tensor], max(each.data_offsets[1] for each in entries.values())
+    if (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
+        raise DamagedError(f"{tensor.tensor} in it is {entry.dtype} {shape_text(entry.shape)}")
+    dtype = np.dtype(_DTYPES[entry.dtype]).newbyteorder("<")
+    first, last = entry.data_offsets
+    if last - first != math.prod(entry.shape) * dtype.itemsize or begin + end != len(data):
+        raise DamagedError("its length is not what its header says")
+    return np.ndarray(entry.shape, dtype, data, begin + first)

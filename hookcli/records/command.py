@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, MachineRequest
 from hookcli.outside.flags import list_values
+from hookcli.outside.urls import HELD, IN_MEMORY
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
@@ -41,6 +42,28 @@ def command_words(
     run = config.run
     begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
     return (*begin, *chain.from_iterable(options))
+
+
+def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return a command; None if it names things in memory, which no command can name."""
+    models = (words[2], *(word for word in words if word.startswith("model=")))
+    is_held = any(name.endswith(IN_MEMORY) for name in models)
+    return None if is_held or any(word.startswith(HELD) for word in words) else words
+
+
+def list_options(config: RunConfig) -> tuple[str, ...]:
+    """Return the verb and the options of a run of things in memory; empty for any other run."""
+    words = command_words(config.command, config)
+    named = {config.run.model.name, *config.run.images.names, "--pair", config.run.images.pair}
+    return () if repeatable(words) else tuple(word for word in words[1:] if word not in named)
+
+
+def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of the command of a run, or of the options that it had in Python.
+
+    ``document`` is the content of a file of the run.
+    """
+    return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
@@ -92,6 +115,8 @@ def list_differences(
         elif key == "command" and isinstance(new, list) and isinstance(old, list):
             if difference := _tell_change(old, new):
                 yield difference
+        elif key == "command" and old is None:
+            yield "in Python, with things in memory"
         elif isinstance(new, list) and isinstance(old, list):
             only_old = [word for word in old if word not in new]
             only_new = [word for word in new if word not in old]

@@ -19,7 +19,13 @@ from hookcli.outside.documents import (
 )
 from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.rows import ModuleType, Side
-from hookcli.records.shared_fields import RunModel, SkippedImages, UncalledLayers
+from hookcli.records.shared_fields import (
+    COMMAND_OR_NULL,
+    Options,
+    RunModel,
+    SkippedImages,
+    UncalledLayers,
+)
 from hookcli.records.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -121,7 +127,6 @@ class GoldenFile(Document):
         kind: the kind of the file.
         sketch: the form of the sketches.
         hookcli: the version of hookcli that ran the model.
-        command: the words of the command that repeats the run.
         versions: the versions of everything that can affect the statistics, including other
             libraries that the model comes from.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
@@ -133,7 +138,11 @@ class GoldenFile(Document):
     kind: Annotated[str, keywords(const=KIND)] = KIND
     sketch: SketchForm
     hookcli: str = ""
-    command: Annotated[tuple[str, ...], keywords(minItems=3, prefixItems=[{"const": "hookcli"}])]
+    command: Annotated[
+        Annotated[tuple[str, ...], keywords(minItems=3, prefixItems=[{"const": "hookcli"}])] | None,
+        COMMAND_OR_NULL,
+    ]
+    options: Options = field(default=(), metadata=LEFT_OUT)
     model: RunModel
     versions: Annotated[dict[str, str], keywords(**DEFINED_VERSIONS)]
     layers: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from hookcli.records.shared_fields import (
     Command,
     Findings,
     ImageResults,
+    Options,
     RunModel,
     SkippedImages,
     UncalledLayers,
@@ -141,14 +142,14 @@ class Request(Document):
     """
 
     hookcli: str
-    command: Annotated[tuple[str, ...], at_least(2)]
+    command: Annotated[tuple[str, ...], at_least(2)] | None
     versions: dict[str, Scalar] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.command[0] != "hookcli":
+        if self.command and self.command[0] != "hookcli":
             raise ValueError("its command belongs to another program")
 
 
@@ -183,6 +184,7 @@ class RequestFile(Request):
 
     hookcli: str = ""
     command: Command
+    options: Options = field(default=(), metadata=LEFT_OUT)
     versions: Annotated[dict[str, str], at_least(1), keywords(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as strings
     model: RunModel  # type: ignore[assignment]
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 
 Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
+ASSUMED = (
+    "the model does not say how its images are prepared, so they are prepared as for ImageNet: "
+    "`like=MODEL` prepares them as for another model"
+)
 UNPREPARED = "none: exact pixels"  # the preprocessing of tensor files
 MOST_IMAGES = 200  # a run over more images draws feature maps only if the user asks for them
 MOST_THUMBNAILS = 2_000  # images that a page shows

@@ -9,14 +9,17 @@ from hookcli.records.calls import UncalledLayer
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.runs import Finding, ModelInfo
 
-Command: TypeAlias = Annotated[
+COMMAND_OR_NULL = keywords(
+    description="The words that repeat the run, without options that do not change the result, "
+    "such as the run folder; null for things that a Python program held in memory."
+)
+_Words: TypeAlias = Annotated[
+    tuple[str, ...], at_least(3), keywords(prefixItems=[{"const": "hookcli"}])
+]
+Command: TypeAlias = Annotated[_Words | None, COMMAND_OR_NULL]
+Options: TypeAlias = Annotated[
     tuple[str, ...],
-    at_least(3),
-    keywords(
-        prefixItems=[{"const": "hookcli"}],
-        description="The words that repeat the run, without options that do not change the result, "
-        "such as the run folder.",
-    ),
+    keywords(description="Without a command, the verb and its options as words of a command."),
 ]
 SkippedImages: TypeAlias = Annotated[
     tuple[SkippedImage, ...], keywords(description="The images that could not be used.")

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from hookcli.outside.documents import to_fields
-from hookcli.records.command import command_words
+from hookcli.records.command import command_words, list_options, repeatable
 from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
 
@@ -25,7 +25,8 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
-        command=command_words(config.command, config),
+        command=repeatable(command_words(config.command, config)),
+        options=list_options(config),
         versions=model.runner.versions(),
         code=model.loaded.hash_code(score),
         model=model.loaded.info,

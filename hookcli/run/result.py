@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli import errors
-from hookcli.records.statistics import figures_of, layer_cells
-from hookcli.records.text import count, shape_text
-from hookcli.render.report import notebook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
@@ -61,20 +55,3 @@ class RunResult:
         if self.failed:
             return errors.FAILED_RULE
         return errors.SKIPPED if self.skipped else errors.DONE
-
-    def _repr_html_(self) -> str:
-        notes = [*notebook.describe_run(self.model.weights, self.findings), *self._list_places()]
-        rows = [
-            layer_cells(row.call_id, row.module_type, shape_text(row.shape), figures_of(row))
-            for row in self.rows[: notebook.MOST_ROWS]
-        ]
-        title = notebook.run_title(self.model.name, len(self.rows), len(self.images))
-        grids = dict.fromkeys(grid.file for grid in self.grids if self.out_dir)
-        pictures = notebook.read_pictures(grids, Path(self.out_dir).joinpath)
-        return notebook.render_layers(title, notes, rows, total=len(self.rows), pictures=pictures)
-
-    def _list_places(self) -> Iterator[str]:
-        if self.skipped:
-            yield f"{count(len(self.skipped), 'image')} skipped"
-        if self.out_dir:
-            yield f"the run folder: {self.out_dir}"

@@ -125,7 +125,7 @@ class RunFolder:
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Return whether a file exists and a journal or manifest of this run names it."""
+        """Return whether this run wrote a file, which still exists."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:

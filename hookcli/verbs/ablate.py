@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import AblationConfig, DryRun
 from hookcli.outside.flags import Flag
-from hookcli.records.command import command_words
+from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import ChannelRow
 from hookcli.records.runs import weights_text
 from hookcli.records.text import count
@@ -70,7 +70,7 @@ class Ablation(UnwrittenOutcome):
     def document(self) -> AblationDocument:
         """Return all channels, with the model and the images."""
         return AblationDocument(
-            command=command_words("ablate", self.config),
+            command=repeatable(command_words("ablate", self.config)),
             model=self.result.model,
             images=self.result.images,
             skipped=self.result.skipped,

@@ -15,9 +15,9 @@ from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import to_place
+from hookcli.outside.urls import shown, to_place
 from hookcli.records.analysis import Pool
-from hookcli.records.command import command_words
+from hookcli.records.command import command_words, repeatable
 from hookcli.records.runs import weights_text
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.outcome import Outcome, Page
@@ -104,6 +104,8 @@ class Analysis:
     facts: tuple[AnalysedRun, ...]
     command: tuple[str, ...]
     place: Path | None  # of the analysis; None writes nothing
+    command: tuple[str, ...] | None
+    place: Path | None
     output: AnalysisOptions
     exit_code: int = errors.DONE  # of the run that was made for the analysis
 
@@ -231,7 +233,7 @@ def open_analysis(
     is_run = source.is_run
     forms = source.run.layers if "layers" in call.given else ()
     chosen = replace(source.run, layers=forms) if is_run or only else source.run
-    command = command_words(call.verb, InspectConfig(chosen), style)
+    command = repeatable(command_words(call.verb, InspectConfig(chosen), style))
     place = output.out
     if place is None and call.listener.writes:
         place = _FOLDER / f"{call.verb}-{_name(source)}"
@@ -244,7 +246,9 @@ def open_analysis(
         raise RequestError(what, "keep the run: `keep_run`")
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
-        facts = tuple(_describe_run(*each) for each in zip(runs, names, strict=True))
+        facts = tuple(
+            _describe_run(run, shown(name)) for run, name in zip(runs, names, strict=True)
+        )
         return Analysis(call, source, forms, runs, facts, command, place, output, exit_code)
 
     if is_run:

@@ -76,6 +76,9 @@ class Listener:
         """Whether libraries show the progress of their downloads."""
         return _is_watched()
 
+    def to_words(self, text: str) -> str:
+        """Return a message in the words that the outcome keeps."""
+
     def hear(self, note: Note) -> None:
         """Show a message at once, or leave it to the outcome."""
         if note.level == "warning":
@@ -163,6 +166,6 @@ class Call:
         self._tell("failure", text)
 
     def _tell(self, level: Level, text: str) -> None:
-        note = Note(level, text)
+        note = Note(level, self.listener.to_words(text))
         self.notes.append(note)
         self.listener.hear(note)

@@ -16,7 +16,7 @@ from hookcli.config import (
 )
 from hookcli.distance.tolerance import Tolerance
 from hookcli.outside.flags import Flag
-from hookcli.records.command import command_words
+from hookcli.records.command import command_words, repeatable
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
@@ -108,7 +108,7 @@ def compare(
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
     inspected = InspectConfig(config.run, at=at)
-    command = command_words("compare", inspected, request)
+    command = repeatable(command_words("compare", inspected, request))
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 

@@ -164,7 +164,7 @@ class ComparisonOutcome(Outcome):
     """
 
     notes: Sequence[Note]
-    command: tuple[str, ...]
+    command: tuple[str, ...] | None
     style: CallTable
     result: Comparison
     files: Mapping[str, Path]

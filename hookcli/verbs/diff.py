@@ -9,6 +9,7 @@ from hookcli.config import DEFAULTS, Match, StorageOptions
 from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.records.command import repeatable
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
@@ -78,4 +79,5 @@ def diff(
         models = [run.facts["model"]["name"] for run in (one, two)]
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
-    return ComparisonOutcome(call.notes, ("hookcli", "diff", a, b), style, result, files)
+    command = repeatable(("hookcli", "diff", a, b))
+    return ComparisonOutcome(call.notes, command, style, result, files)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from hookcli import errors
 from hookcli.errors import RequestError
 from hookcli.outside.foreign import require_package
-from hookcli.outside.urls import Url, to_place
+from hookcli.outside.urls import HELD, Url, to_place
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
-from hookcli.records.command import command_words
+from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
@@ -158,7 +158,7 @@ class Inspection(Outcome):
         return Table(look=look, rows=self.rows, caption=[*caption])
 
     def _repr_html_(self) -> str:
-        return self.result._repr_html_()
+        return self.run._repr_html_()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,8 +307,8 @@ def _document(config: RunConfig, result: RunResult) -> RunDocument:
     from hookcli.verbs.documents import RunDocument
 
     return RunDocument(
-        command=command_words(config.command, config),
-        run_folder=result.out_dir,
+        command=repeatable(command_words(config.command, config)),
+        run_folder="" if result.out_dir.startswith(HELD) else result.out_dir,
         model=result.model,
         images=result.images,
         skipped=result.skipped,

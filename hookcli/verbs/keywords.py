@@ -28,7 +28,7 @@ from hookcli.outside.flags import (
     list_paths,
     read_field,
 )
-from hookcli.outside.urls import choose
+from hookcli.outside.urls import choose, shown
 from hookcli.verbs.call import Call, Listener
 from hookcli.verbs.memory import held
 
@@ -47,6 +47,7 @@ FILES = ("text", "json", "jsonl")
 """The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _PUBLIC = {"`InspectConfig`": "`hookcli.inspect`", "`GradientsConfig`": "`hookcli.gradients`"}
+_SAVING = re.compile(r"save them: .* (\w+)$")  # a whole command
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
@@ -116,6 +117,7 @@ class Verb:
             return f"`{flag.parameter}{f'={given}' if given else ''}`"
 
         words = {each.flag.name: each.name for each in self.options if not each.flag.is_argument}
+        text = _SAVING.sub(_name_saving, shown(text))
         text = re.sub(
             r"(?<![\w-])--[a-z-]+", lambda o: f"`{words[o[0]]}`" if o[0] in words else o[0], text
         )
@@ -137,6 +139,12 @@ class Verb:
         if missing:
             raise RequestError(f"`hookcli.{self.name}` needs {missing[0]!r}", f"add {missing[0]}=…")
         return {name: read_value(known[name], value) for name, value in given.items()}
+
+
+def _name_saving(command: re.Match[str]) -> str:
+    """Return what a command that saves tensors does, in words of Python."""
+    pooled = "" if command[1] == "tensors" else f" and `pool={command[1]!r}`"
+    return f"make the run again, with `save='tensors'`{pooled}"
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -205,6 +213,8 @@ def read_value(option: Option, value: Any) -> Any:
         return [f"{key}={each}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if isinstance(value, str) and "\0" in value:
+        raise RequestError(f"`{option.name}` cannot be {reprlib.repr(value)}", "leave out the NUL")
     if flag.many:
         parts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
         items = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in parts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import sys
 import weakref
 from contextlib import ExitStack, contextmanager
@@ -62,12 +63,10 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
     """Yield the keywords with names in place of the things in memory, while the block lasts.
 
     ``known`` are the names of all keywords of the verb.
-
-    Raises:
-        RequestError: a thing is of a wrong kind, shape or dtype, or a keyword needs files.
     """
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
+        stack.callback(random.setstate, random.getstate())  # rich, for one, draws when imported
         plain = {name: _name(stack, name, value, given) for name, value in given.items()}
         changed = [name for name in given if plain[name] is not given[name]]
         if any(_is_module(given[n]) or n in _PICTURES for n in changed):
@@ -117,6 +116,16 @@ def find_folder(value: Any) -> str:
     if reading is not None and isinstance(value, reading.Run):
         return str(value.folder)
     return str(getattr(value, "run_folder", ""))
+
+
+def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
+    from hookcli.comparison.golden import render_golden
+    from hookcli.store.places import storage
+
+    folder = new_folder()
+    stack.callback(forget, folder)
+    storage.write_file(folder / "golden.json", render_golden(golden).encode())
+    return folder / "golden.json"
 
 
 def _is_module(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.records.images import describe_intensities
+from hookcli.records.runs import ASSUMED
 from hookcli.records.text import and_more, count
 from hookcli.records.uncalled import group_uncalled
 
@@ -22,7 +23,7 @@ def begin(call: Call, skipped: Sequence[SkippedImage], *models: ModelInfo) -> No
     warn_of_skipped(call, skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):
-        call.warn(text)
+        (call.say if text == ASSUMED else call.warn)(text)
     call.listener.begin()
 
 

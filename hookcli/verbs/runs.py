@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -225,7 +226,13 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def leave_on_termination() -> Iterator[None]:
-    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
+    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted.
+
+    Only the main thread hears signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def leave(number: int, _frame: object) -> None:
         raise errors.Termination(128 + number)

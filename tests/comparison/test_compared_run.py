@@ -151,7 +151,7 @@ def test_records_without_rows(refused):
             f"{DAMAGED} model lacks 'dtype'",
         ),
         ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
-        ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
+        ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array | null`, got `str`"),
         ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
         (
             {"command": ["hookcli", "inspect", "--pool"]},

@@ -141,13 +141,10 @@ def test_the_figures_are_a_table_with_the_columns_of_the_file(inspected):
     assert (types["mean"], types["nan_count"], types["ratio"]) == ("double", "int64", "double")
 
 
-def test_a_run_and_its_result_show_the_same_layers_and_grids(inspected):
-    folder, _, result = inspected
-    shown = [hookcli.load_run(folder)._repr_html_(), result._repr_html_()]
-    for html in shown:
-        assert "make: 2 calls, 2 images</b>" in html
-        assert "<div>weights: as " in html
-        assert html.count("<img") == 4  # two layers of two images
-        assert len(html) < 300_000
-    assert shown[0][: shown[0].index("<img")] == shown[1][: shown[1].index("<img")]
-    assert str(Path(folder)) in shown[0]
+def test_a_run_shows_its_layers_and_grids(inspected):
+    html = hookcli.load_run(inspected[0])._repr_html_()
+    assert "make: 2 calls, 2 images</b>" in html
+    assert "<div>weights: as " in html
+    assert html.count("<img") == 4  # two layers of two images
+    assert len(html) < 300_000
+    assert str(Path(inspected[0])) in html

@@ -556,7 +556,7 @@ def test_only_the_shards_that_hold_the_call_are_opened():
     assert run.tensor("conv", "b").tolist() == [1, 2]
     message, hint = refusal(lambda: run["conv"])
     assert message.startswith("cannot read 'run/tensors/shard-000001.safetensors': ")
-    assert hint == "run `InspectConfig` again"
+    assert hint == "run `hookcli.inspect` again"
 
 
 def test_a_dtype_that_numpy_lacks_is_refused():
@@ -564,7 +564,7 @@ def test_a_dtype_that_numpy_lacks_is_refused():
     run = load_run(finished_run([{"a": [("x", part)]}], ["x"]))
     expected = (
         "'a' was saved as F8_E4M3, which numpy cannot hold",
-        "save with `save.dtype='float32'`",
+        "save with `tensor_dtype='float32'`",
     )
     assert refusal(lambda: run["a"]) == refusal(lambda: run.tensor("a", "x")) == expected
 
@@ -708,7 +708,7 @@ def test_a_run_without_tensors_still_has_its_images_and_tables():
     for ask in (lambda: run["conv"], lambda: choose_calls(run, ["*"])):
         assert refusal(ask) == (
             "the run in 'run' saved no tensors",
-            "run `InspectConfig` again, with `tensors.save`",
+            "run `hookcli.inspect` again, with `save='tensors'`",
         )
 
 

@@ -1,5 +1,8 @@
 import gc
 import hashlib
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -59,7 +62,7 @@ def state(model):
         )
         for name, each in [*model.named_parameters(), *model.named_buffers()]
     ]
-    return modules, tensors, torch.random.get_rng_state().sum().item()
+    return modules, tensors, torch.random.get_rng_state().sum().item(), random.getstate()
 
 
 OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
@@ -82,6 +85,15 @@ def test_a_model_in_memory_is_as_before_when_a_verb_returns(model, picture, more
     assert state(model) == before
     assert CALLS or "prune" in more  # which works on a copy
     hookcli.gradients(model, picture, target=1, grids="none", size=8, resize=8)
+    assert state(model) == before
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+    before = state(model)
+    with pytest.raises(ZeroDivisionError):
+        hookcli.inspect(model, picture, **OPTIONS)
     assert state(model) == before
 
 
@@ -157,7 +169,7 @@ def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkey
     monkeypatch.setattr(check, "_MOST_IMAGES", 1)
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
-    assert len(CALLS) <= 1  # the first image, to plan
+    assert CALLS == []
 
 
 def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
@@ -214,9 +226,118 @@ def test_two_runs_in_memory_are_compared(model, picture):
         for _ in range(2)
     )
     assert hookcli.similarity(one, two).result.ckas.shape == (2, 2)
-    assert hookcli.golden(one.run).golden.kind == "golden"
+    golden = hookcli.golden(one.run)
+    assert hookcli.diff(golden, two).exit_code == 0
 
 
 def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
     more = {"size": np.int64(8), "dtype": torch.float32, "device": torch.device("cpu")}
     assert hookcli.inspect(model.eval(), picture, resize=8, grids="none", **more).exit_code == 0
+
+
+def test_equal_calls_of_things_in_memory_write_equal_files_that_name_no_memory(model, picture):
+    one, two = (
+        hookcli.inspect(
+            model.eval(), [picture, picture.rotate(90)], layers="leaf", size=8, save="tensors"
+        )
+        for _ in range(2)
+    )
+    assert one.files == two.files
+    manifest = one.run.manifest
+    assert manifest["command"] is None
+    assert manifest["options"][:3] == ["inspect", "--layers", "leaf"]
+    assert manifest["model"]["name"] == "Net in memory"
+    assert [image["file"] for image in manifest["images"]] == ["image-0", "image-1"]
+    assert all(each["sha256"] for each in (manifest["model"], *manifest["images"]))
+    assert not [name for name, data in one.files.items() if b"memory:/" in data]
+    assert (one.document().command, one.document().run_folder) == (None, "")
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, picture):
+    images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
+    run = hookcli.inspect(model.eval(), images, layers="conv,norm", save="tensors", **OPTIONS)
+    outcomes = [
+        hookcli.gradients(model, picture, target=1, cam="norm", size=8, resize=8),
+        hookcli.ablate(model, picture, layers="conv", size=8, resize=8),
+        hookcli.compare(model, picture, against="dtype=bfloat16", size=8, resize=8),
+        hookcli.diff(run, run),
+        *(each(run, layers="norm") for each in (hookcli.places, hookcli.map)),
+        hookcli.probe(run, labels=["a", "b"] * 2, layers="norm", folds=2),
+        hookcli.similarity(run, run),
+    ]
+    for outcome in outcomes:
+        assert "memory:/" not in f"{outcome.document()} {outcome.notes} {outcome.table()}"
+        assert not [n for n, data in outcome.files.items() if b"memory:/" in bytes(data)]
+    assert "memory:/" not in f"{hookcli.golden(run).golden}"
+    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
+        run["fc"]
+    assert repr(run.run).startswith("Run(memory, 4 images")
+
+
+def test_a_run_in_memory_is_read_without_temporary_files(model, picture, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    run = hookcli.inspect(model.eval(), picture, layers="conv", size=8, resize=8, save="tensors")
+    assert run["conv"].shape == (1, 4, 6, 6)
+    assert len(run.run.records) == 1
+    assert run.run.grid("conv").size[0] > 8
+    assert "<img" in run._repr_html_()
+
+
+def test_like_chooses_the_preprocessing_of_a_model_in_memory(model, picture):
+    def describe(**more):
+        run = hookcli.inspect(model.eval(), picture, layers="conv", grids="none", **more)
+        return run.result.model, [note.text for note in run.notes if note.level == "note"]
+
+    info, notes = describe(like="inception_v3")
+    assert "resized to 342 pixels" in info.preprocessing
+    assert notes == []
+    info, notes = describe()
+    assert "mean 0.485" in info.preprocessing
+    assert [note.partition(", so ")[2] for note in notes] == [
+        "they are prepared as for ImageNet: `like=MODEL` prepares them as for another model"
+    ]
+    assert describe(mean=(0, 0, 0), std=(1, 1, 1))[1] == []
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_path):
+    def refusal(do):
+        with pytest.raises(hookcli.HookcliError) as caught:
+            do()
+        return f"{caught.value}: {caught.value.hint}"
+
+    run = hookcli.inspect(model, picture, **OPTIONS, out=tmp_path / "run")
+    assert [note.text.partition(": ")[2] for note in run.notes if note.level == "warning"] == [
+        "`mode='as-made'` runs it as it was made"
+    ]
+    assert refusal(lambda: hookcli.load_run(run)) == (
+        "load_run takes a folder, not Inspection: "
+        "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
+    )
+    assert refusal(lambda: hookcli.map(run)).endswith(
+        "saved no tensors: make the run again, with `save='tensors'` and `pool='mean'`"
+    )
+    assert refusal(lambda: run["conv"]).endswith(
+        "saved no tensors: run `hookcli.inspect` again, with `save='tensors'`"
+    )
+    page = run.page
+    shutil.rmtree(tmp_path / "run")
+    assert refusal(lambda: page.html).startswith(f"cannot read '{tmp_path}/run/report.html': No")
+    assert refusal(lambda: hookcli.inspect(model, picture, out="a\0b")) == (
+        "`out` cannot be 'a\\x00b': leave out the NUL"
+    )
+    with torch.inference_mode():
+        frozen = Net().eval()
+    said = refusal(lambda: hookcli.gradients(frozen, picture, target=1, size=8, resize=8))
+    assert said == (
+        "Net in memory was made in inference mode, in which it takes no gradients: "
+        "make it outside of torch.inference_mode()"
+    )
+
+
+def test_an_analysis_runs_in_any_thread(model, picture):
+    images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
+    assert found.result().exit_code == 0

@@ -32,9 +32,10 @@ def render_analysis(
     environment = make_environment()
     environment.filters |= {"data": script_data, "hash": hash_scripts, "number": figure_text}
     return environment.get_template(f"{verb}.html.j2").render(
+        verb=verb,
         title=title,
         document=document,
-        command=markup_escape(escape.for_shell(document.command)),
+        command=markup_escape(escape.for_shell(document.command or ())),
         style=ours(asset("page.css") + asset("contact.css") + asset("analysis.css")),
         link=linked,
         **values,

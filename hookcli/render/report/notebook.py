@@ -15,13 +15,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_terminal
-from hookcli.outside.files import read_regular
-from hookcli.outside.png import MOST_BYTES, decode_png
+from hookcli.outside.png import decode_png
 from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hookcli.records.runs import Finding
 
@@ -53,12 +51,12 @@ def render_layers(
 
 
 def read_pictures(
-    names: Iterable[str], locate: Callable[[str], Path]
+    names: Iterable[str], read: Callable[[str], bytes]
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the captions and contents of the first pictures that can be read."""
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
-            yield PurePosixPath(name).stem, read_regular(locate(name), MOST_BYTES)
+            yield PurePosixPath(name).stem, read(name)
 
 
 def run_title(model: str, calls: int, images: int) -> str:

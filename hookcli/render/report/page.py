@@ -102,7 +102,7 @@ def _compile_template() -> Template:
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
-    backwards = document.command[1] == "gradients"
+    backwards = "gradients" in (document.command or ("", *document.options))[1:2]
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
@@ -133,7 +133,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return {
-        "command": markup_escape(escape.for_shell(document.command)),
+        "command": markup_escape(escape.for_shell(document.command or ())),
         "backwards": backwards,
         "columns": _choose_columns(layers, backwards=backwards),
         "images": images,

@@ -70,7 +70,7 @@ class Folder(Protocol):
 
     def __exit__(self, *_error: object) -> None:
         """Close the folder."""
-        return None
+        return
 
     def is_in_place(self) -> bool:
         """Return whether ``path`` still leads to this folder; False if the folder was moved."""

@@ -35,9 +35,7 @@ LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which c
 JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset(
-    {GRIDS, MAPS, HEAT, CAM, ATTENTION}
-)  # these folders hold a folder per image
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 

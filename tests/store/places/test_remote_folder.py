@@ -184,16 +184,17 @@ def test_a_run_is_loaded_from_a_url(toy):
 def test_a_copy_of_a_file_goes_with_what_read_it(toy):
     copy(toy)
     run = open_files(RUN)
-    file = run.file("manifest.json")
-    assert file.read_bytes() == (toy / "manifest.json").read_bytes()
+    assert run.read("manifest.json") == (toy / "manifest.json").read_bytes()
+    copies = run._copies
+    assert [file.name for file in copies.iterdir()] == ["manifest.json"]
     del run
-    assert not file.exists()
+    assert not copies.exists()
 
 
 def test_only_files_of_runs_are_copied():
     put("../secret")
     with pytest.raises(FileNotFoundError):
-        open_files(RUN).file("../secret")
+        open_files(RUN).open("../secret")
 
 
 @pytest.mark.parametrize(
