@@ -102,10 +102,8 @@ class Analysis:
     forms: tuple[str, ...]  # the layers that the user chose
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
-    command: tuple[str, ...]
-    place: Path | None  # of the analysis; None writes nothing
     command: tuple[str, ...] | None
-    place: Path | None
+    place: Path | None  # of the analysis; None writes nothing
     output: AnalysisOptions
     exit_code: int = errors.DONE  # of the run that was made for the analysis
 

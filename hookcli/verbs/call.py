@@ -69,20 +69,17 @@ class Listener:
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
         """``to_words`` puts keywords in place of the names that messages have."""
-        self._to_words = to_words
+        self.to_words = to_words
 
     @property
     def shows_downloads(self) -> bool:
         """Whether libraries show the progress of their downloads."""
         return _is_watched()
 
-    def to_words(self, text: str) -> str:
-        """Return a message in the words that the outcome keeps."""
-
     def hear(self, note: Note) -> None:
         """Show a message at once, or leave it to the outcome."""
         if note.level == "warning":
-            warnings.warn(self._to_words(note.text), HookcliWarning, stacklevel=_depth())
+            warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
         """Called when the models are loaded and begin to run."""

@@ -146,16 +146,6 @@ def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str
     return name
 
 
-def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
-    from hookcli.comparison.golden import render_golden
-    from hookcli.store.places import storage
-
-    folder = new_folder()
-    stack.callback(forget, folder)
-    storage.write_file(folder / "golden.json", render_golden(golden).encode())
-    return folder / "golden.json"
-
-
 def _as_it_is(module: Any) -> dict[str, Any]:
     """Return the keywords that leave a model on its device and in its dtype."""
     from hookcli.config import DTYPES
