@@ -28,10 +28,7 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Place, page: bytes) -> Place:
-    """Replace ``report.html`` in the run folder ``path``, and return the place of the new page.
-
-    If the run has a manifest, this also updates the size of the page there.
-    """
+    """Replace the page of a run and its size in the manifest, and return its place."""
     try:
         with open_folder(path) as folder, contextlib.ExitStack() as stack:
             if folder.is_file(REQUEST):

@@ -61,10 +61,7 @@ def write_shard(
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict as a safetensors file, and return the file.
-
-    A tensor with several names is written once per name.
-    """
+    """Write a state dict as a safetensors file; a tensor is written once per name."""
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
     try:

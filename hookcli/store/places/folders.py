@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a run folder on this machine or in cloud storage.
-
-    With ``make``, a missing folder on this machine is created. A folder in cloud storage need not
-    exist: it appears with its first file.
-    """
+    """Open a run folder; ``make`` creates it on this machine, where it must exist."""
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)
     kind: Callable[[Place], Folder] = choose(place, Directory, RemoteFolder)

@@ -59,11 +59,7 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Replace the options with which this process opens cloud storage.
-
-    An option is a name and a text. hookcli parses a text that is valid JSON, such as a number or
-    ``true``, and passes any other text on unchanged.
-    """
+    """Replace the options with which this process opens cloud storage; texts may be JSON."""
     _options.clear()
     for name, text in options:
         try:
@@ -89,10 +85,7 @@ def read_file(url: str, start: int | None = None, stop: int | None = None) -> by
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of each file, in the order of ``urls``; empty for a missing file.
-
-    hookcli reads several files at a time.
-    """
+    """Yield the content of each file, several at a time; empty for a missing file."""
 
     def read(url: str) -> bytes:
         try:
@@ -117,19 +110,15 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a file only if it does not exist.
-
-    If the storage has conditional writes, only one of several processes succeeds.
-    """
+    """Write a file that does not exist; with conditional writes, only one process succeeds."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether the storage of a URL may have conditional writes.
+    """Return whether the storage may create a file only if it does not exist, in one step.
 
-    A conditional write creates a file only if the file does not exist, in one step. If fsspec first
-    checks for the file and then writes it, return False: two processes could both succeed.
+    If fsspec first checks for the file and then writes it, two processes could both succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -151,10 +140,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return each file in a folder, including its subfolders, with its size in bytes.
-
-    File names are relative to the folder, and sorted. A missing folder has no files.
-    """
+    """Return the size of each file in a folder and its subfolders, by name and sorted."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
