@@ -333,10 +333,9 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match at least one form, in the run's order.
+    """Return the saved call ids that match a form (an id, or a glob), in the run's order.
 
-    A form is a call id, or a glob with ``*`` and ``?``. A text in ``forms`` may hold several forms,
-    separated by commas.
+    A text in ``forms`` may hold several forms, separated by commas.
     """
     separate = [each for form in forms for each in _split(run, form)]
     chosen = {call_id for form in separate for call_id in _match(run, form)}

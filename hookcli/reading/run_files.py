@@ -182,10 +182,7 @@ def cannot_read(file: Place, error: Exception) -> HookcliError:
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """Return a hint with the known names that resemble ``wanted``.
-
-    If no name does, the hint has the first five known names.
-    """
+    """Return a hint with the known names that resemble ``wanted``, or else the first five."""
     names = list(known)
     some = f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
     return hint_near(wanted, names, some)

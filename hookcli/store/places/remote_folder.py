@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class RemoteFolder(Folder):
     """A run folder in cloud storage, where folders are only parts of file names.
 
-    This object lists the files on first use and keeps the list up to date with its own changes.
-    Only ``lock`` and ``measure`` make it list the files again and see the changes of others.
+    It keeps a list of the files; only ``lock`` and ``measure`` see the changes of others.
     """
 
     path: Url
