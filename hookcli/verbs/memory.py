@@ -119,6 +119,16 @@ def find_folder(value: Any) -> str:
     return str(getattr(value, "run_folder", ""))
 
 
+def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
+    from hookcli.comparison.golden import render_golden
+    from hookcli.store.places import storage
+
+    folder = new_folder()
+    stack.callback(forget, folder)
+    storage.write_file(folder / "golden.json", render_golden(golden).encode())
+    return folder / "golden.json"
+
+
 def _is_module(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
@@ -135,16 +145,6 @@ def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str
         for parameter in module.parameters():
             parameter.grad = None  # a backward pass must not add to the user's gradients
     return name
-
-
-def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
-    from hookcli.comparison.golden import render_golden
-    from hookcli.store.places import storage
-
-    folder = new_folder()
-    stack.callback(forget, folder)
-    storage.write_file(folder / "golden.json", render_golden(golden).encode())
-    return folder / "golden.json"
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:
