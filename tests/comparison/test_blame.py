@@ -335,6 +335,20 @@ def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
     assert [*measured.errors] == lone
 
 
+@pytest.mark.parametrize("own", [3e-6, 0.5])
+@pytest.mark.parametrize(("passed", "named"), [(True, ["a"]), (False, ["a", "drop"])])
+def test_a_call_that_passes_on_an_error_does_not_have_it(own, passed, named):
+    """One node of a file computes the layer and the dropout after it."""
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(*each), 0, 0) for each in (("a", "Linear"), ("drop", "Dropout"))]
+    for call in calls:
+        seen.keep(call, torch.ones(1, 2, 4))
+    measured = _Measured(seen, {"a": "a", "drop": "drop"}, reshapes=True)
+    measured(calls[0], torch.full((1, 2, 4), 1 + own))
+    measured(calls[1], torch.full((1, 2, 4), 1 + own * (1 if passed else 1.5)))
+    assert [each for each, error in measured.errors.items() if error.own] == named
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
