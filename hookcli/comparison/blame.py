@@ -141,11 +141,14 @@ class Blamer:
         if not (of_a or of_b):
             yield culprit
             return
-        after = f"; {culprit.call_id} after it"
-        missing = f", which has no {' and no '.join(of_a)}" if of_a else ""
+        lone = replace(
+            culprit,
+            before=culprit.call_id,
+            only_in="B" if of_b else "A",
+            lacks=tuple(of_a if of_b else ()),
+        )
         for call_id in of_b or of_a:
-            reason = f"only in B{missing}{after}" if of_b else f"only in A{after}"
-            yield replace(culprit, call_id=call_id, module_type=self._types[call_id], reason=reason)
+            yield replace(lone, call_id=call_id, module_type=self._types[call_id])
 
     def _find_lone(
         self, values: Mapping[str, Values], own: _Measured
