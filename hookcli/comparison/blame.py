@@ -55,9 +55,7 @@ class Blamer:
         a: the reference.
         b: the side whose calls are judged.
         own: the own error of each call for each image, by the key of the image and the call's id.
-        _dtypes: the dtypes of the outputs of B's calls.
         _worst: the own error of each call for its worst image, by call id.
-        _types: the type of the module of each call, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
         _vague: the calls that follow quantized values of which B does not tell the layers.
     """
@@ -82,13 +80,7 @@ class Blamer:
         pixels: tuple[Tensor, Tensor],
         seen: SeenCalls,
     ) -> None:
-        """Measure the own errors for one image.
-
-        Args:
-            image: the key of the image.
-            pixels: the pixels (1, …) for A and for B, on the host.
-            seen: the calls of both sides for this image, with the outputs of A.
-        """
+        """Measure the own errors for one image; ``pixels`` are (1, …) for A and for B."""
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
@@ -288,11 +280,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Return the errors of A's calls that have no counterpart, by the call that follows them.
-
-        The counterpart of the call that follows them computes them, too, so that it rounds as they
-        do.
-        """
+        """Return the errors of A's calls without a counterpart, by the call that includes them."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -307,10 +295,8 @@ class _Measured:
     ) -> Iterator[OwnError]:
         """Yield the errors in B's order, with those that rounding explains.
 
-        Args:
-            moved: the errors of A's calls when all inputs move by a digit of ``dtype``.
-            dtypes: the dtype in which each call is rounded, by call id.
-            dtype: the coarsest dtype of the models.
+        ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
+        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         """
         merged = self._list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.

@@ -130,12 +130,9 @@ class Blame:
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    """Decide which calls are to blame.
+    """Decide which calls are to blame, given the own errors of all calls in their order.
 
-    Args:
-        errors: the own errors of all calls, in the order in which the calls complete.
-        dtype: the coarser dtype of A and B.
-        rtol: the own error that is tolerated; None decides by the error that rounding explains.
+    ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
     """
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
