@@ -38,8 +38,8 @@ from hookcli.config import (
     RunRequest,
     VariantRequest,
 )
+from hookcli.distance.blame import blame_text
 from hookcli.distance.tolerance import Tolerance
-from hookcli.distance.verdict import blame_text
 from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_like
 from hookcli.plan.prepare import prepare_comparison

@@ -49,6 +49,8 @@ def healthy(name: str) -> Any:
             nn.init.normal_(module.bias, std=0.1)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.normal_(module.bias, std=0.1)
+        if isinstance(module, nn.Linear) and not module.weight.any():  # the head of a ViT
+            nn.init.normal_(module.weight, std=0.02)
         if hasattr(module, "layer_scale"):
             nn.init.uniform_(module.layer_scale, 0.5, 1.5)
     return model.eval()

@@ -55,9 +55,7 @@ class Blamer:
         a: the reference.
         b: the side whose calls are judged.
         own: the own error of each call for each image, by the key of the image and the call's id.
-        _dtypes: the dtypes of the outputs of B's calls.
         _worst: the own error of each call for its worst image, by call id.
-        _types: the type of the module of each call, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
         _vague: the calls that follow quantized values of which B does not tell the layers.
     """
@@ -82,13 +80,7 @@ class Blamer:
         pixels: tuple[Tensor, Tensor],
         seen: SeenCalls,
     ) -> None:
-        """Measure the own errors for one image.
-
-        Args:
-            image: the key of the image.
-            pixels: the pixels (1, …) for A and for B, on the host.
-            seen: the calls of both sides for this image, with the outputs of A.
-        """
+        """Measure the own errors for one image; ``pixels`` are (1, …) for A and for B."""
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
@@ -141,11 +133,14 @@ class Blamer:
         if not (of_a or of_b):
             yield culprit
             return
-        after = f"; {culprit.call_id} after it"
-        missing = f", which has no {' and no '.join(of_a)}" if of_a else ""
+        lone = replace(
+            culprit,
+            before=culprit.call_id,
+            only_in="B" if of_b else "A",
+            lacks=tuple(of_a if of_b else ()),
+        )
         for call_id in of_b or of_a:
-            reason = f"only in B{missing}{after}" if of_b else f"only in A{after}"
-            yield replace(culprit, call_id=call_id, module_type=self._types[call_id], reason=reason)
+            yield replace(lone, call_id=call_id, module_type=self._types[call_id])
 
     def _find_lone(
         self, values: Mapping[str, Values], own: _Measured
@@ -206,6 +201,7 @@ class _Measured:
     vague: set[str] = field(default_factory=set)  # those that follow quantized values of tools
     has_floor: bool = True
     _last: str = ""
+    _last_array: Values = field(default_factory=lambda: np.empty(0))  # what B computed there
     _is_vague: bool = False
 
     def feed(self, call_id: str) -> Values | None:
@@ -228,10 +224,21 @@ class _Measured:
             if not is_known and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
-        self.errors[partner] = self._measure(partner, call, values, array)
+        error = self._measure(partner, call, values, array)
+        if error.own < math.inf and self._passes_on(values, array):
+            error = replace(error, own=0.0, channels=tuple(0.0 for _ in error.channels))
+        self.errors[partner] = error
         self.vague |= {partner} if self._is_vague else set()
         self._is_vague = False
-        self._last = partner
+        self._last, self._last_array = partner, np.array(array)
+
+    def _passes_on(self, a: Values, b: Values) -> bool:
+        """Return whether A and B both return what the last call returned, whose error it is.
+
+        One node of a graph may be a layer, the dropout after it and the end of the block.
+        """
+        pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
+        return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
         """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
@@ -273,11 +280,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Return the errors of A's calls that have no counterpart, by the call that follows them.
-
-        The counterpart of the call that follows them computes them, too, so that it rounds as they
-        do.
-        """
+        """Return the errors of A's calls without a counterpart, by the call that includes them."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -292,10 +295,8 @@ class _Measured:
     ) -> Iterator[OwnError]:
         """Yield the errors in B's order, with those that rounding explains.
 
-        Args:
-            moved: the errors of A's calls when all inputs move by a digit of ``dtype``.
-            dtypes: the dtype in which each call is rounded, by call id.
-            dtype: the coarsest dtype of the models.
+        ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
+        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         """
         merged = self._list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.

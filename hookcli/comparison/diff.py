@@ -53,18 +53,8 @@ def diff_runs(
 ) -> Comparison:
     """Compare run B with run A, the reference.
 
-    Args:
-        a: the reference.
-        b: the run to compare with the reference.
-        tolerance: how much the runs may differ.
-        match: how to pair the calls of A and B: by ``id`` or by ``order``. None pairs the calls by
-            id, and requires that both runs are of the same model, or that one of them is of a file
-            with a graph, such as an ONNX file.
-        keeps_images: whether the comparison also has one row per call and image.
-
-    Raises:
-        RequestError: the runs are of different models (only if ``match`` is None), have no image in
-            common, or have different files for the same image; or nothing could be compared.
+    Without ``match``, calls are paired by id, and both runs must be of the same model, or one of
+    a file with a graph. With ``keeps_images``, there is also one row per call and image.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -145,11 +135,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 def pair_calls(
     a: Sequence[RunCall], b: Sequence[RunCall], match: Match
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs of matching calls of A and B, in the order in which the calls complete in A.
-
-    A call without a match is paired with None. ``match`` says how calls are paired: by ``id`` or by
-    ``order``.
-    """
+    """Yield pairs of matching calls in A's order; a call without a match is paired with None."""
     if match == "id":
         of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
         for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
@@ -204,10 +190,7 @@ def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Ite
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return all notes about the models, each note once.
-
-    Each model is the ``model`` entry of a manifest.
-    """
+    """Return all notes about models, given as in a manifest, each note once."""
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
 

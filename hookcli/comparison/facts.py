@@ -18,13 +18,7 @@ CallRow: TypeAlias = "RecordRow | GoldenCall"
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:
-    """Check that a row is about an image of the run, and that its shape and figures are possible.
-
-    ``images`` has the keys of the run's images.
-
-    Raises:
-        ValueError: the image is not in the run, or the shape or the figures are impossible.
-    """
+    """Raise ValueError unless a row is about one of the ``images``, with possible figures."""
     call_id, shape = row.call_id, row.shape
     stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"
     _expect(row.image in images, stranger)

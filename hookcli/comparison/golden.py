@@ -76,13 +76,8 @@ def write_golden(golden: GoldenFile, file: Path) -> Path:
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
     """Check that hookcli may write a golden file to ``file``, even if the file exists.
 
-    hookcli may replace a golden file. With ``overwrite``, hookcli may replace any regular file.
-    hookcli never replaces a file of a run, and never opens a device or a pipe, because reading
-    could block forever.
-
-    Raises:
-        OutputError: the file is a link, a folder, a device, a pipe or a file of a run; or, without
-            ``overwrite``, the file exists and is not a golden file.
+    It may replace a golden file, and with ``overwrite`` any regular file, but never a file of a
+    run. It never opens a device or a pipe, because reading could block forever.
     """
     name = str(file)
     if file.is_symlink():

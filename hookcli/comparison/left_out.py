@@ -27,11 +27,8 @@ def list_left_out(
 ) -> Iterator[LeftOut]:
     """Yield the calls of A that have no counterpart in B, with the reasons.
 
-    Args:
-        types: the type of the module of each call of A, by call id, in the order in which the calls
-            complete.
-        common: the ids of the calls of A that have a counterpart.
-        reasons: what B says about calls that it lacks, by call id.
+    ``types`` has the types of A's modules by call id in running order, ``common`` the ids of the
+    calls with a counterpart, and ``reasons`` what B says about calls that it lacks.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -73,12 +73,10 @@ def compare_sides(
         a: the reference.
         b: the other side. Both sides must have the same images, or a single image each.
         tolerance: how much the two sides may differ.
-        image_done: called after each image with the number of images done so far, which includes
-            skipped images, and the number of skipped images.
+        image_done: called with the numbers of images done (skipped ones too) and skipped.
         keeps_images: whether the comparison also has one row per call and image.
-        match: how to pair the calls of A and B: by ``id``, or by ``order``.
-        blames: whether to find the calls that are to blame. Both runners then observe all layers
-            and operations, and not only those that the comparison lists.
+        match: how to pair the calls of A and B.
+        blames: whether to find the calls to blame; both runners then observe all layers.
         worst: receives what the page shows of the calls that differ most; None without a page.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)

@@ -54,12 +54,8 @@ def pair_by_order(
     Calls with similar values are paired in any order. Then follow the longest stretches of calls
     with equal types and shapes, single such calls nearby, because a tool may swap branches, and the
     last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
-    follows is taken for a merged one, and paired with A's BatchNorm.
-
-    Args:
-        a: the outputs of A's calls by id, in the order in which the calls complete.
-        b: the same of B.
-        values: the tensors of A and of B by id, as far as they are known.
+    follows is taken for a merged one, and paired with A's BatchNorm. ``a`` and ``b`` have the calls
+    by id in running order, and ``values`` has their tensors, as far as they are known.
     """
     kinds_a, kinds_b = (
         {each: _kind(tensor.module_type) for each, tensor in calls.items()} for calls in (a, b)

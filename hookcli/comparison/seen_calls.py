@@ -143,12 +143,8 @@ class SeenCalls:
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.
 
-        While calls of B differ, B runs again on the tensors of A: what only inherits an error then
-        shows which call of A it is.
-
-        Args:
-            others: the calls of B as its own calls of A.
-            rerun: runs B with other outputs of its calls, and shows what the calls compute.
+        While calls of B differ, ``rerun`` runs B on the tensors of A: what only inherits an error
+        then shows which call of A it is. ``others`` has the calls of B as its own calls of A.
         """
         self.b = others.a
         roots, layers = [], []

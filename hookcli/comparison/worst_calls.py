@@ -43,17 +43,11 @@ class _SeenCall:
 
 @dataclass(slots=True)
 class WorstCalls:
-    """Keeps what the page shows of the calls that differ most, image by image.
+    """Keeps what the page shows of the calls that differ most, image by image."""
 
-    Attributes:
-        _worst: the calls of the running image that differ most, the worst first.
-        _first: the call of the running image that differs first; None if none differs too much.
-        _maps: what the pictures of the calls that differ most show, by the ids of the calls in A
-            and in B, each call with its worst image.
-    """
-
-    _worst: list[_SeenCall] = field(default_factory=list)
-    _first: _SeenCall | None = None
+    _worst: list[_SeenCall] = field(default_factory=list)  # of the running image, the worst first
+    _first: _SeenCall | None = None  # of the running image; None if none differs too much
+    # by the ids of the calls in A and in B, each call with its worst image
     _maps: dict[tuple[str, str], CallMaps] = field(default_factory=dict)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Deciding which calls of B are to blame for its distance from A.
+"""Deciding which calls of B are to blame for its distance from A, and saying so.
 
 The inherited error of a call is its distance as B ran; the call may only pass on the errors of
 earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call with
@@ -14,7 +14,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.distance.answer import share_text
 from hookcli.records.calls import OPERATION
+from hookcli.records.text import and_more, count, figure_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +47,8 @@ _MANY = 16  # so many like calls show how far their errors scatter
 _LEAST, _DEVIATIONS = 5, 4.5  # then, the limit is so many standard deviations of their logarithms
 _NORMAL = 1.4826  # the standard deviation, in median absolute deviations of normal numbers
 _OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
+_MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
+_NAMED = 4  # at most this many culprits and types are named in one line
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
 _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer changes alike
 
@@ -59,23 +63,26 @@ class OwnError:
         own: the relative L2 distance from A of the call's output, when B computes it from A's
             inputs; Inf if the shapes differ, or if values are not finite in only one of them.
         rounding: the relative L2 error that rounding explains, from one rounding of each input.
-        reason: why the call is to blame, in words that follow its name, if its own error alone does
-            not say so; otherwise empty.
         channels: the own error of the median channel and of the worst one, relative to the channel;
             empty if the channels are unknown.
         channel_rounding: the errors of ``channels`` that rounding explains.
         kind: what calls must have in common to be like this one: ``module_type``, or the type of
             a convolution or a linear layer that is computed together with the call.
+        before: the id of the common call whose own error it is, if only A or only B has the call.
+        only_in: ``A`` or ``B`` then; otherwise empty.
+        lacks: the ids of the calls of A that B has this call instead of.
     """
 
     call_id: str
     module_type: str
     own: float
     rounding: float
-    reason: str = ""
     channels: tuple[float, ...] = ()
     channel_rounding: tuple[float, ...] = ()
     kind: str = ""
+    before: str = ""
+    only_in: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
@@ -123,12 +130,9 @@ class Blame:
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    """Decide which calls are to blame.
+    """Decide which calls are to blame, given the own errors of all calls in their order.
 
-    Args:
-        errors: the own errors of all calls, in the order in which the calls complete.
-        dtype: the coarser dtype of A and B.
-        rtol: the own error that is tolerated; None decides by the error that rounding explains.
+    ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
     """
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
@@ -157,7 +161,7 @@ def _list_limits(error: OwnError, rtol: float | None) -> list[float]:
 
 def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
     pairs = zip(error.figures, limits, strict=True)
-    return bool(error.reason) or any(own > limit for (own, _), limit in pairs)
+    return any(own > limit for (own, _), limit in pairs)
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
@@ -213,3 +217,42 @@ def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
         squares[each.module_type].append(each.own**2)
     largest = sorted(squares.items(), key=lambda pair: -sum(pair[1]))
     return tuple((kind, len(values)) for kind, values in largest)
+
+
+def blame_text(blame: Blame) -> str:
+    """Return one line that names the culprits in order, or says that there is none."""
+    culprits = blame.culprits
+    if culprits:
+        named = "; ".join(map(_culprit_text, culprits[:_NAMED]))
+        more = and_more(len(culprits) - _NAMED, "; and {} more")
+        return f"{count(len(culprits), 'culprit')}: {named}{more}"
+    if blame.worst is None:
+        return "no culprit: no call differs by itself"
+    if not blame.spread:
+        own, where = figure_text(blame.worst.own), blame.worst.call_id
+        return (
+            f"no culprit: the file does not tell which layers make the own error {own} of {where}"
+        )
+    kinds = [f"{number} {kind}" for kind, number in blame.spread]
+    among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
+    largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"
+    if blame.is_rounding and blame.dtype == "float32":
+        return f"no culprit: {largest}, which is rounding in {blame.dtype}"
+    reach = f", within the rounding of {blame.dtype}" if blame.is_rounding else ""
+    return f"no culprit: the error is spread evenly over {among}; {largest}{reach}"
+
+
+def _culprit_text(culprit: OwnError) -> str:
+    name = f"{culprit.call_id} ({culprit.module_type})"
+    if culprit.only_in:
+        lacking = f", which has no {' and no '.join(culprit.lacks)}" if culprit.lacks else ""
+        after = f"{culprit.before} after it has the own error {figure_text(culprit.own)}"
+        return f"{name} is only in {culprit.only_in}{lacking}; {after}"
+    if not math.isfinite(culprit.own):
+        return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
+    usual = figure_text(culprit.rounding)
+    text = f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
+    if not culprit.channels or culprit.channels[1] < _MANY_TIMES * culprit.own:
+        return text
+    median, worst = map(share_text, culprit.channels)
+    return f"{text}; its median channel is {median} off, and its worst {worst}"

@@ -155,13 +155,8 @@ def measure_channels(
 
     Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     the median norm of the channels that are not zero. The result is None if a value is not finite,
-    or if there is no channel.
-
-    Args:
-        a: the reference.
-        b: an array of the same shape.
-        axis: the axis of the channels.
-        floor: a channel whose difference has at most this root mean square counts as equal.
+    or if there is no channel. A channel whose difference has at most the root mean square ``floor``
+    counts as equal.
     """
     if not a.size:
         return None
@@ -219,11 +214,7 @@ def measure_sketches(
     """Return an estimate of the distance of B from A, given their sketches.
 
     The norm of the difference of the sketches estimates the norm of B - A. The estimated root mean
-    square is never below the lower bound from the statistics.
-
-    Args:
-        sketches: the sketches of A and of B, each (67,).
-        figures: the statistics of A and of B.
+    square is never below the lower bound from the statistics. A sketch is (67,).
     """
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)

@@ -122,14 +122,9 @@ class Tolerance:
         return chosen[-1] if chosen else self.rtol
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """Return the relative tolerance of a call.
+        """Return the relative tolerance of a call, by default that of the coarsest of ``dtypes``.
 
-        Args:
-            call_id: the id of the call.
-            dtypes: the dtypes of the compared tensors and models, at least one. The coarsest dtype
-                decides the default.
-            sketched: whether sketches are compared; a default above 0 is then raised to at least
-                ``SKETCHED``.
+        For sketches, a default above 0 is at least ``SKETCHED``.
         """
         chosen = self.chosen_for(call_id)
         if chosen is not None:
@@ -156,11 +151,9 @@ def is_gate(operator: str) -> bool:
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
     """Return the error that says nothing about any of the operators, in the unit of their outputs.
 
-    Args:
-        operators: names of classes, operations or operators of ONNX.
-        dtype: the coarsest dtype on the way to the output. In 16 bits, libraries compute a function
-            in float32 and round the result once.
-        is_saturated: whether an output near 0 may be that of a gate with a large negative input.
+    ``dtype`` is the coarsest on the way to the output; in 16 bits, libraries compute a function in
+    float32 and round the result once. If ``is_saturated``, an output near 0 may be that of a gate
+    with a large negative input.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from hookcli.distance.answer import share_text
@@ -13,7 +12,6 @@ from hookcli.records.text import and_more, count, fact_text, figure_text, shape_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.distance.blame import Blame, OwnError
     from hookcli.distance.comparison import ChangedFact, Comparison, DiffRow, LeftOut
 
 _METRICS = {
@@ -22,8 +20,7 @@ _METRICS = {
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
-_MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
-_NAMED = 4  # at most this many culprits are named in one line
+_NAMED = 4  # at most this many images are named in one line
 _SAME = 1e-6  # divergences and distances of answers up to this are rounding
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
@@ -107,43 +104,6 @@ def first_text(comparison: Comparison) -> str:
     none = "nothing beyond the tolerance" if differ else none
     held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
     return f"{none}{where}: {held}{farthest}"
-
-
-def blame_text(blame: Blame) -> str:
-    """Return one line that names the culprits in order, or says that there is none."""
-    culprits = blame.culprits
-    if culprits:
-        named = "; ".join(map(_culprit_text, culprits[:_NAMED]))
-        more = and_more(len(culprits) - _NAMED, "; and {} more")
-        return f"{count(len(culprits), 'culprit')}: {named}{more}"
-    if blame.worst is None:
-        return "no culprit: no call differs by itself"
-    if not blame.spread:
-        own, where = figure_text(blame.worst.own), blame.worst.call_id
-        return (
-            f"no culprit: the file does not tell which layers make the own error {own} of {where}"
-        )
-    kinds = [f"{number} {kind}" for kind, number in blame.spread]
-    among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
-    largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"
-    if blame.is_rounding and blame.dtype == "float32":
-        return f"no culprit: {largest}, which is rounding in {blame.dtype}"
-    reach = f", within the rounding of {blame.dtype}" if blame.is_rounding else ""
-    return f"no culprit: the error is spread evenly over {among}; {largest}{reach}"
-
-
-def _culprit_text(culprit: OwnError) -> str:
-    name = f"{culprit.call_id} ({culprit.module_type})"
-    if culprit.reason:
-        return f"{name} is {culprit.reason} has the own error {figure_text(culprit.own)}"
-    if not math.isfinite(culprit.own):
-        return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
-    usual = figure_text(culprit.rounding)
-    text = f"{name}, own error {figure_text(culprit.own)}, of which rounding explains {usual}"
-    if not culprit.channels or culprit.channels[1] < _MANY_TIMES * culprit.own:
-        return text
-    median, worst = map(share_text, culprit.channels)
-    return f"{text}; its median channel is {median} off, and its worst {worst}"
 
 
 def _verb(verb: str, number: int) -> str:

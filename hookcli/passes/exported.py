@@ -60,13 +60,9 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file.
+    """Read a program from a ``.pt2`` file without pickled objects.
 
-    Torch evaluates expressions of the file, so the file may run code although hookcli refuses
-    pickled objects.
-
-    Raises:
-        ModelError: the file cannot be read, or it holds pickled objects.
+    Torch evaluates expressions of the file, so the file may run code nevertheless.
     """
     try:
         stream = open_regular(file)

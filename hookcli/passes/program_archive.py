@@ -29,10 +29,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
     """Check that torch can read an archive without unpickling objects or loading libraries.
 
     Tensors that are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them.
-    ``file`` is the name of the archive for messages.
-
-    Raises:
-        ModelError: the archive holds more than tensors. Damaged ones raise other exceptions.
+    Damaged archives raise other exceptions than ``ModelError``.
     """
     reason = _find_reason(stream)
     stream.seek(0)

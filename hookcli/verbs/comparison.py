@@ -8,15 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hookcli.distance.answer import Answer
+from hookcli.distance.blame import blame_text
 from hookcli.distance.comparison import ChangedFact, DiffRow, LeftOut
 from hookcli.distance.tolerance import Tolerance
-from hookcli.distance.verdict import (
-    blame_text,
-    changed_text,
-    first_text,
-    list_notes,
-    verdict_text,
-)
+from hookcli.distance.verdict import changed_text, first_text, list_notes, verdict_text
 from hookcli.outside.documents import Document
 from hookcli.outside.flags import Flag
 from hookcli.records.shared_fields import Command, SkippedImages, UncalledLayers

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from hookcli.comparison.blame import _Measured, _Mover
+from hookcli.comparison.blame import Blamer, _Measured, _Mover
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.distance.blame import OwnError
-from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
+from hookcli.records.layouts import Channels
 
 # The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
 # of both follow with half and with three halves of it; ``d`` gives four times the sum.
@@ -335,6 +337,20 @@ def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
     assert [*measured.errors] == lone
 
 
+@pytest.mark.parametrize("own", [3e-6, 0.5])
+@pytest.mark.parametrize(("passed", "named"), [(True, ["a"]), (False, ["a", "drop"])])
+def test_a_call_that_passes_on_an_error_does_not_have_it(own, passed, named):
+    """One node of a file computes the layer and the dropout after it."""
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(*each), 0, 0) for each in (("a", "Linear"), ("drop", "Dropout"))]
+    for call in calls:
+        seen.keep(call, torch.ones(1, 2, 4))
+    measured = _Measured(seen, {"a": "a", "drop": "drop"}, reshapes=True)
+    measured(calls[0], torch.full((1, 2, 4), 1 + own))
+    measured(calls[1], torch.full((1, 2, 4), 1 + own * (1 if passed else 1.5)))
+    assert [each for each, error in measured.errors.items() if error.own] == named
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
@@ -448,3 +464,110 @@ def test_an_operation_that_is_off_is_like_the_layers_that_only_a_shows(own, kind
     partners = [path for path, _ in calls[1:]]
     found = list_errors(measured(*calls, own=own, partners=partners), moved)
     assert found["s/op:add"].kind == kind
+
+
+def seen_of(**tensors):
+    """A's calls, by the path and the type of their layers, such as ``a__ReLU``."""
+    seen = SeenCalls(keeps_values=True)
+    for name, tensor in tensors.items():
+        seen.keep(call_of(*name.split("__")), tensor)
+    return seen
+
+
+def call_of(path, kind="Own", index=0):
+    return Call(LayerInfo(path, kind, channels=Channels.FIRST), index, 0)
+
+
+@pytest.mark.parametrize(
+    ("reshapes", "off", "own"), [(True, 0, 0.0), (False, 0, np.inf), (True, 1, np.inf)]
+)
+def test_only_a_file_may_return_the_values_of_a_call_in_another_shape(reshapes, off, own):
+    measured = _Measured(seen_of(a__Own=torch.ones(1, 6)), {"a": "a"}, reshapes=reshapes)
+    measured(call_of("a"), torch.ones(1, 2, 3) + off)
+    assert measured.errors["a"].own == own
+
+
+@pytest.mark.parametrize(("has_floor", "is_off"), [(True, False), (False, True)])
+def test_an_error_within_the_floor_of_a_sigmoid_is_none(has_floor, is_off):
+    seen = seen_of(a__Sigmoid=torch.full((1, 3), 1e-8))
+    measured = _Measured(seen, {"a": "a"}, has_floor=has_floor)
+    measured(call_of("a", "Sigmoid"), torch.full((1, 3), 1e-7))
+    assert bool(measured.errors["a"].own) is is_off
+
+
+@pytest.mark.parametrize(("side", "number"), [(1, 0), (2, 2)])
+def test_a_channel_of_one_number_has_no_error_of_its_own(side, number):
+    measured = _Measured(seen_of(a__Conv2d=torch.ones(1, 3, side, side)), {"a": "a"})
+    measured(call_of("a", "Conv2d"), torch.full((1, 3, side, side), 2.0))
+    assert len(measured.errors["a"].channels) == number
+
+
+@pytest.mark.parametrize(
+    ("path", "index", "tensor", "lone"),
+    [
+        ("node", 0, torch.ones(2), ["node"]),
+        ("node", 0, torch.ones(2, dtype=torch.int8), []),  # quantized values
+        ("a", 0, torch.full((2,), 5.0), []),  # the call of A with this id is another one
+        ("a", 1, torch.full((2,), 5.0), []),
+    ],
+)
+def test_a_call_that_only_b_has_is_lone_if_a_lacks_its_layer(path, index, tensor, lone):
+    measured = _Measured(seen_of(a__Own=torch.zeros(2)), {})
+    measured(call_of(path, index=index), tensor)
+    assert [*measured.errors] == lone
+
+
+@pytest.mark.parametrize(
+    ("kind", "reshapes", "shape", "is_idle"),
+    [
+        ("ReLU", False, (1, 2), False),
+        ("ReLU", True, (1, 2), True),
+        ("Dropout", False, (1, 2), True),
+        ("Dropout", False, (2, 1), False),
+    ],
+)
+def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, shape, is_idle):
+    seen = SeenCalls(keeps_values=True)
+    seen.keep(call_of("a"), torch.ones(1, 2))
+    measured = _Measured(seen, {}, reshapes=reshapes, types={"b": kind})
+    assert measured.is_idle("b", np.ones(shape, "f4")) is is_idle
+
+
+def blamer(*errors, merges_calls=False, healthy=(), **known):
+    side = SimpleNamespace(
+        info=SimpleNamespace(dtype="float32"), runner=SimpleNamespace(merges_calls=merges_calls)
+    )
+    found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}
+    found |= {each: OwnError(each, "Own", 0.0, 1e-7) for each in healthy}
+    return Blamer(side, side, _worst=found, **known)
+
+
+def test_the_model_itself_is_to_blame_only_for_calls_that_one_side_lacks():
+    assert blamer(ROOT_LABEL).blame(None).ids == ()
+    lone = {"_lone": {ROOT_LABEL: (["x"], [])}, "_types": {"x": "Own"}}
+    assert blamer(ROOT_LABEL, **lone).blame(None).ids == ("x",)
+    assert blamer("a", ROOT_LABEL, healthy="uvw").blame(None).ids == ("a", ROOT_LABEL)
+
+
+def test_a_lone_call_before_two_culprits_is_named_once():
+    lone = {"c": ([], ["x"]), "d": ([], ["x"])}
+    assert blamer("c", "d", healthy="uvw", _lone=lone, _types={"x": "Own"}).blame(None).ids == (
+        "x",
+    )
+
+
+def test_the_last_node_of_a_tool_stands_for_those_before_it():
+    seen = seen_of(c__Own=torch.ones(2))
+    own = _Measured(seen, {}, untold={"one", "two"})
+    own.errors = {"one": None, "two": None, "c": OwnError("c", "Own", 0.5, 0.0)}
+    assert blamer()._find_lone(seen.values, own) == {"c": ([], ["two"])}
+
+
+@pytest.mark.parametrize(("merges", "lone"), [(False, ["conv", "s/op:add"]), (True, ["s/op:add"])])
+def test_a_file_may_lack_layers_that_it_merged_but_no_operation(merges, lone):
+    seen = seen_of(conv__Conv2d=torch.ones(2), c__Own=torch.ones(2) * 3)
+    seen.keep(call_of("s/op:add", "add"), torch.ones(2) * 2)
+    values = {each: seen.values[each] for each in ("conv", "s/op:add", "c")}
+    own = _Measured(seen, {})
+    own.errors = {"c": OwnError("c", "Own", 0.5, 0.0)}
+    assert blamer(merges_calls=merges)._find_lone(values, own) == {"c": (lone, [])}

@@ -109,7 +109,7 @@ def test_calls_with_a_merged_convolution_are_like_convolutions():
 
 
 def shown(own, rounding, channels=(), channel_rounding=()):
-    return OwnError("c", "Own", own, rounding, "", channels, channel_rounding)
+    return OwnError("c", "Own", own, rounding, channels, channel_rounding)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,6 @@ def test_an_error_is_scored_by_the_figure_that_rounding_explains_least():
     assert shown(0.0, 0.0).score == 0
     assert shown(1e-9, 0.0).score == math.inf
     assert shown(2.0, 1.0, (6.0, 8.0), (2.0, 1.0)).score == 3
-
-
-def test_a_call_that_is_to_blame_for_a_reason_needs_no_own_error():
-    found = find_culprits([OwnError("c", "Own", 0.0, ROUNDED, "only in B")], "float32")
-    assert culprits(found) == ["c"]
 
 
 def test_a_convolution_is_compared_with_calls_into_which_one_was_merged():

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hookcli.distance.answer import Answer
-from hookcli.distance.blame import Blame, OwnError
+from hookcli.distance.blame import Blame, OwnError, blame_text
 from hookcli.distance.comparison import Comparison, DiffRow, LeftOut
 from hookcli.distance.tolerance import Tolerance
-from hookcli.distance.verdict import blame_text, list_notes, verdict_text
+from hookcli.distance.verdict import list_notes, verdict_text
 
 
 def row(call_id, rel_l2, tolerance=1e-5, **facts):
@@ -110,8 +110,9 @@ def test_at_most_four_culprits_are_named():
 
 
 def test_a_culprit_that_one_side_lacks_has_its_reason():
-    assert blame(own(1, reason="only in B; d after it")).startswith(
-        "1 culprit: c1 (Conv2d) is only in B; d after it has the own error 0.5"
+    assert blame(own(1, before="d", only_in="B", lacks=("a", "b"))) == (
+        "1 culprit: c1 (Conv2d) is only in B, which has no a and no b; "
+        "d after it has the own error 0.5"
     )
 
 

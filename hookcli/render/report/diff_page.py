@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.distance.verdict import blame_text, first_text, list_notes, verdict_text
+from hookcli.distance.blame import blame_text
+from hookcli.distance.verdict import first_text, list_notes, verdict_text
 from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.report.distance_svg import draw_distances
