@@ -19,13 +19,17 @@ import numpy as np
 import torch
 
 from hookcli.comparison.arrays import to_array
+from hookcli.comparison.changed_weights import find_changed_weights
 from hookcli.comparison.left_out import may_be_idle
+from hookcli.comparison.order import NORM
 from hookcli.comparison.side import naming
 from hookcli.distance.axes import is_same
 from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
+from hookcli.passes.eager import EagerRunner
+from hookcli.passes.onnx_file import OnnxRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
@@ -58,6 +62,7 @@ class Blamer:
         _worst: the own error of each call for its worst image, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
         _vague: the calls that follow quantized values of which B does not tell the layers.
+        _kinds: the type of the module of each call of A, in order, by call id.
     """
 
     a: Side
@@ -68,6 +73,7 @@ class Blamer:
     _types: dict[str, str] = field(default_factory=dict)
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     _vague: set[str] = field(default_factory=set)
+    _kinds: dict[str, str] = field(default_factory=dict)
 
     @property
     def dtype(self) -> str:
@@ -101,6 +107,7 @@ class Blamer:
         self._types |= own.types
         self._lone |= self._find_lone(values, own)
         self._vague |= own.vague
+        self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
@@ -117,6 +124,7 @@ class Blamer:
         culprit, its inputs are wrong because of them, so they are to blame instead. The model
         itself is not to blame if B does not tell its last layers.
         """
+        self._add_changed_weights()
         found = find_culprits([*self._worst.values()], self.dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -127,6 +135,19 @@ class Blamer:
             found = replace(found, culprits=named)
         culprits = (one for each in found.culprits for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
+
+    def _add_changed_weights(self) -> None:
+        """Give the calls of a quantized file a reason if their weights were changed."""
+        a, b, kinds = self.a.runner, self.b.runner, self._kinds
+        if not (isinstance(a, EagerRunner) and isinstance(b, OnnxRunner)):
+            return
+        norms = {one: two for one, two in itertools.pairwise(kinds) if kinds[two].startswith(NORM)}
+        ids = [*kinds]
+        for path, change in find_changed_weights(a.module, b.read_weights(), norms).items():
+            later = ids[ids.index(path) :] if path in ids else []
+            for call_id in [each for each in later if each in self._worst][:1]:
+                reason = f"quantized from other weights ({change}) and"
+                self._worst[call_id] = replace(self._worst[call_id], reason=reason)
 
     def _trace_back(self, culprit: OwnError) -> Iterator[OwnError]:
         of_a, of_b = self._lone.get(culprit.call_id, ([], []))

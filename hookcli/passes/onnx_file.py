@@ -40,6 +40,7 @@ from hookcli.passes.onnx_operators import (
     list_multiplied,
     list_weights,
 )
+from hookcli.passes.quantized_weights import read_stored_weights
 from hookcli.records.calls import FOLDED, Call
 from hookcli.records.text import shape_text
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.quantized_weights import StoredWeight
 
 PACKAGES = ("onnx", "onnxruntime")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value
@@ -220,6 +222,10 @@ class OnnxRunner(GraphRunner):
                 flops.setdefault(replaced.get(name, name), counted)
                 counted = counted and 0
         return flops, uncounted
+
+    def read_weights(self) -> Iterator[StoredWeight]:
+        """Yield the weights and biases of a quantized file, as ``read_stored_weights``."""
+        return read_stored_weights(self.file, self._model)
 
     def compute(
         self,

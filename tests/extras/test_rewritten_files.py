@@ -200,6 +200,14 @@ def test_a_fault_is_named_in_a_file_that_a_tool_wrote(compare, name, match):
     assert culprits == ["blocks.1.relu" if name in ("optimized", "static") else "blocks.1.norm"]
 
 
+@pytest.mark.parametrize("name", ["static", "dynamic"])
+def test_a_weight_that_rounding_does_not_explain_is_to_blame(compare, name):
+    words = ("--against", f"onnx={name}.onnx", "--blame")
+    document = compare("nets.py:slight", *words, code=7)
+    assert document["culprits"] == ["stem"]
+    assert "stem.weight is off by up to" in document["blame"]
+
+
 def test_quantized_values_are_not_compared_with_others(compare):
     document = compare("nets.py:Net", "--against", "onnx=operators.onnx", "--blame", code=7)
     compared = [row for row in document["layers"] if row["dtype"]]
