@@ -137,7 +137,7 @@ class Blamer:
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
     def _add_changed_weights(self) -> None:
-        """Give the calls of a quantized file a reason if their weights were changed."""
+        """Say of the calls of a quantized file whose weights were changed how they were."""
         a, b, kinds = self.a.runner, self.b.runner, self._kinds
         if not (isinstance(a, EagerRunner) and isinstance(b, OnnxRunner)):
             return
@@ -146,8 +146,7 @@ class Blamer:
         for path, change in find_changed_weights(a.module, b.read_weights(), norms).items():
             later = ids[ids.index(path) :] if path in ids else []
             for call_id in [each for each in later if each in self._worst][:1]:
-                reason = f"quantized from other weights ({change}) and"
-                self._worst[call_id] = replace(self._worst[call_id], reason=reason)
+                self._worst[call_id] = replace(self._worst[call_id], weights=change)
 
     def _trace_back(self, culprit: OwnError) -> Iterator[OwnError]:
         of_a, of_b = self._lone.get(culprit.call_id, ([], []))

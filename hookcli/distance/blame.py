@@ -71,6 +71,7 @@ class OwnError:
         before: the id of the common call whose own error it is, if only A or only B has the call.
         only_in: ``A`` or ``B`` then; otherwise empty.
         lacks: the ids of the calls of A that B has this call instead of.
+        weights: how its weights in a quantized file differ from those of A by more than rounding.
     """
 
     call_id: str
@@ -83,6 +84,7 @@ class OwnError:
     before: str = ""
     only_in: str = ""
     lacks: tuple[str, ...] = ()
+    weights: str = ""
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
@@ -161,7 +163,7 @@ def _list_limits(error: OwnError, rtol: float | None) -> list[float]:
 
 def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
     pairs = zip(error.figures, limits, strict=True)
-    return any(own > limit for (own, _), limit in pairs)
+    return bool(error.weights) or any(own > limit for (own, _), limit in pairs)
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
@@ -248,6 +250,9 @@ def _culprit_text(culprit: OwnError) -> str:
         lacking = f", which has no {' and no '.join(culprit.lacks)}" if culprit.lacks else ""
         after = f"{culprit.before} after it has the own error {figure_text(culprit.own)}"
         return f"{name} is only in {culprit.only_in}{lacking}; {after}"
+    if culprit.weights:
+        own = figure_text(culprit.own)
+        return f"{name}, quantized from other weights ({culprit.weights}), own error {own}"
     if not math.isfinite(culprit.own):
         return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"
     usual = figure_text(culprit.rounding)
