@@ -1029,9 +1029,9 @@ def layers(
     ops: bool | None = None,
     sort: Literal['calls', 'flops', 'params', 'memory', 'name'] | None = None,
     size: int | None = None,
+    bands: Any | None = None,
     mean: Any | None = None,
     std: Any | None = None,
-    bands: Any | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1043,15 +1043,15 @@ def layers(
         counts as two FLOPs.
 
     Args:
-        model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         layers: Layers to observe; FORM is explained below.  [default: all]
         exclude: Layers to leave out.
         ops: Also list operations between modules, such as additions.
         sort: Order of the rows: calls, flops, params, memory or name.  [default: calls]
+        model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         size: Side of the network's input, in pixels.
+        bands: Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
-        bands: Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
