@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -534,7 +535,7 @@ def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, s
 
 
 def blamer(*errors, merges_calls=False, healthy=(), **known):
-    side = SimpleNamespace(
+    side: Any = SimpleNamespace(
         info=SimpleNamespace(dtype="float32"), runner=SimpleNamespace(merges_calls=merges_calls)
     )
     found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}
