@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
+_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 _LOOK = Look(
     kind=ChannelRow,
     columns={
@@ -150,19 +152,29 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
 
 
 class _Forwards:
-    """Says the plan before the first forward pass, and shows the progress."""
+    """Says the plan before the first forward pass, and the progress of a long ablation."""
 
     def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
         self._call, self._config, self._stack = call, config, stack
+        self._total = self._count = 0
+        self._began = 0.0
         self._bar = Progress()
 
     def planned(self, plan: AblationPlan) -> None:
         self._call.plan(_plan_text(self._config, plan))
-        bar = self._call.listener.count(plan.forwards, "forwards", is_long=True)
-        self._bar = self._stack.enter_context(bar)
+        self._total = plan.forwards
+        self._began = time.monotonic()
 
     def done(self) -> None:
-        self._bar.step()
+        """After the first pass of a long ablation, say about how long the others will take."""
+        self._count += 1
+        if self._count == 1:
+            left = (time.monotonic() - self._began) * (self._total - 1)
+            if left > _LONG:
+                self._call.say(f"about {left:.0f} s")
+                bar = self._call.listener.count(self._total, "forwards", is_long=True)
+                self._bar = self._stack.enter_context(bar)
+        self._bar.chunk_done(self._count)
 
 
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:

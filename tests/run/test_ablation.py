@@ -503,6 +503,22 @@ def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkey
     assert run(*words, "--dry-run").err.splitlines() == [plan]
 
 
+def test_a_long_ablation_says_how_long_it_will_take(run, nets, monkeypatch):
+    now = 0.0
+
+    def later():
+        nonlocal now
+        now += 3.0
+        return now
+
+    monkeypatch.setattr("hookcli.verbs.ablate.time.monotonic", later)
+    words = ("ablate", "nets.py:Net", "a.npy", *PLAIN, "--layers", "leaf", "--batch-size", "1")
+    ended = run(*words)
+    plan = "nets.py:Net: 6 channels of 3 layers, 1 image, 7 forwards"
+    assert ended.err.splitlines()[1:3] == [plan, "about 18 s"]
+    assert "about" not in run(*words, "--quiet").err
+
+
 def test_the_table_shows_the_first_and_what_was_looked_at(run, nets):
     ended = run("ablate", "nets.py:Net", "a.npy", "b.npy", *PLAIN, "--layers", "leaf", "--top", "2")
     lines = ended.out.splitlines()
