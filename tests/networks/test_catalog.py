@@ -8,7 +8,9 @@ import pytest
 
 from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError, UnknownModelError
+from hookcli.networks import sources
 from hookcli.networks.catalog import list_catalog
+from hookcli.networks.source import Source
 
 
 def test_models_of_torchvision_are_listed_without_a_source():
@@ -37,6 +39,23 @@ def test_an_unknown_source_is_refused_with_the_known_ones():
 def test_models_of_another_source_are_pointed_to(pattern):
     with pytest.raises(RequestError, match="models of timm are listed on their own"):
         list_catalog(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"),
+    [
+        ("resnet33", "no model is called 'resnet33'"),
+        ("zoo:tiny", "models of zoo are listed on their own"),
+    ],
+)
+def test_a_source_of_no_library_takes_only_patterns_with_its_own_name(monkeypatch, pattern, error):
+    class Zoo(Source):
+        prefix = "zoo:"
+
+    monkeypatch.setattr(sources, "SOURCES", (Zoo, *sources.SOURCES))
+    with pytest.raises(RequestError) as refused:
+        list_catalog(pattern)
+    assert refused.value.message == error
 
 
 def test_a_pattern_that_matches_nothing_gets_near_names():
