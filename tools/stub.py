@@ -5,13 +5,13 @@ python tools/stub.py [--check]
 
 from __future__ import annotations
 
-import ast
 import textwrap
 import types
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import hookcli
 from hookcli.cli.output.subjects import COMMANDS
 
 PACKAGE = Path(__file__).parent.parent / "hookcli"
@@ -59,17 +59,9 @@ def _module(kind: type) -> tuple[str, str]:
 
 
 def _list_imports() -> list[str]:
-    """Return the imports of the names that are no verbs, from ``hookcli/__init__.py``."""
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hookcli."):
-            found += [
-                f"from {node.module} import {each.name} as {each.name}"
-                for each in node.names
-                if each.name not in COMMANDS
-            ]
-    return found
+    """Return the imports of the names that are no verbs."""
+    homes = sorted((home, name) for name, home in hookcli._HOMES.items() if name not in COMMANDS)
+    return [f"from hookcli.{home} import {name} as {name}" for home, name in homes]
 
 
 def _outcomes(verb: Any) -> tuple[type, ...]:
