@@ -38,7 +38,9 @@ SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
-GRAPH_FILES = (".onnx", ".pt2")  # the ends of the names of files that hold a graph
+# By the way of running a model: the end of the names of its files, which hold a graph
+GRAPH_FILES = {"onnx": ".onnx", "torch-export": ".pt2"}
+GRAPH_NAMES = " or ".join(f"FILE{end}" for end in GRAPH_FILES.values())
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -272,7 +274,7 @@ class ModelRequest:
             "model MODEL",
             "resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME "
             "of other libraries, a function that makes a model (FILE.py:FUNCTION or "
-            "MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.",
+            f"MODULE:FUNCTION), or a file: {GRAPH_NAMES}.",
         ),
     ]
     weights: Annotated[
@@ -392,7 +394,7 @@ class ModelRequest:
     @property
     def is_file(self) -> bool:
         """Whether the name is that of a file with a graph, which runs without modules."""
-        return self.name.endswith(GRAPH_FILES)
+        return self.name.endswith((*GRAPH_FILES.values(),))
 
 
 @dataclass(frozen=True, slots=True)

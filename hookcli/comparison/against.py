@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.config import DTYPES, MODES, ExportRequest, ModelRequest, VariantRequest
+from hookcli.config import DTYPES, GRAPH_FILES, MODES, ExportRequest, ModelRequest, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.flags import list_fields
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    "image=FILE onnx[=FILE] torch-export[=FILE] compile"
+    f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
 )
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
 _BARE = ("channels-last", "compile")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
-_EXPORTS = ("onnx", "torch-export", "compile")
+_EXPORTS = (*GRAPH_FILES, "compile")
 _MOST_THREADS = 1024
 
 

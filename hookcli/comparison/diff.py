@@ -216,7 +216,7 @@ def _side(call: RunCall) -> str:
 
 def _is_graph(run: ComparedRun) -> bool:
     name: str = run.facts["model"]["name"]
-    return name.endswith(GRAPH_FILES)
+    return name.endswith((*GRAPH_FILES.values(),))
 
 
 def _leave_out(

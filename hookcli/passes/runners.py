@@ -10,6 +10,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookcli.config import GRAPH_FILES
 from hookcli.errors import RequestError
 from hookcli.networks.graph_file import describe_graph
 from hookcli.networks.modules import find_aliases, find_modules
@@ -96,7 +97,7 @@ def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
     """
     file = Path(request.name)
     runner: GraphRunner
-    if file.suffix == ".onnx":
+    if file.suffix == GRAPH_FILES["onnx"]:
         from hookcli.passes.onnx_file import OnnxRunner
 
         runner = OnnxRunner.of(file, CLASSIFICATION.arguments, request.provider)

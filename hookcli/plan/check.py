@@ -10,7 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, BackwardStyle, InspectConfig
+from hookcli.config import (
+    DEFAULTS,
+    EMBER,
+    GRAPH_FILES,
+    GRAPH_NAMES,
+    SCORES,
+    AttentionRequest,
+    BackwardStyle,
+    InspectConfig,
+)
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
@@ -79,9 +88,9 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
         option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
         raise RequestError(
             f"{option} is for files of models, and {models[0].name} knows its images",
-            "name a file: FILE.onnx or FILE.pt2",
+            f"name a file: {GRAPH_NAMES}",
         )
-    runs_onnx = exports_onnx or any(each.name.endswith(".onnx") for each in models)
+    runs_onnx = exports_onnx or any(each.name.endswith(GRAPH_FILES["onnx"]) for each in models)
     if provider is not None and not runs_onnx:
         raise RequestError(
             f"`provider={provider!r}` is for ONNX files, and {models[0].name} is none",
@@ -102,7 +111,7 @@ def check_memory(images: int, megabytes: float = 0) -> None:
 
 def check_kept(file: Path, way: str) -> None:
     """Check that an export can be kept in ``file``."""
-    suffix = {"onnx": ".onnx", "torch-export": ".pt2"}[way]
+    suffix = GRAPH_FILES[way]
     if file.suffix != suffix:
         raise RequestError(
             f"{way} writes {suffix}, not {file.name!r}", f"{file.with_suffix(suffix)!s}"
