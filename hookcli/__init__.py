@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 
 _HOMES = {
     "Captured": "passes.capture",

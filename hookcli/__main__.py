@@ -20,8 +20,8 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
-from hookcli.cli.output.subjects import COMMANDS, SUBJECTS
 from hookcli.cli.output.wording import to_words
+from hookcli.verbs.subjects import COMMANDS, SUBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hookcli import __main__ as entry
-from hookcli.cli.output import subjects
+from hookcli.verbs import subjects
 from tests.conftest import own_state
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -100,7 +100,7 @@ def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_h
         "from hookcli import __main__ as entry\n"
         "try: entry.app(args=[], prog_name='hookcli')\n"
         "except SystemExit: pass\n"
-        "from hookcli.cli.output import subjects\n"
+        "from hookcli.verbs import subjects\n"
         "print([name for name in subjects.COMMANDS if f'hookcli.verbs.{name}' in sys.modules])\n"
     )
     shown = python(code)

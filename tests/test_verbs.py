@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hookcli
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 
 HOME = Path(hookcli.__file__).parent
 HEAVY = ("numpy", "torch", "typer", "rich", "matplotlib")

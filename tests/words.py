@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,12 +15,12 @@ import hookcli
 from hookcli import config
 from hookcli.__main__ import build_command
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
-from hookcli.cli.output.subjects import COMMANDS, SUBJECTS
 from hookcli.outside.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
 from hookcli.store.places import names
 from hookcli.verbs.schema import make_schema
+from hookcli.verbs.subjects import COMMANDS, SUBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

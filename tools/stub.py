@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import hookcli
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 
 PACKAGE = Path(__file__).parent.parent / "hookcli"
 STUB = PACKAGE / "__init__.pyi"

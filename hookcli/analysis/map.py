@@ -14,7 +14,7 @@ import numpy as np
 from hookcli.analysis.components import find_components, split_rows
 from hookcli.analysis.features import find_directions
 from hookcli.errors import RequestError
-from hookcli.outside.documents import AtLeastOne, Distance, Whole
+from hookcli.outside.documents import AtLeastOne, Distance, Rows, Whole
 from hookcli.records.analysis import AnalysisDocument
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class MapDocument(AnalysisDocument):
     duplicates: tuple[tuple[str, ...], ...]
     duplicate_distance: Distance
     crowded: Whole
-    images: tuple[MapRow, ...]
+    images: Rows[MapRow]
     neighbours: tuple[NeighbourRow, ...]
 
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from hookcli.analysis.components import Components, find_components
 from hookcli.analysis.images import middle_of
 from hookcli.errors import RequestError
-from hookcli.outside.documents import AtLeastOne, Share, Whole, keywords
+from hookcli.outside.documents import AtLeastOne, Rows, Share, Whole, keywords
 from hookcli.outside.escape import reversible
 from hookcli.outside.urls import choose, to_local
 from hookcli.reading.run_files import LocalFiles
@@ -117,7 +117,7 @@ class PlacesDocument(AnalysisDocument):
     point: tuple[int, int] | None
     layers: tuple[LayerPlaces, ...]
     left_out: tuple[str, ...]
-    images: tuple[PlacesRow, ...]
+    images: Rows[PlacesRow]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hookcli.analysis.images import list_contents, list_files, match_contents
 from hookcli.errors import HookcliError, RequestError
 from hookcli.images.read import ImageSource
 from hookcli.images.style import UndecodableError
-from hookcli.outside.documents import AtLeastOne, Share, Whole
+from hookcli.outside.documents import AtLeastOne, Rows, Share, Whole
 from hookcli.outside.foreign import require_package
 from hookcli.records.analysis import AnalysisDocument
 from hookcli.records.text import count
@@ -137,7 +137,7 @@ class ProbeDocument(AnalysisDocument):
     unlabelled: Whole
     best: str
     verdict: str
-    layers: tuple[ProbeRow, ...]
+    layers: Rows[ProbeRow]
     left_out: tuple[str, ...]
     confusions: tuple[ConfusionRow, ...]
     predictions: tuple[PredictionRow, ...]

@@ -23,6 +23,7 @@ import numpy as np
 from hookcli.analysis.features import EmptyLayerError
 from hookcli.analysis.images import match_contents
 from hookcli.errors import OutputError, RequestError
+from hookcli.outside.documents import Rows
 from hookcli.records.analysis import AnalysisDocument, Cosine
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class SimilarityDocument(AnalysisDocument):
     images: int
     batch: int
     left_out: tuple[str, ...]
-    pairs: tuple[PairRow, ...]
+    pairs: Rows[PairRow]
     partners: tuple[PairRow, ...]
 
 

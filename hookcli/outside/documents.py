@@ -60,6 +60,18 @@ def keywords(**values: object) -> Meta:
     return Meta(extra_json_schema=values)
 
 
+_ROWS = keywords()
+Rows: TypeAlias = Annotated[tuple[T, ...], _ROWS]
+"""The field of a document that has the rows of the outcome, perhaps in another order."""
+
+
+def find_row_type(document: type[DataclassInstance]) -> Any:
+    """Return the type of the ``Rows`` of a document."""
+    hints = get_type_hints(document, include_extras=True).values()
+    (rows,) = (hint for hint in hints if _ROWS in getattr(hint, "__metadata__", ()))
+    return get_args(get_args(rows)[0])[0]
+
+
 def at_least(parts: int) -> Meta:
     """Return metadata for a list or an object that must have at least ``parts`` items."""
     return Meta(min_length=parts)

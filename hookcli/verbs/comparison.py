@@ -12,7 +12,7 @@ from hookcli.distance.blame import blame_text
 from hookcli.distance.comparison import ChangedFact, DiffRow, LeftOut
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import changed_text, first_text, list_notes, verdict_text
-from hookcli.outside.documents import Document
+from hookcli.outside.documents import Document, Rows
 from hookcli.outside.flags import Flag
 from hookcli.records.shared_fields import Command, SkippedImages, UncalledLayers
 from hookcli.records.text import figure_text, shape_text
@@ -143,7 +143,7 @@ class ComparisonDocument(Document):
     notes: tuple[str, ...]
     remarks: tuple[str, ...]
     layers: tuple[DiffRow, ...]
-    calls: tuple[DiffRow, ...]
+    calls: Rows[DiffRow]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from hookcli.outside.documents import LEFT_OUT, Axes, Document, keywords
+from hookcli.outside.documents import LEFT_OUT, Axes, Document, Rows, keywords
 from hookcli.records.attention import AttentionRow
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
 from hookcli.records.shared_fields import (
@@ -35,7 +35,7 @@ class RunDocument(Document):
     skipped: SkippedImages
     uncalled: UncalledLayers
     findings: Findings
-    layers: tuple[LayerRow, ...]
+    layers: Rows[LayerRow]
     attention: tuple[AttentionRow, ...] = field(default=(), metadata=LEFT_OUT)
 
 
@@ -54,7 +54,7 @@ class AblationDocument(Document):
     images: ImageResults
     skipped: SkippedImages
     uncalled: UncalledLayers
-    channels: tuple[ChannelRow, ...]
+    channels: Rows[ChannelRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class LayersDocument(Document):
     model: str
     input_shape: Axes
     total: ModelTotal
-    layers: tuple[SurveyRow, ...]
+    layers: Rows[SurveyRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class ModelsDocument(Document):
         models: the models, sorted by name.
     """
 
-    models: tuple[CatalogEntry, ...]
+    models: Rows[CatalogEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class ExportDocument(Document):
         files: the written files, in the order in which hookcli wrote them.
     """
 
-    files: tuple[FileRow, ...]
+    files: Rows[FileRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import PARTS, Document, describe_types
+from hookcli.outside.documents import PARTS, Document, describe_types, find_row_type
 from hookcli.outside.flags import Flag
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import UnwrittenOutcome
+from hookcli.verbs.subjects import ANALYSES, SUBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,31 +88,23 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 
 @cache
-def _list_printed() -> dict[str, tuple[type[Document], type[DataclassInstance]]]:
-    """Return what each command prints with ``--format json``, and the rows of ``jsonl``."""
-    from hookcli.analysis.map import MapDocument, MapRow
-    from hookcli.analysis.places import PlacesDocument, PlacesRow
-    from hookcli.analysis.probe import ProbeDocument, ProbeRow
-    from hookcli.analysis.similarity import PairRow, SimilarityDocument
-    from hookcli.distance.comparison import DiffRow
-    from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
+def _list_printed() -> dict[str, type[Document]]:
+    """Return what each command prints with ``--format json``."""
     from hookcli.verbs import documents as printed
     from hookcli.verbs.comparison import ComparisonDocument
 
+    analyses = {name: import_module(f"hookcli.analysis.{name}") for name in SUBJECTS[ANALYSES]}
     return {
-        "inspect": (printed.RunDocument, LayerRow),
-        "gradients": (printed.RunDocument, LayerRow),
-        "ablate": (printed.AblationDocument, ChannelRow),
-        "diff": (ComparisonDocument, DiffRow),
-        "compare": (ComparisonDocument, DiffRow),
-        "layers": (printed.LayersDocument, SurveyRow),
-        "models": (printed.ModelsDocument, CatalogEntry),
-        "places": (PlacesDocument, PlacesRow),
-        "map": (MapDocument, MapRow),
-        "probe": (ProbeDocument, ProbeRow),
-        "similarity": (SimilarityDocument, PairRow),
-        "report": (printed.PageDocument, FileRow),
-        "export": (printed.ExportDocument, FileRow),
+        "inspect": printed.RunDocument,
+        "gradients": printed.RunDocument,
+        "ablate": printed.AblationDocument,
+        "diff": ComparisonDocument,
+        "compare": ComparisonDocument,
+        "layers": printed.LayersDocument,
+        "models": printed.ModelsDocument,
+        **{name: getattr(each, f"{name.title()}Document") for name, each in analyses.items()},
+        "report": printed.PageDocument,
+        "export": printed.ExportDocument,
     }
 
 
@@ -126,8 +120,8 @@ def _list_kinds() -> Mapping[str, type[DataclassInstance]]:
 
     printed = _list_printed()
     return {
-        **{name: document for name, (document, _) in printed.items()},
-        **{name + _LINE: row for name, (_, row) in printed.items()},
+        **printed,
+        **{name + _LINE: find_row_type(document) for name, document in printed.items()},
         "error": ErrorDocument,
         "golden": GoldenFile,
         names.REQUEST: RequestFile,

@@ -29,7 +29,7 @@ from PIL import Image
 from torchvision.models import resnet34
 
 from hookcli.__main__ import _run
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 
 pytestmark = pytest.mark.docs
 

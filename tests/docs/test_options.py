@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hookcli.__main__ import _run
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 from tests.docs.test_commands import HOME, PAGES
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -10,9 +10,9 @@ import pytest
 
 import hookcli
 from hookcli import __main__ as entry
-from hookcli.cli.output import subjects
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
+from hookcli.verbs import subjects
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import PANELS, verb
 

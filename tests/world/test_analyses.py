@@ -19,9 +19,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from hookcli.analysis.places import read_bases
-from hookcli.cli.output import subjects
 from hookcli.outside.files import hash_file
 from hookcli.reading.load import load_run
+from hookcli.verbs import subjects
 from tests.conftest import PHOTOS, run_in
 from tests.toy_runs import ToyRun, edit_json
 

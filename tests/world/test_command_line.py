@@ -22,9 +22,9 @@ import torchvision
 from PIL import Image
 from torchvision.models import ResNet18_Weights
 
-from hookcli.cli.output.subjects import COMMANDS
 from hookcli.records.runs import Finding
 from hookcli.verbs.inspection import _where
+from hookcli.verbs.subjects import COMMANDS
 from tests.processes import COMMAND, start
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from hookcli import __main__ as entry
-from hookcli.cli.output.subjects import COMMANDS
+from hookcli.verbs.subjects import COMMANDS
 from tests.conftest import own_state, run_in
 from tests.words import find_option, replace_options
 

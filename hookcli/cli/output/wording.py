@@ -14,9 +14,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hookcli.cli.output import subjects
 from hookcli.config import CompareConfig
 from hookcli.outside.flags import REFERENCE, find_nearest, list_fields, list_paths
+from hookcli.verbs import subjects
 
 if TYPE_CHECKING:
     from hookcli.outside.flags import Flag

@@ -1,10 +1,11 @@
-"""The commands by subject, and their lines in --help.
+"""The verbs by subject, and their lines in the help of the program.
 
-A command's module has the same name, and is imported when the user names the command.
+A verb's module has the same name, and is imported when the user names the verb.
 """
 
 from __future__ import annotations
 
+ANALYSES = "Analyse a run"
 SUBJECTS = {
     "Look inside": {
         "inspect": "Write feature maps and statistics, and a page to look at.",
@@ -18,7 +19,7 @@ SUBJECTS = {
         "golden": "Write a run as one small file, to compare with later runs.",
         "diff": "Compare two runs: which layer differs first, and by how much.",
     },
-    "Analyse a run": {
+    ANALYSES: {
         "places": "Colour the places of a layer by components, and match them.",
         "map": "Lay out images by their features: neighbours, outliers.",
         "probe": "Find the layer that knows a label.",
