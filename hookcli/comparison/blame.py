@@ -245,7 +245,8 @@ class _Measured:
                 self.errors[partner] = None
             return
         error = self._measure(partner, call, values, array)
-        if error.own < math.inf and self._passes_on(values, array):
+        has_weights = call.layer.is_leaf and call.layer.params
+        if error.own < math.inf and not has_weights and self._passes_on(values, array):
             error = replace(error, own=0.0, channels=tuple(0.0 for _ in error.channels))
         self.errors[partner] = error
         self.vague |= {partner} if self._is_vague else set()

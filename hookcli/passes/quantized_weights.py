@@ -66,17 +66,17 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
             ]
             if array.dtype.kind == "f":
                 step = np.zeros(()) if array.itemsize > 2 else np.spacing(np.abs(array))
-                whole = array.astype(np.float64), step.astype(np.float64), np.isfinite(array)
+                numbers = array.astype(np.float64), step.astype(np.float64), np.isfinite(array)
             elif base != name and scales and array.dtype.kind in "iu":
                 zero = tensors.get(scales[0].name.removesuffix("scale") + "zero_point")
                 scale, offset = (
                     onnx.numpy_helper.to_array(each).astype(np.float64) if each else np.zeros(())
                     for each in (scales[0], zero)
                 )
-                whole = _dequantize(array, scale, offset, axes.get(name))
+                numbers = _dequantize(array, scale, offset, axes.get(name))
             else:
-                whole = _UNKNOWN
-            yield StoredWeight(base.removesuffix(_TURNED), *whole)
+                numbers = _UNKNOWN
+            yield StoredWeight(base.removesuffix(_TURNED), *numbers)
 
 
 def _dequantize(

@@ -352,6 +352,18 @@ def test_a_call_that_passes_on_an_error_does_not_have_it(own, passed, named):
     assert [each for each, error in measured.errors.items() if error.own] == named
 
 
+def test_a_layer_with_weights_does_not_pass_on_what_an_equal_one_returned():
+    """Two branches with the same weights and the same fault are both to blame."""
+    seen = SeenCalls(keeps_values=True)
+    calls = [Call(LayerInfo(name, "Linear", params=4), 0, 0) for name in ("a", "b")]
+    measured = _Measured(seen, {"a": "a", "b": "b"})
+    for call in calls:
+        seen.keep(call, torch.ones(1, 2, 4))
+    for call in calls:
+        measured(call, torch.full((1, 2, 4), 0.9))
+    assert [each for each, error in measured.errors.items() if error.own] == ["a", "b"]
+
+
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))

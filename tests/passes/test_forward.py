@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,8 @@ def test_no_pictures_are_made_without_grids():
 
 def test_the_models_own_output_comes_with_the_records():
     (result,) = run_forward(hooked(toys.InplaceAdd(), "conv"), ["a", "b"], pixel(1.0, 2.0))
-    assert result.output.flatten().tolist() == [4.0, 8.0]
+    output: Any = result.output
+    assert output.flatten().tolist() == [4.0, 8.0]
 
 
 def test_what_all_images_share_is_in_the_records_of_each():

@@ -246,7 +246,7 @@ def test_a_tutorial_s_hook_loses_the_minimum_of_a_convolution_and_ours_keeps_it(
 
 
 @pytest.fixture(scope="module", params=["resnet18", "swin_v2", "vit"])
-def two_ways(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], list[list[LayerRecord]]]:
+def two_ways(request: pytest.FixtureRequest) -> tuple[list[Any], list[list[LayerRecord]]]:
     """The results of one batch of two images, and the records of each image alone."""
     model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
     layers = select_layers(model, ["leaf"])

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import hookcli
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.urls import Url
-from hookcli.reading.run_files import open_files
+from hookcli.reading.run_files import RemoteFiles, open_files
 from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
@@ -185,7 +185,9 @@ def test_a_copy_of_a_file_goes_with_what_read_it(toy):
     copy(toy)
     run = open_files(RUN)
     assert run.read("manifest.json") == (toy / "manifest.json").read_bytes()
+    assert isinstance(run, RemoteFiles)
     copies = run._copies
+    assert copies is not None
     assert [file.name for file in copies.iterdir()] == ["manifest.json"]
     del run
     assert not copies.exists()
