@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape as markup_escape
@@ -28,10 +29,18 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``."""
+    """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``.
+
+    A verb without such a file shows the ``rows`` and names their file, ``table``.
+    """
     environment = make_environment()
-    environment.filters |= {"data": script_data, "hash": hash_scripts, "number": figure_text}
-    return environment.get_template(f"{verb}.html.j2").render(
+    environment.filters |= {
+        "data": script_data,
+        "hash": hash_scripts,
+        "number": figure_text,
+        "fields": asdict,
+    }
+    return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"]).render(
         verb=verb,
         title=title,
         document=document,
