@@ -23,7 +23,7 @@ from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
 import hookcli.networks.source
 import hookcli.networks.torchvision
-from hookcli.config import ModelRequest
+from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.networks.build import SkipInitialisation, build_random
 from hookcli.networks.catalog import list_catalog
@@ -757,3 +757,8 @@ def test_a_model_that_is_known_keeps_its_bands():
     model = LoadedModel(None, source.prepare(request, module), module=module, source=source)
     assert model.knows_input
     assert model.for_bands(request, 5) is model
+
+
+def test_a_parameter_without_a_shape_is_said_before_gradients():
+    with pytest.raises(ModelError, match=r"^own has parameters without a shape, such as weight$"):
+        own_model(nn.LazyConv2d(2, 1)).scorer(ScoreRequest())
