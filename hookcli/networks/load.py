@@ -250,7 +250,7 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         source = replace(source, builder=partial(copy_taken, request.name, source.builder, taken))
     with source.guard():
         weighted = add_weights(source, request)
-        if request.like is None:
+        if request.like is None or not source.keeps_format:
             prepare = source.prepare(request, weighted.module, weighted.preset)
         else:
             weighted, prepare = _prepare_like(request, request.like, weighted)

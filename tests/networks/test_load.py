@@ -571,6 +571,11 @@ def test_an_unknown_name_is_answered_with_near_ones():
     assert error.exit_code == 2
 
 
+def test_a_named_model_is_never_prepared_as_another():
+    request = ModelRequest(SMALL, weights="random", device="cpu", like="inception_v3")
+    assert load_model(request).info.preprocessing == load(weights="random").info.preprocessing
+
+
 def test_a_device_that_is_not_here_is_refused():
     with pytest.raises(RequestError) as caught:
         load_model(ModelRequest(SMALL, weights="random", device="cuda:97"))
