@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,13 +24,16 @@ _REFUSALS = (
     *(TypeError, ValueError, AssertionError, RuntimeError),
     *(ArithmeticError, LookupError, AttributeError),
 )
+_MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,000
 
 
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Call the model's builder."""
     given = read_arguments(source, request)
+    most = source.most_values
+    limited = nullcontext() if most is None else _LimitSize(request.name, most)
     try:
-        with warnings.catch_warnings():
+        with limited, warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
             return source.builder(**given, **arguments)
@@ -78,20 +80,37 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
     """Build a model for the names, shapes and dtypes of its state dict, best without memory."""
     try:
         with SkipInitialisation(), torch.device("meta"):
-            module = build_model(source, request)
+            return build_model(source, request)
     except RuntimeError:  # the builder computes with its tensors, as Regnet's does
-        module = build_unset(source, request)
-    values = itertools.chain(module.parameters(), module.buffers())
-    if source.most_values is not None and sum(map(Tensor.numel, values)) > source.most_values:
-        what = f"{request.name} would be larger than its weights, or than the memory allows"
-        raise ModelError(what, "its configuration may be damaged")
-    return module
+        return build_unset(source, request)
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
     """Build a model of a library with uninitialized weights, which those of a file then replace."""
     with SkipInitialisation():
         return build_model(source, request)
+
+
+class _LimitSize(TorchFunctionMode):
+    """Stops a builder that makes too many values, or calls torch far more often than others."""
+
+    _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand})
+
+    def __init__(self, name: str, values: int) -> None:
+        super().__init__()
+        self._name, self._calls, self._values = name, _MOST_CALLS, values
+
+    def __torch_function__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._calls -= 1
+        if func in self._FACTORIES and isinstance(result, Tensor):
+            self._values -= Tensor.numel(result)
+        if self._calls < 0 or self._values < 0:
+            what = f"{self._name} would be larger than its weights, or than the memory allows"
+            raise ModelError(what, "its configuration may be damaged")
+        return result
 
 
 class SkipInitialisation(TorchFunctionMode):

@@ -42,7 +42,7 @@ _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|wi
 _LARGEST = {  # whole number in a configuration, by key
     re.compile(_SIDES): LARGEST_SIDE,
     re.compile(r"num_(labels|classes)|classes"): 1 << 17,
-    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 9,
+    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
 # Fields of a configuration that name a part of the model

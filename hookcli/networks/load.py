@@ -191,15 +191,15 @@ class LoadedModel(ModelDescription):
 
     def _require_gradients(self) -> None:
         for name, parameter in self.module.named_parameters():
-            if parameter.is_inference():
-                raise ModelError(
-                    f"{self.info.name} was made in inference mode, in which it takes no gradients",
-                    "make it outside of torch.inference_mode()",
-                )
             if is_lazy(parameter):
                 raise ModelError(
                     f"{self.info.name} has parameters without a shape, such as {name}",
                     "the first forward pass gives them one: call the model once where you build it",
+                )
+            if parameter.is_inference():
+                raise ModelError(
+                    f"{self.info.name} was made in inference mode, in which it takes no gradients",
+                    "make it outside of torch.inference_mode()",
                 )
 
     def read(self, output: object, sizes: Sizes = ()) -> Predictions:
@@ -250,7 +250,7 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
         source = replace(source, builder=partial(copy_taken, request.name, source.builder, taken))
     with source.guard():
         weighted = add_weights(source, request)
-        if request.like is None:
+        if request.like is None or not source.keeps_format:
             prepare = source.prepare(request, weighted.module, weighted.preset)
         else:
             weighted, prepare = _prepare_like(request, request.like, weighted)

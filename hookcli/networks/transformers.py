@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import io
 import json
 import re
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +26,6 @@ from hookcli.networks.hub import (
     guard_library,
     join_hashes,
     list_cached,
-    quiet,
     read_config,
     require_config,
 )
@@ -425,11 +423,19 @@ def import_transformers(name: str) -> Any:
 @contextmanager
 def _using(name: str) -> Iterator[None]:
     """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
+    from transformers.utils import logging
+
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()  # and those of the hub
     try:
-        with quiet(), redirect_stderr(io.StringIO()):  # the bars of downloads and of loading
-            yield
+        yield
     except ImportError as error:
         package = error.name or "a package"
         raise RequestError(
             f"{name} needs {package}, which is not installed", f"install it: pip install {package}"
         ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()

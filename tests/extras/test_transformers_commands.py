@@ -14,7 +14,9 @@ import torch
 
 import hookcli
 from hookcli.config import ModelRequest
+from hookcli.errors import RequestError
 from hookcli.networks.load import load_model
+from hookcli.networks.sources import find_model
 from hookcli.passes.eager import EagerRunner
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import PHOTOS
@@ -161,6 +163,17 @@ def test_names_of_classes_of_the_user_replace_the_models(run, folders):
     ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
     (image,) = json.loads(ended.out)["images"]
     assert {each["category"] for each in image["predictions"]} == set("abcde")
+
+
+def test_what_others_print_while_a_model_is_found_is_not_lost(hf, monkeypatch, capsys):
+    def choose(*_arguments):
+        print("heard", file=sys.stderr)
+        raise ImportError(name="package")
+
+    monkeypatch.setattr("hookcli.networks.transformers._choose_class", choose)
+    with pytest.raises(RequestError, match=r"needs package, which is not installed$"):
+        find_model("hf-config:vit", 0)
+    assert capsys.readouterr().err == "heard\n"
 
 
 def test_a_notebook_shows_a_captured_model(hf, folders):

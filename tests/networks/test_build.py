@@ -10,7 +10,9 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError
+from hookcli.networks import build
 from hookcli.networks.build import (
+    _LimitSize,
     build_model,
     build_random,
     build_shapes,
@@ -35,10 +37,37 @@ def test_an_argument_of_the_user_is_preferred_to_that_of_the_size():
     assert read_arguments(source(None, width=7, size=64), WIDTH) == {"width": 5, "size": 64}
 
 
-def test_a_model_of_files_has_at_most_so_many_values():
-    build_shapes(source(lambda: nn.Linear(4, 4), 20), REQUEST)
+@pytest.mark.parametrize("make", [torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand])
+def test_a_builder_makes_at_most_so_many_values(make):
+    with _LimitSize("net", 20):
+        make(12)
+        make(8)
+    with _LimitSize("net", 20):
+        make(12)
+        with pytest.raises(ModelError, match=r"^net would be larger than its"):
+            make(9)
+
+
+def test_a_builder_calls_torch_at_most_so_often(monkeypatch):
+    monkeypatch.setattr(build, "_MOST_CALLS", 10)
+
+    def call(times):
+        with _LimitSize("net", 1000):
+            for _ in range(times):
+                torch.add(torch.tensor(1), 1)
+
+    call(5)
     with pytest.raises(ModelError, match=r"^net would be larger than its"):
-        build_shapes(source(lambda: nn.Linear(4, 4), 19), REQUEST)
+        call(6)
+
+
+def test_a_builder_that_never_ends_is_stopped():
+    def endless():
+        while True:
+            torch.eye(1)
+
+    with pytest.raises(ModelError, match=r"^net would be larger than its"):
+        build_model(source(endless, most_values=10), REQUEST)
 
 
 def refusing(message):

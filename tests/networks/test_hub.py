@@ -198,7 +198,7 @@ def read(folder, content, kind=Folder):
     [
         {"size": {"shortest_edge": 224, "longest_edge": 1 << 20}},
         {"size": 8192, "image_size": [8192, 8192]},
-        {"num_labels": 1 << 17, "classes": 1 << 17, "depths": [1 << 9], "anything": 1 << 24},
+        {"num_labels": 1 << 17, "classes": 1 << 17, "depths": [1 << 12], "anything": 1 << 24},
         {"backbone": "resnet18", "encoder_name": "timm/resnet.a1-b"},
         {"backbone": None, "name": "/etc"},
     ],
@@ -214,7 +214,7 @@ def test_a_configuration_of_usual_numbers_and_names_is_read(folder, content):
         ({"image_size": [224, 8193]}, "image_size is 8193, but may be at most 8192"),
         ({"a": [{"num_labels": (1 << 17) + 1}]}, "num_labels is 131073, but may be at most 131072"),
         ({"classes": (1 << 17) + 1}, "classes is 131073, but may be at most 131072"),
-        ({"depths": [1, 513]}, "depths is 513, but may be at most 512"),
+        ({"depths": [1, 4097]}, "depths is 4097, but may be at most 4096"),
         ({"words": (1 << 24) + 1}, "words is 16777217, but may be at most 16777216"),
         ({"backbone": "/etc"}, "backbone is '/etc', which is not in the folder"),
         ({"a": {"encoder_name": "../x"}}, "encoder_name is '../x', which is not in the folder"),

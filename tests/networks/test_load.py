@@ -23,7 +23,7 @@ from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
 import hookcli.networks.source
 import hookcli.networks.torchvision
-from hookcli.config import ModelRequest
+from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.networks.build import SkipInitialisation, build_random
 from hookcli.networks.catalog import list_catalog
@@ -571,6 +571,11 @@ def test_an_unknown_name_is_answered_with_near_ones():
     assert error.exit_code == 2
 
 
+def test_a_named_model_is_never_prepared_as_another():
+    request = ModelRequest(SMALL, weights="random", device="cpu", like="inception_v3")
+    assert load_model(request).info.preprocessing == load(weights="random").info.preprocessing
+
+
 def test_a_device_that_is_not_here_is_refused():
     with pytest.raises(RequestError) as caught:
         load_model(ModelRequest(SMALL, weights="random", device="cuda:97"))
@@ -757,3 +762,8 @@ def test_a_model_that_is_known_keeps_its_bands():
     model = LoadedModel(None, source.prepare(request, module), module=module, source=source)
     assert model.knows_input
     assert model.for_bands(request, 5) is model
+
+
+def test_a_parameter_without_a_shape_is_said_before_gradients():
+    with pytest.raises(ModelError, match=r"^own has parameters without a shape, such as weight$"):
+        own_model(nn.LazyConv2d(2, 1)).scorer(ScoreRequest())
