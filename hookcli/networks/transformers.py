@@ -423,8 +423,7 @@ def import_transformers(name: str) -> Any:
 @contextmanager
 def _using(name: str) -> Iterator[None]:
     """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
-    from transformers.utils import logging
-
+    logging = import_transformers(name).logging
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()  # and those of the hub
