@@ -289,16 +289,6 @@ def test_a_name_of_nothing_in_backticks_would_be_found(text):
     assert not is_known(text)
 
 
-def test_each_function_that_represents_a_command_is_defined_in_the_core():
-    defined = {
-        node.name
-        for module in modules()
-        for node in module.tree.body
-        if module.room != "cli" and isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    }
-    assert wording.COMMANDS.keys() - defined == set()
-
-
 def test_a_test_in_the_folder_of_a_room_has_the_path_of_its_module():
     """Tests of several rooms are in ``tests/world``."""
     known = {module.name.replace(".", "/") for module in modules()}

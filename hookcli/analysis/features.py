@@ -234,7 +234,7 @@ class SavedCall:
             raise RequestError(
                 f"{self.call_id!r} has NaN or Inf, first for {keys[int(broken.argmax())]!r}",
                 "leave the layer out, or find the origin: "
-                "`InspectConfig` with `fail_on=('nan', 'inf')`",
+                "`hookcli.inspect` with `fail_on=('nan', 'inf')`",
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:

@@ -99,16 +99,13 @@ class TerminalListener(Listener):
     writes = True
 
     def __init__(self, *, quiet: bool, wants_rows: bool) -> None:
+        super().__init__()
         self._quiet, self.wants_rows = quiet, wants_rows
         self._rest: list[Note] | None = None  # what stands below the outcome
 
     @property
     def shows_downloads(self) -> bool:
         return not self._quiet and console.is_watched()
-
-    def to_words(self, text: str) -> str:
-        """Return a message as it is, since it is printed in words of the command line."""
-        return text
 
     def hear(self, note: Note) -> None:
         if self._rest is not None:

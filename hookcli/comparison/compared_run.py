@@ -190,7 +190,7 @@ def _read_golden(name: str) -> ComparedRun:
         check_call(call, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
         calls[call.image].append(_make_call(call, sketch))
-    return ComparedRun(name, document, {image.key: image for image in golden.images}, calls)
+    return ComparedRun(shown(name), document, {image.key: image for image in golden.images}, calls)
 
 
 def _read_document(name: str) -> object:

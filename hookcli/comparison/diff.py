@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields, replace
 from difflib import SequenceMatcher
@@ -17,6 +18,7 @@ from hookcli.distance.judge import CallPair, Judge
 from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.outside.urls import IN_MEMORY
 from hookcli.records.calls import FOLDED
 from hookcli.records.command import list_value_options, read_command
 from hookcli.records.images import match_images
@@ -124,7 +126,9 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "use the same model and images of the same size in both runs"
-    nans = "find the origin of the first NaN or Inf: `InspectConfig` with `fail_on=('nan', 'inf')`"
+    nans = (
+        "find the origin of the first NaN or Inf: `hookcli.inspect` with `fail_on=('nan', 'inf')`"
+    )
     raise RequestError(
         f"nothing could be compared: {first.call_id}: "
         f"{first.reason or 'no value is finite in both'}",
@@ -262,7 +266,8 @@ def _without_key(call: RunCall | None) -> str:
 
 
 def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
-    one, two = a.facts["model"]["name"], b.facts["model"]["name"]
+    names = (run.facts["model"]["name"] for run in (a, b))
+    one, two = (re.sub(r"^hookcli\.given:(.+)", rf"\1{IN_MEMORY}", name) for name in names)
     if one != two and not (_is_graph(a) or _is_graph(b)):
         raise RequestError(
             f"{a.name!r} is a run of {one}, and {b.name!r} one of {two}",

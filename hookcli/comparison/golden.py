@@ -110,7 +110,7 @@ def _is_golden(file: Path) -> bool:
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     """Return the keys of the images with whole saved tensors, by call id; refuse other runs."""
-    again = "run `InspectConfig` again, with `sketch=True`"
+    again = "run `hookcli.inspect` again, with `sketch=True`"
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
     for option in SAVED_IN_PART:

@@ -72,7 +72,7 @@ def check_request(
         if not with_gradients and side_name not in ("output", "input"):
             raise RequestError(
                 f"`edits` {text!r}: {side_name} is a gradient, and this command computes none",
-                "edit gradients in: `GradientsConfig`",
+                "edit gradients in: `hookcli.gradients`",
             )
 
 
@@ -269,7 +269,7 @@ def _check_tensors(config: RunConfig) -> None:
     tensors = config.tensors
     if tensors.attention and config.attention is None:
         if not isinstance(config, InspectConfig):
-            raise RequestError("`tensors.attention` is for `InspectConfig` with `attention`")
+            raise RequestError("`tensors.attention` is for `hookcli.inspect` with `attention`")
         raise RequestError(*AttentionRequest.UNASKED)
     pool = "none" if tensors.save is None else tensors.save.pool
     if pool not in ("none", "mean", "max") and not re.fullmatch(r"0*[1-9]\d{0,8}", pool):

@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
     from hookcli.plan.prepared import PreparedAblation, PreparedRun
-    from hookcli.products.product import Scope
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
     """Make a run ready: find the images, load the model, choose the layers."""
     clock = Clock()
-    scope, found = _find_run(config, cleans_up=True)
+    found = _find_run(config, cleans_up=True)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
-        scope = replace(scope, config=config)
     clock.lap("read images")
     from hookcli.plan.prepared import prepare_model, settle_run
 
@@ -53,22 +51,22 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     clock.lap("load model")
     with ExitStack() as stack:
         stack.callback(model.runner.close)
-        prepared = settle_run(scope, model)
+        prepared = settle_run(config, model)
         stack.pop_all()
     return replace(prepared, seconds=clock.seconds)
 
 
 def plan_run(config: RunConfig) -> Plan:
     """Return the plan of a run, without loading weights or writing anything."""
-    scope, found = _find_run(config, cleans_up=False)
+    found = _find_run(config, cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
     model = prepare_model(config.run, found, config.edited_side, config.at, has_weights=False)
-    plan = settle_run(scope, model, has_weights=False).settings.plan
+    plan = settle_run(config, model, has_weights=False).settings.plan
     return replace(plan, skipped=tuple(model.skipped))
 
 
-def _find_run(config: RunConfig, *, cleans_up: bool) -> tuple[Scope, FoundImages]:
+def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
     check_run(config)
     found = find_images(config.run, config.folder.out, config.machine.storage)
     from hookcli.products.product import Scope  # imports numpy
@@ -78,7 +76,7 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> tuple[Scope, FoundImages
         check_memory(len(found.sources))
     check_pictures(scope)
     check_run_folder(scope, found.sources, cleans_up=cleans_up)
-    return scope, found
+    return found
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:

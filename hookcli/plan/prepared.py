@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         BackwardStyle,
         CompareConfig,
         EditedSide,
+        RunConfig,
         RunRequest,
         VariantRequest,
     )
@@ -340,16 +341,16 @@ def list_outputs(side: Side) -> Side:
     return replace(side, runner=replace(runner, layers=observed), layers=listed)
 
 
-def settle_run(scope: Scope, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
+def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
     """Settle the plan, the score, the attention and whatever else a run needs besides the model.
 
     Without weights, hookcli can only print the plan.
     """
-    config, features = scope.config, None
+    features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
     loaded, sources = model.loaded, model.sources
-    scope = replace(scope, config=config, images=len(sources))  # some may not fit the model
+    scope = Scope.of(config, sources)
     focus = find_focus(config.focus, loaded, sources)
     attention = None
     if isinstance(model, EagerModel):

@@ -13,7 +13,7 @@ import numpy as np
 
 from hookcli.errors import RequestError
 from hookcli.outside.documents import DamagedError, convert, value_types
-from hookcli.outside.urls import to_place
+from hookcli.outside.urls import HELD, to_place
 from hookcli.reading.pictures import find_grid, open_grid
 from hookcli.reading.run_files import (
     AGAIN,
@@ -206,7 +206,7 @@ class Run:
         title = notebook.run_title(facts.model.name, len(layers), len(self.images))
         notes = [
             *notebook.describe_run(facts.model.weights, facts.findings),
-            f"the run folder: {self.folder}",
+            *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
         pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.read)

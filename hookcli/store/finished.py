@@ -32,7 +32,7 @@ def replace_page(path: Place, page: bytes) -> Place:
     try:
         with open_folder(path) as folder, contextlib.ExitStack() as stack:
             if folder.is_file(REQUEST):
-                stack.enter_context(contextlib.closing(folder.lock()))
+                stack.enter_context(folder.locked())
             held = find_run(folder)
             if held is None:
                 raise RequestError(
@@ -42,7 +42,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
                     f"{str(path / PAGE)!r} was not written by this run",
-                    "move it away, or run `InspectConfig` again",
+                    "move it away, or run `hookcli.inspect` again",
                 )
             folder.remove_partial(held.journal)
             folder.write(PAGE, page)
@@ -113,7 +113,7 @@ def finish_resume(
         }
         if cleans_up and left and folder.is_file(REQUEST):
             try:
-                with contextlib.closing(folder.lock()):
+                with folder.locked():
                     folder.remove(left)
             except OSError as error:
                 raise cannot_write(path, error) from error

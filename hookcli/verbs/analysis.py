@@ -251,8 +251,6 @@ def open_analysis(
 
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
-        if place is None:
-            check_memory(max(len(run.images) for run in runs))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
     save = SaveStyle("none" if pool == "class" else pool)

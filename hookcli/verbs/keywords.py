@@ -46,7 +46,6 @@ TABLES = ("table", "json", "jsonl", "csv", "md")
 FILES = ("text", "json", "jsonl")
 """The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
-_PUBLIC = {"`InspectConfig`": "`hookcli.inspect`", "`GradientsConfig`": "`hookcli.gradients`"}
 _SAVING = re.compile(r"save them: .* (\w+)$")  # a whole command
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
@@ -111,7 +110,7 @@ class Verb:
             field, value, _ = found.groups()
             flag = find_nearest(paths, field)
             if flag is None:
-                return _PUBLIC.get(found[0], found[0])
+                return found[0]
             inner = re.fullmatch(r"\w+\((.+)\)", value or "")  # ClusterRequest('auto')
             given = inner[1] if inner else repr(flag.word) if flag.word else value
             return f"`{flag.parameter}{f'={given}' if given else ''}`"

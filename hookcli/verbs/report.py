@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import StorageOptions
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import to_place
+from hookcli.outside.urls import shown, to_place
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.store.places.names import PAGE
@@ -83,5 +83,5 @@ def report(
         webbrowser.open(file.resolve().as_uri())
     held = file if isinstance(file, Path) else data  # a URL
     return Report(
-        notes=call.notes, rows=(FileRow(str(file)),), files={file.name: held}, state=state
+        notes=call.notes, rows=(FileRow(shown(str(file))),), files={file.name: held}, state=state
     )

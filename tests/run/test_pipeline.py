@@ -21,8 +21,8 @@ from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
+from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
-from hookcli.products.product import Scope
 from hookcli.reading.load import load_run
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.runs import ModelInfo
@@ -64,7 +64,7 @@ def prepare(**words):
 def test_a_run_needs_no_module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, model = prepare()
-    result = run_prepared(settle_run(Scope.of(config, model.sources), model))
+    result = run_prepared(settle_run(config, model))
     with Path("out/layers.csv").open() as file:
         rows = [(row["call_id"], row["min"], row["max"]) for row in csv.DictReader(file)]
     assert rows == [("sum", "12.0", "48.0")]
@@ -75,16 +75,27 @@ def test_a_run_needs_no_module(tmp_path, monkeypatch):
     assert model.runner.closed == 1
 
 
+def test_images_that_do_not_fit_do_not_count_when_grids_are_chosen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hookcli.products.product.MOST_IMAGES", 1)
+    np.save("a.npy", np.zeros((3, 40, 40), np.float32))
+    np.save("b.npy", np.zeros((5, 40, 40), np.float32))
+    config = inspect_config(ModelRequest("resnet18", weights="random"), "a.npy", "b.npy", out="out")
+    prepared = prepare_run(config)
+    assert (prepared.settings.images, prepared.settings.style.mode) == (1, "layers")
+    prepared.model.runner.close()
+
+
 def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, model = prepare()
     with pytest.raises(RequestError) as refused:
-        settle_run(Scope.of(replace(config, save_weights="weights.pt"), model.sources), model)
+        settle_run(replace(config, save_weights="weights.pt"), model)
     sentence = "`save_weights` needs the modules of a model, and doubled runs without them"
     assert refused.value.message == sentence
     config, model = prepare(edits=("sum:zero",))
     with pytest.raises(RequestError, match=r"^`edits` needs the modules of a model"):
-        settle_run(Scope.of(config, model.sources), model)
+        settle_run(config, model)
     with pytest.raises(RequestError, match=r"^ablate needs the modules of a model"):
         require_eager(model, "ablate")
     assert not Path("out").exists()

@@ -170,6 +170,11 @@ def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkey
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
     assert CALLS == []
+    monkeypatch.undo()
+    more = {"layers": "norm", "save": "tensors", **OPTIONS}
+    run = hookcli.inspect(model.eval(), [picture.rotate(90 * turn) for turn in range(4)], **more)
+    monkeypatch.setattr(check, "_MOST_IMAGES", 1)
+    assert hookcli.similarity(run, run).exit_code == 0
 
 
 def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
@@ -227,7 +232,9 @@ def test_two_runs_in_memory_are_compared(model, picture):
     )
     assert hookcli.similarity(one, two).result.ckas.shape == (2, 2)
     golden = hookcli.golden(one.run)
-    assert hookcli.diff(golden, two).exit_code == 0
+    compared = hookcli.diff(golden, two)
+    assert compared.exit_code == 0
+    assert "memory:/" not in f"{compared.document()} {compared.table()}"
 
 
 def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
@@ -282,6 +289,7 @@ def test_a_run_in_memory_is_read_without_temporary_files(model, picture, tmp_pat
     assert len(run.run.records) == 1
     assert run.run.grid("conv").size[0] > 8
     assert "<img" in run._repr_html_()
+    assert "memory:/" not in run.run._repr_html_()
 
 
 def test_like_chooses_the_preprocessing_of_a_model_in_memory(model, picture):

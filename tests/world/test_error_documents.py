@@ -82,7 +82,7 @@ CALLS = {
     ),
     "a gradient": (
         inspect_config(MODEL, *IMAGES, edits=("grad_output:conv:zero",)),
-        ("`edits` 'grad_output:conv:zero': grad_output is a gradient", "`GradientsConfig`"),
+        ("`edits` 'grad_output:conv:zero': grad_output is a gradient", "`hookcli.gradients`"),
     ),
     "no picture": (
         inspect_config(MODEL, "no.png"),

@@ -1,7 +1,7 @@
 """Translate messages that name parts of the Python API into the words of the command line.
 
 Messages put these names in backticks. A name may be a field of a request, perhaps with a value
-(`` `weights='random'` ``); a class of requests; or a function (`` `hookcli.layers(MODEL)` ``). If
+(`` `weights='random'` ``), or a function (`` `hookcli.layers(MODEL)` ``). If
 several fields have the same name, the message adds parts of the path until the name is unique.
 """
 
@@ -21,8 +21,6 @@ from hookcli.verbs import subjects
 if TYPE_CHECKING:
     from hookcli.outside.flags import Flag
 
-# The command that does what a request asks for, or what a function does.
-COMMANDS = {"GradientsConfig": "gradients", "InspectConfig": "inspect"}
 # How the command line shows all that an outcome has.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
@@ -33,12 +31,12 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for the path of a field, or the command for a function or request class.
+    """Return the option for the path of a field, or the command for a function.
 
     The result is empty if ``name`` is unknown.
     """
-    command = name.removeprefix("hookcli.") if name.startswith("hookcli.") else COMMANDS.get(name)
-    if command in subjects.COMMANDS:
+    command = name.removeprefix("hookcli.")
+    if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
         words = (find_words(word, text) if sign else word for word, sign, text in given)
         return " ".join(["hookcli", command, *words])

@@ -6,6 +6,7 @@ hookcli never follows a link inside the folder.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import cannot_write, full_name, write_all
-from hookcli.store.places.file_lock import FileLock, open_carefully, refuse_locked
+from hookcli.store.places.file_lock import FileLock, locked, open_carefully
 from hookcli.store.places.folder import Entry, Folder, Log
 from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 MOST_BYTES = 1 << 30  # the largest file that is read
@@ -56,10 +58,13 @@ class Directory(Folder):
     def lock(self) -> FileLock:
         return FileLock(self.path, self._held)
 
+    def locked(self) -> AbstractContextManager[object]:
+        return locked(self.path, self._held)
+
     def refuse_locked(self) -> None:
         if self.is_file(REQUEST):
-            with suppress(OSError):
-                refuse_locked(self.path, self._held)
+            with suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
+                pass
 
     def open_log(self, name: str) -> _AppendedFile:
         return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)

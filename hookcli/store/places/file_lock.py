@@ -17,6 +17,7 @@ from hookcli.store.places.folder import Lock
 from hookcli.store.places.names import PARTIAL, REQUEST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -62,10 +63,12 @@ class FileLock(Lock):
             os.close(self.descriptor)
 
 
-def refuse_locked(path: Path, folder: int) -> None:
-    """Check that no run holds the lock; several processes may check it at the same time."""
+@contextlib.contextmanager
+def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of a run that is already there; several processes may hold ``LOCK_SH``."""
     with open(open_carefully(folder, os.O_RDONLY)) as file:
-        _take_lock(file.fileno(), path, fcntl.LOCK_SH)
+        _take_lock(file.fileno(), path, kind)
+        yield
 
 
 def _lock_request(path: Path, folder: int) -> tuple[int, bool]:

@@ -5,11 +5,13 @@ The module ``folders`` opens run folders.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Place
 
@@ -77,6 +79,10 @@ class Folder(Protocol):
 
     def lock(self) -> Lock:
         """Take the lock, after which this object sees all earlier changes by other processes."""
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Hold the lock while the ``with`` block lasts; the folder must hold a run."""
+        return contextlib.closing(self.lock())
 
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""

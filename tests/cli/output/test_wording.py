@@ -25,7 +25,7 @@ from hookcli.cli.output.wording import to_words
         ("`attention`", "--attention"),
         ("`cluster=ClusterRequest('auto')`", "--cluster auto"),
         ("`attention=AttentionRequest(('all',))`", "--attention all"),
-        ("`InspectConfig` with `sketch=True`", "hookcli inspect with --sketch"),
+        ("`hookcli.inspect` with `sketch=True`", "hookcli inspect with --sketch"),
         ("`hookcli.layers(MODEL, ops=True)`", "hookcli layers MODEL --ops"),
         ("`hookcli.diff(match='order')`", "hookcli diff --match order"),
     ],
