@@ -336,6 +336,25 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
     )
 
 
+@pytest.mark.parametrize("value", [np.ones(3), [torch.ones(3)], object()])
+def test_an_object_is_no_value_of_an_input(model, picture, value):
+    with pytest.raises(
+        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'$"
+    ) as caught:
+        hookcli.inspect(model, picture, input={"facts": value}, **OPTIONS)
+    assert caught.value.hint == "give a file .npy, a text or a number"
+
+
+@pytest.mark.parametrize("more", [{}, {"prune": "fc=0.5"}])
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_may_be_one_of_several_differences(model, picture, more):
+    other, against = Net().eval(), {"model": model, "threads": 1, **more}
+    before = state(model)
+    found = hookcli.compare(other, picture, against=against, size=8, resize=8)
+    assert "model=Net 2 in memory, threads=1" in found.document().b
+    assert state(model) == before
+
+
 def test_an_analysis_runs_in_any_thread(model, picture):
     images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
     with ThreadPoolExecutor(1) as threads:
