@@ -136,6 +136,8 @@ def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
         (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
         (torch.zeros(4, 4), "4x4 of float32"),
         (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
+        (torch.zeros(1, 3, 0, 4), "1x3x0x4 of float32"),
+        (torch.zeros(1, 3, 4, 4).to_sparse(), "1x3x4x4 of sparse_coo"),
         (object(), "cannot be a object"),
     ],
 )
@@ -353,6 +355,47 @@ def test_a_model_may_be_one_of_several_differences(model, picture, more):
     found = hookcli.compare(other, picture, against=against, size=8, resize=8)
     assert "model=Net 2 in memory, threads=1" in found.document().b
     assert state(model) == before
+
+
+class Total(Net):
+    def forward(self, pixels):
+        return super().forward(pixels).sum()
+
+
+class Nothing(Net):
+    def forward(self, pixels):
+        super().forward(pixels)
+
+
+def test_a_single_number_is_no_prediction(picture):
+    run = hookcli.inspect(Total().eval(), picture, layers="conv", **OPTIONS)
+    assert run.result.images[0].predictions == ()
+
+
+def test_a_model_may_return_nothing(picture):
+    found = hookcli.compare(
+        Nothing().eval(), picture, against="torch-export", layers="all", size=8, resize=8
+    )
+    assert found.exit_code == 0
+
+
+def test_channels_of_a_lazy_model_are_ablated(picture):
+    model = nn.Sequential(
+        nn.LazyConv2d(4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    )
+    found = hookcli.ablate(model.eval(), picture, layers="0", size=8, resize=8)
+    assert len(found.rows) == 4
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_in_its_own_dtype_is_compared_with_float32(picture):
+    model = Net().eval().bfloat16()
+    before = [each.clone() for each in model.parameters()]
+    found = hookcli.compare(model, picture, against="dtype=float32", size=8, resize=8)
+    assert 0 < found.rows[0].max_abs < 0.1
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(hookcli.HookcliError, match="the other side has changed them"):
+        hookcli.compare(model.float(), picture, against="dtype=float32", dtype="float16", size=8)
 
 
 def test_an_analysis_runs_in_any_thread(model, picture):
