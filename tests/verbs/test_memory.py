@@ -1,6 +1,7 @@
 import gc
 import hashlib
 import random
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -263,6 +264,7 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
         hookcli.gradients(model, picture, target=1, cam="norm", size=8, resize=8),
         hookcli.ablate(model, picture, layers="conv", size=8, resize=8),
         hookcli.compare(model, picture, against="dtype=bfloat16", size=8, resize=8),
+        hookcli.layers(model, size=8),
         hookcli.diff(run, run),
         *(each(run, layers="norm") for each in (hookcli.places, hookcli.map)),
         hookcli.probe(run, labels=["a", "b"] * 2, layers="norm", folds=2),
@@ -271,6 +273,11 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
     for outcome in outcomes:
         assert "memory:/" not in f"{outcome.document()} {outcome.notes} {outcome.table()}"
         assert not [n for n, data in outcome.files.items() if b"memory:/" in bytes(data)]
+        assert re.fullmatch(
+            r"<\w+(: \d+ rows?| of Net in memory: \d+ calls of 1 image)>", repr(outcome)
+        )
+    assert repr(run) == "<Inspection of Net in memory: 2 calls of 4 images>"
+    assert repr(run.page) == "Page(name='report.html')"
     assert "memory:/" not in f"{hookcli.golden(run).golden}"
     with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
         run["fc"]
