@@ -34,6 +34,10 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
     if torch is not None and isinstance(thing, torch.Tensor):
         if thing.is_meta:
             raise _refuse(thing.shape, "no values (meta)")
+        if thing.layout != torch.strided or not thing.numel():
+            raise _refuse(
+                thing.shape, thing.dtype if thing.layout == torch.strided else thing.layout
+            )
         values = thing.detach().cpu()
         if not values.is_floating_point() or values.ndim not in (3, 4):
             raise _refuse(values.shape, values.dtype)

@@ -59,6 +59,11 @@ def _list_names(kind: str) -> Iterator[str]:
     yield from (f"{kind} {number}{IN_MEMORY}" for number in itertools.count(2))
 
 
+def is_as_it_is(name: str) -> bool:
+    """Return whether ``name`` stands for a model that keeps its dtypes."""
+    return name in _as_they_are
+
+
 class Held(OwnCode):
     """A model that a Python program holds: it keeps its weights and its memory format."""
 

@@ -103,7 +103,8 @@ class LoadedModel(ModelDescription):
         It is faster for 2-D convolutions on the CPU and on CUDA. The choice depends on the kind of
         device, but not on the machine.
         """
-        convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
+        modules = self.module.modules()
+        convolutions = [m for m in modules if isinstance(m, nn.Conv2d) and not is_lazy(m.weight)]
         if self.source.keeps_format:
             last = torch.channels_last
             return any(
@@ -209,7 +210,7 @@ class LoadedModel(ModelDescription):
                 return ModelDescription.read(self, output, sizes)
             if (features := self.find_embedding(output)) is not None:
                 return read_features(features)
-            width = (*output.shape, 1)[1] if isinstance(output, torch.Tensor) else -1
+            width = (*output.shape, 1, 1)[1] if isinstance(output, torch.Tensor) else -1
             if not self.source.is_known and width != count_outputs(self.module):
                 return []
             return read_predictions(output, self.categories, sizes, self.task)

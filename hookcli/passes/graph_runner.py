@@ -208,7 +208,7 @@ def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
 
 def name_outputs(outputs: Sequence[object]) -> list[str]:
     """Return the output keys of the outputs of a graph."""
-    return [str(number) for number in range(len(outputs))] if len(outputs) > 1 else [""]
+    return [str(number) for number in range(len(outputs))] if len(outputs) != 1 else [""]
 
 
 def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:

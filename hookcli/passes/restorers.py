@@ -28,9 +28,17 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
             yield
     finally:
-        with torch.inference_mode(False), torch.no_grad():
-            for restore in undo:
-                restore()
+        waiting, stop = list(undo), None
+        while waiting:
+            try:
+                with torch.inference_mode(False), torch.no_grad():
+                    while waiting:
+                        waiting[0]()
+                        del waiting[0]
+            except KeyboardInterrupt as error:  # a second Ctrl-C: finish, and then stop
+                stop = error
+        if stop is not None:
+            raise stop
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:

@@ -7,6 +7,7 @@ on the meta device if possible. It reads only shapes and version counters of ten
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -202,7 +203,10 @@ def _bytes_of(tensor: Tensor) -> int:
 
 def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    return torch.zeros(shape, device=device)
+    values = itertools.chain(model.parameters(), model.buffers())
+    floats = {value.dtype for value in values if value.is_floating_point()}
+    dtype = floats.pop() if len(floats) == 1 else torch.float32
+    return torch.zeros(shape, device=device, dtype=dtype)
 
 
 def _watch_forward(

@@ -18,6 +18,7 @@ from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
+from hookcli.networks.held import is_as_it_is
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
@@ -284,9 +285,10 @@ def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
         return {}  # the sides run in turn, and neither changes its modules
     has_new_mode = two.model.mode == "as-made" != one.model.mode
+    own = str(one.model.dtype if is_as_it_is(one.model.name) else "float32")
     has_new_values = bool(one.prunes) or any(
         getattr(one.model, name) not in (getattr(two.model, name), *usual)
-        for name, usual in {"dtype": ["float32"], "weights": ["auto", "random"]}.items()
+        for name, usual in {"dtype": [own, "float32"], "weights": ["auto", "random"]}.items()
     )
     return {
         each: not (has_new_mode or (has_new_values and has_values))

@@ -84,6 +84,10 @@ class Inspection(Outcome):
         """The rows of ``layers.csv``: one per layer call and output tensor."""
         return self.result.rows
 
+    def __repr__(self) -> str:
+        what = f"{count(len(self.rows), 'call')} of {count(len(self.result.images), 'image')}"
+        return f"<Inspection of {self.result.model.name}: {what}>"
+
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, the most serious first."""

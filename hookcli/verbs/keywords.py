@@ -209,7 +209,7 @@ def read_value(option: Option, value: Any) -> Any:
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)
     if isinstance(value, Mapping) and flag.many:
-        return [f"{key}={each}" for key, each in value.items()]
+        return [f"{key}={_read_item(option, key, each)}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str) and "\0" in value:
@@ -228,6 +228,22 @@ def read_value(option: Option, value: Any) -> Any:
         return value
     _check_numbers(option, kind, value)
     return _check(option, kind, value)
+
+
+def _read_item(option: Option, key: object, value: Any) -> Any:
+    """Return the value of a mapping's key, whose text the command line could have."""
+    plain, waiting = _to_plain(value), [value]
+    while waiting:
+        each = _to_plain(waiting.pop())
+        if isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, (list, tuple)):
+            waiting += each
+        elif not isinstance(each, (str, int, float, os.PathLike, type(None))):
+            hint = f"give a {'file .npy, a ' if option.name == 'input' else ''}text or a number"
+            what = f"`{option.name}` cannot have a {type(each).__name__} as {str(key)!r}"
+            raise RequestError(what, hint)
+    return plain
 
 
 def _to_plain(value: Any) -> Any:

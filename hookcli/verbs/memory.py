@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import weakref
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from hookcli.errors import RequestError
 from hookcli.outside.urls import HELD, Url
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from hookcli.records.golden import GoldenFile
 
@@ -96,6 +97,13 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
     if name in _MODELS and _is_module(value):
         module = _hold_module(stack, value, given)
         return f"model={module}" if name == "against" else module
+    if name == "against" and isinstance(value, Mapping):
+        return {
+            key: _name(stack, key, each, {**given, **value})
+            if key == "model" and _is_module(each)
+            else each
+            for key, each in value.items()
+        }
     if folder := find_folder(value):
         return folder
     if hasattr(value, "golden"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import mimetypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from hookcli.errors import DONE, RequestError
 from hookcli.outside import escape, tables
 from hookcli.records.rows import FileRow
-from hookcli.records.text import shape_text
+from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +109,14 @@ class Outcome:
         """Return what the command prints if that is no table; None for a table."""
         return None
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__repr__" not in vars(cls):  # a dataclass would write its whole content
+            cls.__repr__ = cls.__mro__[1].__repr__  # type: ignore[assignment, method-assign]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {count(len(getattr(self, 'rows', ())), 'row')}>"
+
     def _repr_html_(self) -> str:
         text = self.text()
         return self.table()._repr_html_() if text is None else f"<pre>{html.escape(text)}</pre>"
@@ -157,7 +165,7 @@ class Page:
         name: the name of the page.
     """
 
-    files: Mapping[str, Path | bytes]
+    files: Mapping[str, Path | bytes] = field(repr=False)
     name: str
 
     @property

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from hookcli.passes.restorers import restoring
 from hookcli.passes.unchanged import throw_dice, unchanged
 
 
@@ -229,3 +230,19 @@ def test_a_buffer_that_a_pass_with_gradients_computed_is_no_part_of_its_graph():
     assert (model.low.requires_grad, model.low.shape) == (False, (0,))
     with torch.no_grad():
         model(torch.rand(1, 3, 2, 2))
+
+
+def test_ctrl_c_while_a_model_is_restored_stops_after_it_is_restored():
+    done: list[int] = []
+
+    def interrupt() -> None:
+        done.append(1)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        restoring(nn.ReLU(), [interrupt, lambda: done.append(2)]),
+    ):
+        pass
+    assert done == [1, 1, 2]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
+import torch
 from torch import nn
 
 import hookcli
@@ -20,6 +23,12 @@ def test_layers_of_a_model_in_memory_are_rows_with_a_table():
     last = "share: of all FLOPs; a block's share includes its parts"
     assert str(found.table()).splitlines()[-1] == last
     assert (found.files, found.exit_code) == ({}, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_model_of_any_dtype_has_layers(dtype):
+    found = hookcli.layers(copy.deepcopy(MODEL).to(dtype), size=4, layers="leaf", ops=True)
+    assert [row.call_id for row in found.rows] == ["0", "1", "2"]
 
 
 def test_a_layer_that_is_not_there_is_refused_in_words_of_python():

@@ -1,6 +1,7 @@
 import gc
 import hashlib
 import random
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -136,6 +137,8 @@ def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
         (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
         (torch.zeros(4, 4), "4x4 of float32"),
         (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
+        (torch.zeros(1, 3, 0, 4), "1x3x0x4 of float32"),
+        (torch.zeros(1, 3, 4, 4).to_sparse(), "1x3x4x4 of sparse_coo"),
         (object(), "cannot be a object"),
     ],
 )
@@ -268,6 +271,7 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
         hookcli.gradients(model, picture, target=1, cam="norm", size=8, resize=8),
         hookcli.ablate(model, picture, layers="conv", size=8, resize=8),
         hookcli.compare(model, picture, against="dtype=bfloat16", size=8, resize=8),
+        hookcli.layers(model, size=8),
         hookcli.diff(run, run),
         *(each(run, layers="norm") for each in (hookcli.places, hookcli.map)),
         hookcli.probe(run, labels=["a", "b"] * 2, layers="norm", folds=2),
@@ -276,6 +280,11 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
     for outcome in outcomes:
         assert "memory:/" not in f"{outcome.document()} {outcome.notes} {outcome.table()}"
         assert not [n for n, data in outcome.files.items() if b"memory:/" in bytes(data)]
+        assert re.fullmatch(
+            r"<\w+(: \d+ rows?| of Net in memory: \d+ calls of 1 image)>", repr(outcome)
+        )
+    assert repr(run) == "<Inspection of Net in memory: 2 calls of 4 images>"
+    assert repr(run.page) == "Page(name='report.html')"
     assert "memory:/" not in f"{hookcli.golden(run).golden}"
     with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
         run["fc"]
@@ -342,6 +351,66 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
         "Net in memory was made in inference mode, in which it takes no gradients: "
         "make it outside of torch.inference_mode()"
     )
+
+
+@pytest.mark.parametrize("value", [np.ones(3), [torch.ones(3)], object()])
+def test_an_object_is_no_value_of_an_input(model, picture, value):
+    with pytest.raises(
+        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'$"
+    ) as caught:
+        hookcli.inspect(model, picture, input={"facts": value}, **OPTIONS)
+    assert caught.value.hint == "give a file .npy, a text or a number"
+
+
+@pytest.mark.parametrize("more", [{}, {"prune": "fc=0.5"}])
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_may_be_one_of_several_differences(model, picture, more):
+    other, against = Net().eval(), {"model": model, "threads": 1, **more}
+    before = state(model)
+    found = hookcli.compare(other, picture, against=against, size=8, resize=8)
+    assert "model=Net 2 in memory, threads=1" in found.document().b
+    assert state(model) == before
+
+
+class Total(Net):
+    def forward(self, pixels):
+        return super().forward(pixels).sum()
+
+
+class Nothing(Net):
+    def forward(self, pixels):
+        super().forward(pixels)
+
+
+def test_a_single_number_is_no_prediction(picture):
+    run = hookcli.inspect(Total().eval(), picture, layers="conv", **OPTIONS)
+    assert run.result.images[0].predictions == ()
+
+
+def test_a_model_may_return_nothing(picture):
+    found = hookcli.compare(
+        Nothing().eval(), picture, against="torch-export", layers="all", size=8, resize=8
+    )
+    assert found.exit_code == 0
+
+
+def test_channels_of_a_lazy_model_are_ablated(picture):
+    model = nn.Sequential(
+        nn.LazyConv2d(4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    )
+    found = hookcli.ablate(model.eval(), picture, layers="0", size=8, resize=8)
+    assert len(found.rows) == 4
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_in_its_own_dtype_is_compared_with_float32(picture):
+    model = Net().eval().bfloat16()
+    before = [each.clone() for each in model.parameters()]
+    found = hookcli.compare(model, picture, against="dtype=float32", size=8, resize=8)
+    assert 0 < found.rows[0].max_abs < 0.1
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(hookcli.HookcliError, match="the other side has changed them"):
+        hookcli.compare(model.float(), picture, against="dtype=float32", dtype="float16", size=8)
 
 
 def test_an_analysis_runs_in_any_thread(model, picture):
