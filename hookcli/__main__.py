@@ -201,7 +201,6 @@ def _run() -> int:
 
 
 def _explain(error: Any, message: str) -> tuple[str, str]:
-    """Return the message for an invalid command line, and a hint that says what to type."""
     from hookcli.cli import guesses
 
     kind, words = type(error).__name__, sys.argv[1:]

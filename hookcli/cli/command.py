@@ -55,7 +55,6 @@ def make_command(verb: Verb) -> Callable[..., int]:
 
 
 def _list_shown(verb: Verb) -> Iterator[Option]:
-    """Yield the options of the terminal alone."""
     panel = "Output" if any(each.panel for each in verb.options) else ""
     if words := verb.formats:
         text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."

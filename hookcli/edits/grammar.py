@@ -170,7 +170,6 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
-    """Raise an error if ``layers`` is empty or has a colon that its grammar does not allow."""
     # In ``input:fc:zero`` (SIDE:LAYERS:WHAT), LAYERS may have a colon only in the name of an
     # operation (``op:add``). Another colon follows a misspelt SIDE or separates two edits.
     if not layers:

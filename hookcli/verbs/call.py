@@ -100,8 +100,6 @@ class Listener:
 
 
 class _Bar(Progress):
-    """A bar of one line on stderr."""
-
     def __init__(self, total: int, noun: str) -> None:
         self._total, self._noun, self._last = total, noun, 0.0
 

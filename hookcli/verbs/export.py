@@ -44,8 +44,6 @@ _LIST = ".hookcli-export.json"  # lists the files in a folder that exports wrote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExportList(Document):
-    """The list of the files that exports wrote into a folder."""
-
     hookcli: str
     command: tuple[str, ...] = ("hookcli", "export")
     files: tuple[str, ...]

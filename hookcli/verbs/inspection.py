@@ -271,7 +271,6 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
 
 
 def _where(finding: Finding, images: int) -> str:
-    """Name the images of a finding; empty if it is about all ``images`` of the run."""
     if images == 1 or not 0 < len(finding.images) < images:
         return ""
     first = ", ".join(finding.images[:2])
@@ -412,7 +411,6 @@ def _prediction(prediction: Prediction) -> str:
 
 
 def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
-    """Warn about requests that the run could not fulfil completely."""
     _warn_of_missing_channels(call, config, result)
     _warn_of_overflow(call, config, result)
     if config.run.images.range != "full" and not any(each.intensities for each in result.images):
@@ -458,7 +456,6 @@ def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
 
 
 def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
-    """Say what was seen and written, and which rules failed."""
     describe_images(call, result.images)
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     describe_uncalled(call, result.uncalled, chosen)

@@ -141,7 +141,6 @@ class Verb:
 
 
 def _name_saving(command: re.Match[str]) -> str:
-    """Return what a command that saves tensors does, in words of Python."""
     pooled = "" if command[1] == "tensors" else f" and `pool={command[1]!r}`"
     return f"make the run again, with `save='tensors'`{pooled}"
 
@@ -231,7 +230,6 @@ def read_value(option: Option, value: Any) -> Any:
 
 
 def _read_item(option: Option, key: object, value: Any) -> Any:
-    """Return the value of a mapping's key, whose text the command line could have."""
     plain, waiting = _to_plain(value), [value]
     while waiting:
         each = _to_plain(waiting.pop())

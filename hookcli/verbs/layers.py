@@ -172,7 +172,6 @@ def layers(
 
 
 def _flops_text(cost: SurveyRow | ModelTotal) -> str:
-    """Return a number of operations in millions; empty for what did not run."""
     if cost.counted_flops is None:
         return ""
     if cost.flops is None and not cost.counted_flops:
@@ -182,7 +181,6 @@ def _flops_text(cost: SurveyRow | ModelTotal) -> str:
 
 
 def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
-    """Return the rows in the requested order, each with its share of the model's total."""
     number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
     rows = [*found.rows]

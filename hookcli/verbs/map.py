@@ -214,7 +214,6 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
 
 
 def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
-    """Return the positions of the rows of each label, the most common label first."""
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row.label or "no label", []).append(place)
@@ -259,7 +258,6 @@ def _draw(
 def _make_data(
     document: MapDocument, pictures: ImagePictures, by_label: Mapping[str, Sequence[int]]
 ) -> dict[str, object]:
-    """Return the data of the page's script: for each tile, its place and its neighbours."""
     rows = {row.image: row for row in document.images}
     tiles = {image.key: tile for tile, image in enumerate(pictures.images)}
     numbers = {label: number for number, label in enumerate(by_label)}

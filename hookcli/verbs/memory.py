@@ -91,7 +91,6 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
 
 
 def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> Any:
-    """Return the name of a thing in memory; return anything else unchanged."""
     if isinstance(value, (str, bytes, int, float, bool, os.PathLike)):
         return value
     if name in _MODELS and _is_module(value):

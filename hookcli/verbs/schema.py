@@ -89,7 +89,6 @@ def make_schema(name: str = "") -> dict[str, Any]:
 
 @cache
 def _list_printed() -> dict[str, type[Document]]:
-    """Return what each command prints with ``--format json``."""
     from hookcli.verbs import documents as printed
     from hookcli.verbs.comparison import ComparisonDocument
 
@@ -110,7 +109,6 @@ def _list_printed() -> dict[str, type[Document]]:
 
 @cache
 def _list_kinds() -> Mapping[str, type[DataclassInstance]]:
-    """Return the type of each document, each line of ``jsonl`` and each JSON file."""
     from hookcli.analysis import folder
     from hookcli.records.golden import GoldenFile
     from hookcli.records.report import Manifest, ReportDocument, RequestFile

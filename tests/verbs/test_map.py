@@ -7,7 +7,6 @@ import pytest
 
 import hookcli
 from hookcli.errors import RequestError
-from hookcli.plan import check
 from tests.toy_runs import ToyRun
 
 VALUES = {"a": (1, 0), "b": (1, 0), "c": (1, 1), "d": (-1, 2)}
@@ -41,11 +40,3 @@ def test_out_is_the_folder_of_the_map(folder):
 def test_too_few_labels_are_refused_in_words_of_python(folder):
     with pytest.raises(RequestError, match="`labels` has 1 labels, and the run has 4 images"):
         hookcli.map(folder, labels=["x"])
-
-
-def test_many_images_need_a_folder(folder, monkeypatch):
-    monkeypatch.setattr(check, "_MOST_IMAGES", 3)
-    with pytest.raises(hookcli.HookcliError, match="4 images are too much for memory") as caught:
-        hookcli.map(folder)
-    assert caught.value.hint == "name a folder with `out`"
-    assert hookcli.map(folder, out="m").exit_code == 0

@@ -59,7 +59,6 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
 
 
 def _print_brief(table: Table[Any], headlines: Sequence[str], output_format: str) -> None:
-    """Print the most important rows, with the lines above and below them."""
     look = table.look
     cells = {name: [show(row) for row in table.rows] for name, show in look.columns.items()}
     cells |= {name: [*map(to_words, cells[name])] for name in look.messages}
@@ -103,7 +102,6 @@ def _text_width() -> int:
 
 
 def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
-    """Print a table that fits the terminal, and below the table the columns that do not fit."""
     from rich import table as rich_table
     from rich.box import SIMPLE_HEAD
     from rich.text import Text

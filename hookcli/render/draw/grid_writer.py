@@ -111,7 +111,6 @@ class GridWriter:
         return [replace(grid, maps=self._write_maps(picture, places))]
 
     def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
-        """Write channels at the layer's full resolution; None if the picture lacks them."""
         content = picture.content
         if isinstance(content, Bars) or content.maps is None or places is None:
             return None
@@ -155,7 +154,6 @@ def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas
 
 
 def _describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
-    """Describe the tiles that the file shows: channels, statistics, positions; none for bars."""
     content = picture.content
     if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, canvas.size)

@@ -130,7 +130,6 @@ def _colour_heat(values: NDArray[np.float64], low: float) -> NDArray[np.uint8]:
 
 
 def _mark(picture: Image.Image, marks: Marks) -> Image.Image:
-    """Return a copy of a picture with rings, each with a dark edge to stand out."""
     copy = picture.copy()
     pen = ImageDraw.Draw(copy)
     for number, (across, down) in enumerate(marks):

@@ -87,7 +87,6 @@ def _text(text: str) -> str:
 
 
 def _image(caption: str, data: bytes) -> str:
-    """Return a small copy of a PNG file as HTML; empty if the file is not readable."""
     try:
         picture = decode_png(data)
     except ValueError:

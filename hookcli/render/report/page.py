@@ -274,7 +274,6 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 
 
 def _breakable(call_id: str) -> Markup:
-    """Return a call id that may wrap after its dots, without the prefix ``grad_output:``."""
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))
 

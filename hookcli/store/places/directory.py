@@ -167,7 +167,6 @@ class Directory(Folder):
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield the descriptor of the folder that holds ``name``, and the last part of the name."""
         *folders, last = name.split("/")
         if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
             raise ValueError(f"{name!r} is not a name inside a folder")

@@ -244,13 +244,11 @@ _ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundE
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether another attempt may succeed; False if the request itself is wrong."""
     is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
     return not is_wrong and "Credentials" not in type(error).__name__
 
 
 def _find_code(error: Exception) -> str:
-    """Return a code such as ``AccessDenied`` of S3 or ``403`` of a server; empty without one."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
