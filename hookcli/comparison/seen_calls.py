@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run before corrected
 _RELUS = ("relu", "relu6")
+_FOLDING = ("Conv", "Linear")  # the starts of the types into which exporters fold a BatchNorm
 _UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
 
 
@@ -188,10 +189,20 @@ class SeenCalls:
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
         """Return A's call that an export computes, if any; ``partner`` has its path and index."""
-        merged = self._find_merged(partner, to_array(tensor))
+        merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
         return merged if merged in self.values else None
+
+    def _find_folded_norm(self, partner: str, tensor: Tensor) -> str:
+        """Return the BatchNorm after ``partner`` in A if B does not name it and has its values."""
+        norm = find_norm([each.tensor for each in self.a.values()], partner)
+        is_layer = self.a[partner].tensor.module_type.startswith(_FOLDING)
+        if not norm or not is_layer or self.graph is None or norm in self.partners.values():
+            return partner
+        if self.a[norm].call.layer.module_path in self.graph.paths:
+            return partner
+        return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""

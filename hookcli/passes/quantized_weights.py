@@ -76,6 +76,8 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
                 numbers = _dequantize(array, scale, offset, axes.get(name))
             else:
                 numbers = _UNKNOWN
+            if base.endswith(_TURNED):  # the shape of a square weight does not tell
+                numbers = numbers[0].T, numbers[1].T, numbers[2].T
             yield StoredWeight(base.removesuffix(_TURNED), *numbers)
 
 

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import hookcli
+from hookcli.comparison.changed_weights import find_changed_weights
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.exported import ProgramRunner, load_program
 from hookcli.passes.onnx_file import OnnxRunner
@@ -247,3 +251,31 @@ def test_a_damaged_index_of_a_call_is_no_index(index):
         node.metadata_props.add(key="hookcli.function", value=repr(["relu", "relu", index]))
     onnx.save(model, "damaged.onnx")
     assert "stem" in {layer.module_path for layer in open_file("damaged").layers}
+
+
+def test_a_convolution_is_compared_where_the_norm_that_it_absorbed_ends(tmp_path):
+    """Its bias keeps its name, so that the file does not tell that there was a BatchNorm."""
+    norm = nn.BatchNorm2d(8)
+    nn.init.uniform_(norm.running_var, 0.1, 0.2)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    compared = quantize(net, torch.rand(1, 3, 16, 16), tmp_path)
+    assert "0" not in compared
+    assert compared["1"] < 0.1
+
+
+def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path):
+    same = nn.Linear(8, 8)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), same, nn.ReLU(), nn.Linear(8, 8)).eval()
+    net[4].weight = same.weight
+    quantize(net, torch.rand(1, 3, 4, 4), tmp_path)
+    runner = OnnxRunner.of(tmp_path / "quantized.onnx", CLASSIFICATION.arguments)
+    assert find_changed_weights(net, runner.read_weights(), {}) == {}
+
+
+def quantize(net, x, folder):
+    """Return the distances of what is compared with a dynamically quantized file, by call."""
+    plain, file = folder / "plain.onnx", folder / "quantized.onnx"
+    torch.onnx.export(net, (x,), plain, dynamo=True, external_data=False, verbose=False)
+    quantization.quantize_dynamic(plain, file)
+    rows = hookcli.compare(net, x, against=f"onnx={file}").document().layers
+    return {row.call_id: row.rel_l2 for row in rows if row.rel_l2 is not None}
