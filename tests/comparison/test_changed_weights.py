@@ -95,6 +95,9 @@ def test_weights_in_the_other_order_of_axes_are_the_same():
     one = weights[at]
     weights[at] = StoredWeight(one.name, one.values.T, one.step, one.inside.T)
     assert find_changed_weights(make(), weights, NORMS) == {}
+    other = make()
+    other[4].weight.data[2] *= 1.02
+    assert [*find_changed_weights(other, weights, NORMS)] == ["4"]
 
 
 def test_a_clipped_weight_is_no_change():
