@@ -235,7 +235,7 @@ def compare(
 ) -> ComparisonOutcome:
     """Run a model in two ways: which layer differs first, and by how much.
 
-        Ends with code 7 if a layer differs.
+    Ends with code 7 if a layer differs.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
@@ -301,7 +301,7 @@ def diff(
 ) -> ComparisonOutcome:
     """Compare two runs or golden files: which layer differs first, and by how much.
 
-        Ends with code 7 if a layer differs.
+    Ends with code 7 if a layer differs.
 
     Args:
         metric: rel-l2, cosine, max-abs or mean-abs; the last two need tensors.  [default: rel-l2]
@@ -1039,8 +1039,8 @@ def layers(
 ) -> LayerSurvey:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
-        Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
-        counts as two FLOPs.
+    Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
+    counts as two FLOPs.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: all]
@@ -1106,9 +1106,9 @@ def map(
 ) -> ImageMap:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-        Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
-        classifier takes. If --layers names several layers, hookcli uses the last one.
-        Needs scikit-learn: pip install 'hookcli[analysis]'
+    Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
+    classifier takes. If --layers names several layers, hookcli uses the last one.
+    Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Args:
         pool: Mean or maximum over a map, or the class token.  [default: mean]
@@ -1164,8 +1164,8 @@ def models(
 ) -> ModelList:
     """List models, their weights, and which of these are in the local cache.
 
-        Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
-        completes the names of a source that you have listed once.
+    Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
+    completes the names of a source that you have listed once.
 
     Args:
         pattern: Names that match: 'resnet*'.  [default: all]  [default: *]
@@ -1225,8 +1225,8 @@ def places(
 ) -> PlacesOutcome:
     """Colour the places of layers by their components, or find similar and matching places.
 
-        Places are the tokens of an image, or the pixels of a layer's maps. With a run, hookcli shows
-        all layers that have places, or those of --layers.
+    Places are the tokens of an image, or the pixels of a layer's maps. With a run, hookcli shows
+    all layers that have places, or those of --layers.
 
     Args:
         pca: Show the first three components as red, green and blue.
@@ -1326,9 +1326,9 @@ def probe(
 ) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-        The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
-        --layers, hookcli probes the activations of a model.
-        Needs scikit-learn: pip install 'hookcli[analysis]'
+    The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
+    --layers, hookcli probes the activations of a model.
+    Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Args:
         labels: The folder of each photo, or a file with the columns image and label.
@@ -1446,7 +1446,7 @@ def similarity(
 ) -> Similarity:
     """Compare every pair of layers, of one run or of two: which compute the same?
 
-        With two runs of the same images: hookcli similarity RUN RUN.
+    With two runs of the same images: hookcli similarity RUN RUN.
 
     Args:
         pool: Compare whole maps, or one value of each channel.  [default: none]

@@ -5,6 +5,7 @@ python tools/stub.py [--check]
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 import types
 from importlib import import_module
@@ -89,7 +90,7 @@ def _render_function(name: str, verb: Any, options: Any, outcome: str, dry_run: 
         if not each.flag.is_argument
     ]
     words = ",\n    ".join([*first, "*", *rest] if rest else first)
-    summary = (verb.__doc__ or "").partition("\n\n    Examples:")[0].rstrip()
+    summary = inspect.cleandoc(verb.__doc__ or "").partition("\n\nExamples:")[0].rstrip()
     described = [f"    {each.name}: {each.flag.help}{each.field.default_text}" for each in options]
     doc = textwrap.indent("\n".join([summary, "", "Args:", *described]), "    ").lstrip()
     quotes = 'r"""' if "\\" in doc else '"""'
