@@ -4,6 +4,7 @@ Every call of B gets A's inputs, because every call before it passes on A's outp
 own. The distance of its output from A's is the own error of the call. To know how much of the error
 is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
 A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
+If B is quantized, A runs once more again, with the errors of 8 bits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,7 +101,8 @@ class Blamer:
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
         run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
-        for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
+        noise = self._measure_noise(image, pixels[0], seen) if self.b.runner.is_quantized else {}
+        for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype, noise):
             self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
             if known is None or each.score > known.score:
@@ -108,6 +111,22 @@ class Blamer:
         self._lone |= self._find_lone(values, own)
         self._vague |= own.vague
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
+
+    def _measure_noise(self, image: str, pixels: Tensor, seen: SeenCalls) -> dict[str, float]:
+        """Return the error of each call of A if inputs, weights and output were quantized."""
+        a = self.a.runner
+        moved = _Measured(seen, {call_id: call_id for call_id in seen.values}, has_floor=False)
+        move = _Mover(None)
+        near = torch.from_numpy(move(to_array(pixels)))
+        run_again(a, image, near, partial(_feed_moved, moved, move, {}), moved)
+        modules = dict(a.module.named_modules()) if isinstance(a, EagerRunner) else {}
+        noise = {}
+        for call_id, error in moved.errors.items():
+            weight = getattr(modules.get(seen.a[call_id].call.layer.module_path), "weight", None)
+            arrays = [seen.values[call_id]]
+            arrays += [to_array(weight.detach())] if isinstance(weight, torch.Tensor) else []
+            noise[call_id] = math.hypot(error.own if error else 0, *map(_share_of_quantizing, arrays))
+        return noise
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
@@ -125,7 +144,8 @@ class Blamer:
         itself is not to blame if B does not tell its last layers.
         """
         self._add_changed_weights()
-        found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        dtype = "int8" if self.b.runner.is_quantized else self.dtype
+        found = find_culprits([*self._worst.values()], dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
             named = tuple(n for n in found.culprits if not n.call_id.startswith(ROOT_LABEL))
@@ -312,12 +332,17 @@ class _Measured:
         return found
 
     def list_errors(
-        self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
+        self,
+        moved: Mapping[str, OwnError | None],
+        dtypes: Mapping[str, str],
+        dtype: str,
+        noise: Mapping[str, float] = MappingProxyType({}),
     ) -> Iterator[OwnError]:
         """Yield the errors in B's order, with those that rounding explains.
 
         ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
-        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
+        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded, and
+        ``noise`` the errors that quantizing explains.
         """
         merged = self._list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.
@@ -330,7 +355,8 @@ class _Measured:
                 pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 summed = error_of_sum(error.module_type, self._count_summands(call_id), dtype)
-                least = max(epsilon / 2, summed / ROUNDING)
+                known = [noise.get(each, 0.0) for each in (call_id, *(e.call_id for e in near))]
+                least = max(epsilon / 2, summed / ROUNDING, *known)
                 scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]
@@ -347,22 +373,40 @@ class _Measured:
 
 
 class _Mover:
-    """Moves values to a neighbouring number, up or down at random."""
+    """Moves values up or down at random: to a neighbouring number, or by the error of 8 bits."""
 
-    def __init__(self, epsilon: float) -> None:
-        self._epsilon = epsilon
+    def __init__(self, epsilon: float | None) -> None:
+        self._epsilon = epsilon  # of a coarser dtype; None for 8 bits per tensor
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: Values) -> Values:
-        """Move floating-point values by the last digit of a coarser dtype."""
+        """Return moved floating-point values; zero and integers stay."""
         if values.dtype.kind != "f":
             return values
-        _, exponents = np.frexp(values)
-        steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
+        if self._epsilon is None:
+            steps = np.full(values.shape, _quantizing_error(values), values.dtype)
+        else:
+            _, exponents = np.frexp(values)
+            steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
         steps[values == 0] = 0  # the neighbours of zero are next to nothing
         moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
+
+
+def _quantizing_error(values: Values) -> float:
+    """Return the root mean square error of values that are rounded to 8 bits per tensor.
+
+    An error that is uniform over a step has the size ``step / sqrt(12)``.
+    """
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+    return float(largest) / 127 / math.sqrt(12)
+
+
+def _share_of_quantizing(values: Values) -> float:
+    finite = values[np.isfinite(values)].astype(np.float64)
+    size = math.sqrt(np.mean(finite**2)) if finite.size else 0.0
+    return _quantizing_error(values) / size if size else 0.0
 
 
 def _feed_moved(

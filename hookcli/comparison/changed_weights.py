@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _HALF = 0.502  # of a step, and the rounding of the quotient
 _DIGITS = 1e-5  # of a parameter in float32 into which a BatchNorm was folded
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -61,8 +62,15 @@ def _find_change(path: str, module: Any, norm: Any, stored: Stored) -> str:
     if isinstance(module, _CONVOLUTIONS) and isinstance(norm, _NORMS):
         mean, variance = norm.running_mean, norm.running_var
         if mean is not None and variance is not None:  # otherwise, nothing can be folded
-            learned = norm.weight, norm.bias
-            forms.append(fuse_conv_bn_weights(*forms[0], mean, variance, norm.eps, *learned))
+            fixed = (
+                mean,
+                variance,
+                norm.eps,
+                norm.weight,
+                norm.bias,
+                isinstance(module, _TRANSPOSED),
+            )
+            forms.append(fuse_conv_bn_weights(*forms[0], *fixed))
     found = [_describe_change(path, _read(one), _read(two), stored) for one, two in forms]
     return "" if "" in found else found[-1]
 

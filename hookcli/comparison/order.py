@@ -146,21 +146,24 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
     """Return the call of A with the closest values, for each call of B that has a similar one.
 
-    If several calls of B have it, it goes to the closest one. The text is empty for the others,
-    which only pass on values.
+    If several calls of B have it, it goes to the closest one of its shape. The text is empty for
+    the others, which only pass on values.
     """
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
-    taken: dict[str, tuple[float, str]] = {}  # the distance and the call of B, by the id in A
+    # by the id in A: whether the call of B has another shape, its distance, place and id
+    taken: dict[str, tuple[bool, float, int, str]] = {}
     found: dict[str, str] = {}
-    for call_id, tensor in b.items():
+    for turn, (call_id, tensor) in enumerate(b.items()):
         norm = float(np.linalg.norm(tensor.ravel()))
         near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
         known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
         distance, _, place = min(known, default=(FAR, False, 0))
         if distance < FAR:
-            best = min(taken.get(near[place], (FAR, "")), (distance, call_id))
-            found |= {taken.get(near[place], best)[1]: "", call_id: "", best[1]: near[place]}
-            taken[near[place]] = best
+            key = near[place]
+            own = a[key].shape != tensor.shape, distance, turn, call_id
+            best = min(taken.get(key, own), own)
+            found |= {taken.get(key, best)[-1]: "", call_id: "", best[-1]: key}
+            taken[key] = best
     return found
 
 

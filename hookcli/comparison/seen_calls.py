@@ -37,6 +37,7 @@ _MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run 
 _RELUS = ("relu", "relu6")
 _FOLDING = ("Conv", "Linear")  # the starts of the types into which exporters fold a BatchNorm
 _UNTOLD = "the names in the file do not tell its calls apart: try `match='order'`"
+_INTEGERS = "B has quantized integers there, and not what they stand for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ class SeenCalls:
         """
         self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
+        if partner is not None and not self._is_comparable(partner, tensor):
+            self.untold[partner], partner = _INTEGERS, None
         if self.graph is not None and partner is not None:
             partner = self._find_in_export(call, partner, tensor)
         if self.graph is not None and call.layer.module_path in self.graph.untold:
@@ -136,6 +139,10 @@ class SeenCalls:
         self.partners[call.id] = partner
         plain = self.values[partner] if self.keeps_values else self.values.pop(partner)
         self._measure_pair(partner, call.id, plain, to_array(tensor))
+
+    def _is_comparable(self, partner: str, tensor: Tensor) -> bool:
+        is_integer = str(tensor.dtype) in ("torch.int8", "torch.uint8")
+        return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
         """Return whether A called a layer."""

@@ -120,8 +120,7 @@ def _list_parts(module: nn.Module) -> set[str]:
     # weights, and observers of a quantization. Such a layer is a leaf, and its parts are not.
     if not module._modules:
         return set()
-    kinds = [base.__module__ for base in type(module).__mro__]
-    if is_adapter(module) or any(map(_QUANTIZED_LAYERS.match, kinds)):
+    if is_adapter(module) or is_quantized(module):
         return set(module._modules.keys())
     found = {
         name
@@ -129,6 +128,11 @@ def _list_parts(module: nn.Module) -> set[str]:
         if type(child).__module__.startswith(_OBSERVERS)
     }
     return found | ({"parametrizations"} if is_parametrized(module) else set())
+
+
+def is_quantized(module: nn.Module) -> bool:
+    """Return whether a layer of torch.ao computes with quantized weights."""
+    return any(_QUANTIZED_LAYERS.match(base.__module__) for base in type(module).__mro__)
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:

@@ -15,7 +15,7 @@ from hookcli.edits.pruning import Pruning
 from hookcli.edits.resolve import Edits
 from hookcli.errors import RequestError
 from hookcli.hooks.change import Change, change
-from hookcli.hooks.layers import explain_uncalled, list_watchable
+from hookcli.hooks.layers import explain_uncalled, is_quantized, list_watchable
 from hookcli.hooks.observe import observe
 from hookcli.hooks.operations import FoundOperation, depth_of, split_path, without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
@@ -117,6 +117,10 @@ class EagerRunner(Runner):
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
         layers = {layer.module_path: layer for layer in (*whole, *leaves, *operations)}
         return replace(self, layers=tuple(layers.values()))
+
+    @property
+    def is_quantized(self) -> bool:
+        return any(map(is_quantized, self.module.modules()))
 
     @property
     def uses_operations(self) -> bool:

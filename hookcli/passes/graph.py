@@ -173,10 +173,11 @@ class Graph:
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
-        shown = [node for node in listed if not node.left_out]
         left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
-        returned, names_modules = frozenset(returned), any(node.scopes for node in shown)
-        shown = _place_untold(shown, returned) if names_modules else shown
+        names_modules = any(node.scopes for node in listed if not node.left_out)
+        returned = frozenset(returned)
+        placed = _place_untold(listed, returned) if names_modules else listed
+        shown = [node for node in placed if not node.left_out]
         find = partial(_find_named, returned, left_out) if names_modules else _find_bare
         return cls(tuple(find(shown)), root, names_modules, left_out, returned, reasons, shown)
 
@@ -342,7 +343,8 @@ def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[
             links[place].add(other)
             links[other].add(place)
     placed, known = [*nodes], {scope.path: scope for node in nodes for scope in node.scopes}
-    waiting = {place for place, node in enumerate(nodes) if not node.is_told}
+    untold = (place for place, node in enumerate(nodes) if not node.is_told)
+    waiting = {place for place in untold if not nodes[place].left_out}
     while waiting:
         together = [waiting.pop()]
         for place in together:  # the list grows in the loop

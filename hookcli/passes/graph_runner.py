@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import logging
+import re
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -20,7 +21,7 @@ from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from hookcli.networks.tasks import Reading
     from hookcli.passes.graph import Graph, GraphCall
     from hookcli.passes.runner import Batch
+
+_QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names of operators
 
 
 @dataclass(slots=True)
@@ -193,6 +196,11 @@ class GraphRunner(Runner):
         first = 2 if self.graph.root in self.layers else 1
         for call in observed:
             yield from call.outputs(places[id(call)] + first)
+
+
+def has_quantized(operators: Iterable[str]) -> bool:
+    """Return whether one of the operators, given by their names, computes with few bits."""
+    return any(_QUANTIZED.search(name.lower()) for name in operators)
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:

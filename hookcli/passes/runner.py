@@ -95,6 +95,11 @@ class Runner:
         """Whether the layers have the module paths of the original model."""
         return True
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the model computes with integers of 8 bits, say, in place of floating points."""
+        return False
+
     # Running a batch
 
     @property

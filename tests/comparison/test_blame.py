@@ -548,7 +548,7 @@ def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, s
 
 def blamer(*errors, merges_calls=False, healthy=(), **known):
     side: Any = SimpleNamespace(
-        info=SimpleNamespace(dtype="float32"), runner=SimpleNamespace(merges_calls=merges_calls)
+        info=SimpleNamespace(dtype="float32"), runner=SimpleNamespace(merges_calls=merges_calls, is_quantized=False)
     )
     found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}
     found |= {each: OwnError(each, "Own", 0.0, 1e-7) for each in healthy}
