@@ -101,7 +101,7 @@ class Blamer:
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
         run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
-        noise = self._measure_noise(image, pixels[0], seen) if self.b.runner.is_quantized else {}
+        noise = self._measure_noise(image, pixels[0], seen, own)
         for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype, noise):
             self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
@@ -112,21 +112,33 @@ class Blamer:
         self._vague |= own.vague
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
-    def _measure_noise(self, image: str, pixels: Tensor, seen: SeenCalls) -> dict[str, float]:
-        """Return the error of each call of A if inputs, weights and output were quantized."""
-        a = self.a.runner
+    def _measure_noise(
+        self, image: str, pixels: Tensor, seen: SeenCalls, own: _Measured
+    ) -> dict[str, float]:
+        """Return what quantizing inputs, weights and output explains of the calls that B quantizes.
+
+        Those of A that B merges into a call count, too.
+        """
+        a, paths = self.a.runner, self.b.runner.list_quantized()
+        if not paths:
+            return {}
         moved = _Measured(seen, {call_id: call_id for call_id in seen.values}, has_floor=False)
         move = _Mover(None)
         near = torch.from_numpy(move(to_array(pixels)))
         run_again(a, image, near, partial(_feed_moved, moved, move, {}), moved)
         modules = dict(a.module.named_modules()) if isinstance(a, EagerRunner) else {}
-        noise = {}
         for call_id, error in moved.errors.items():
             weight = getattr(modules.get(seen.a[call_id].call.layer.module_path), "weight", None)
             arrays = [seen.values[call_id]]
             arrays += [to_array(weight.detach())] if isinstance(weight, torch.Tensor) else []
-            noise[call_id] = math.hypot(error.own if error else 0, *map(_share_of_quantizing, arrays))
-        return noise
+            if error is not None:
+                noise = math.hypot(error.own, *map(_share_of_quantizing, arrays))
+                moved.errors[call_id] = replace(error, own=noise)
+        merged = own.list_merged(moved.errors)
+        quantized = {two for two, each in seen.b.items() if each.call.layer.module_path in paths}
+        coarse = {one for two, one in seen.partners.items() if two in quantized}
+        found = {each: (moved.errors.get(each), *merged[each]) for each in coarse}
+        return {each: max((n.own for n in near if n), default=0) for each, near in found.items()}
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
@@ -144,7 +156,7 @@ class Blamer:
         itself is not to blame if B does not tell its last layers.
         """
         self._add_changed_weights()
-        dtype = "int8" if self.b.runner.is_quantized else self.dtype
+        dtype = "int8" if self.b.runner.list_quantized() else self.dtype
         found = find_culprits([*self._worst.values()], dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -318,7 +330,7 @@ class _Measured:
         is_idle = self.reshapes or may_be_idle(kind)
         return kind in _PARTS or (is_idle and any(self._is_same(each, array) for each in others))
 
-    def _list_merged(
+    def list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
         """Return the errors of A's calls without a counterpart, by the call that includes them."""
@@ -344,7 +356,7 @@ class _Measured:
         coarsest of the models; ``dtypes`` has the dtype in which each call is rounded, and
         ``noise`` the errors that quantizing explains.
         """
-        merged = self._list_merged(moved)
+        merged = self.list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():
@@ -355,8 +367,7 @@ class _Measured:
                 pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 summed = error_of_sum(error.module_type, self._count_summands(call_id), dtype)
-                known = [noise.get(each, 0.0) for each in (call_id, *(e.call_id for e in near))]
-                least = max(epsilon / 2, summed / ROUNDING, *known)
+                least = max(epsilon / 2, summed / ROUNDING, noise.get(call_id, 0.0))
                 scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]

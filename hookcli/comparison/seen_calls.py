@@ -145,8 +145,11 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called a layer."""
-        return (path, "output") in self._outputs
+        """Return whether A called a layer, or the leaf layer inside which an operation is."""
+        outer = path.rpartition(f"/{OPERATION}")[0]
+        leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
+        is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
+        return is_part or (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind.

@@ -119,10 +119,6 @@ class EagerRunner(Runner):
         return replace(self, layers=tuple(layers.values()))
 
     @property
-    def is_quantized(self) -> bool:
-        return any(map(is_quantized, self.module.modules()))
-
-    @property
     def uses_operations(self) -> bool:
         """Whether hookcli observes or changes any functional operation."""
         is_operation = any(layer.is_operation for layer in self.layers)
@@ -257,6 +253,10 @@ class EagerRunner(Runner):
         return find_nan_origin(
             self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
         )
+
+    def list_quantized(self) -> Collection[str]:
+        modules = self.module.named_modules()
+        return [path for path, module in modules if is_quantized(module)]
 
     @property
     def sparsities(self) -> Mapping[str, float]:

@@ -20,7 +20,7 @@ from hookcli.passes.failure import explain_refusal
 from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph
-from hookcli.passes.graph_runner import GraphRunner, flatten, has_quantized, keep_fixed, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
 from hookcli.passes.program_archive import check_archive
 
 if TYPE_CHECKING:
@@ -107,9 +107,11 @@ class ProgramRunner(GraphRunner):
             for name, each in self._placeholders.items()
         ]
 
-    @property
-    def is_quantized(self) -> bool:
-        return has_quantized(str(node.target) for node in self.module.graph.nodes)
+    def list_quantized(self) -> Collection[str]:
+        return self.find_quantized(
+            (str(node.target), [each.name for each in node.all_input_nodes], [node.name])
+            for node in self.module.graph.nodes
+        )
 
     @property
     def _placeholders(self) -> dict[str, Tensor]:

@@ -134,6 +134,19 @@ class GraphRunner(Runner):
         """
         return {}, ("a compiled model",)
 
+    def find_quantized(self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> set[str]:
+        """Return the paths of the layers whose values depend on a quantizing node inside them.
+
+        Each node has an operator, and the names of the values that it reads and computes.
+        """
+        shown = {name for call in self.graph.calls for name in call.values}
+        found: set[str] = set()
+        for operator, inputs, outputs in nodes:
+            if _QUANTIZED.search(operator.lower()) or found & ({*inputs} - shown):
+                found.update(outputs)
+        layers = {call.layer for call in self.graph.calls if found & {*call.values}}
+        return {layer.module_path for layer in layers} | ({""} if found else set())
+
     def compute(
         self,
         arguments: tuple[object, ...],
@@ -196,11 +209,6 @@ class GraphRunner(Runner):
         first = 2 if self.graph.root in self.layers else 1
         for call in observed:
             yield from call.outputs(places[id(call)] + first)
-
-
-def has_quantized(operators: Iterable[str]) -> bool:
-    """Return whether one of the operators, given by their names, computes with few bits."""
-    return any(_QUANTIZED.search(name.lower()) for name in operators)
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:

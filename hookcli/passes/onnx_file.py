@@ -31,14 +31,7 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
-from hookcli.passes.graph_runner import (
-    GraphRunner,
-    flatten,
-    has_quantized,
-    keep_fixed,
-    name_outputs,
-    quiet,
-)
+from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
     count_flops,
@@ -230,9 +223,9 @@ class OnnxRunner(GraphRunner):
                 counted = counted and 0
         return flops, uncounted
 
-    @property
-    def is_quantized(self) -> bool:
-        return has_quantized(node.op_type for node in self._model.graph.node)
+    def list_quantized(self) -> Collection[str]:
+        nodes = self._model.graph.node
+        return self.find_quantized((node.op_type, node.input, node.output) for node in nodes)
 
     def read_weights(self) -> Iterator[StoredWeight]:
         """Yield the weights and biases of a quantized file, as ``read_stored_weights``."""

@@ -95,11 +95,6 @@ class Runner:
         """Whether the layers have the module paths of the original model."""
         return True
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the model computes with integers of 8 bits, say, in place of floating points."""
-        return False
-
     # Running a batch
 
     @property
@@ -204,6 +199,10 @@ class Runner:
     ) -> dict[str, str]:
         """Return what ``passes.nan_origin.find_nan_origin`` returns."""
         return {}
+
+    def list_quantized(self) -> Collection[str]:
+        """Return the paths of the layers that compute with few bits, such as int8."""
+        return ()
 
     @property
     def sparsities(self) -> Mapping[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from hookcli.comparison.blame import Blamer, _Measured, _Mover
+import hookcli
+from hookcli.comparison.blame import Blamer, _Measured, _Mover, _share_of_quantizing
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.distance.blame import OwnError
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
@@ -316,6 +319,33 @@ def test_a_single_number_moves_to_its_neighbour():
     assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
 
 
+def test_the_error_of_8_bits_is_that_of_rounded_numbers():
+    values = np.random.default_rng(0).normal(size=10_000).astype("f4")
+    step = np.abs(values).max() / 127
+    error = np.linalg.norm(np.round(values / step) * step - values) / np.linalg.norm(values)
+    assert _share_of_quantizing(values) == pytest.approx(error, rel=0.03)
+    moved = _Mover(None)(values)
+    assert np.linalg.norm(moved - values) / np.linalg.norm(values) == pytest.approx(error, rel=0.03)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+@pytest.mark.parametrize(("factor", "culprits"), [(1, ()), (1.5, ("2",))])
+def test_quantizing_is_no_fault_of_the_few_layers_of_a_model(factor, culprits):
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(48, 32), nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 5)
+    net = nn.Sequential(*layers).eval()
+    other = copy.deepcopy(net)
+    other[2].weight.data *= factor
+    quantized = torch.ao.quantization.quantize_dynamic(other, {nn.Linear})
+    outcome = hookcli.compare(
+        net, torch.rand(1, 3, 4, 4), layers="leaf", against=quantized, blame=True
+    )
+    document = outcome.document()
+    assert document.culprits == culprits
+    (own,) = (row.own_rel_l2 for row in document.layers if row.call_id == "1")
+    assert own > 1e-3  # far above what float32 explains
+
+
 def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
     seen = SeenCalls(keeps_values=True)
     calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
@@ -548,7 +578,8 @@ def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, s
 
 def blamer(*errors, merges_calls=False, healthy=(), **known):
     side: Any = SimpleNamespace(
-        info=SimpleNamespace(dtype="float32"), runner=SimpleNamespace(merges_calls=merges_calls, is_quantized=False)
+        info=SimpleNamespace(dtype="float32"),
+        runner=SimpleNamespace(merges_calls=merges_calls, list_quantized=tuple),
     )
     found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}
     found |= {each: OwnError(each, "Own", 0.0, 1e-7) for each in healthy}

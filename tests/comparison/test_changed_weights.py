@@ -77,6 +77,19 @@ def test_a_change_below_the_noise_of_quantizing_is_found(change, path, said):
     assert found[path].startswith(said)
 
 
+def test_the_weights_of_a_transposed_convolution_are_compared():
+    net = nn.Sequential(nn.ConvTranspose2d(3, 8, 2), nn.BatchNorm2d(8)).eval()
+    net[1].running_var.uniform_(0.5, 2)
+    gain = (net[1].running_var + net[1].eps).rsqrt().double()[None, :, None, None]
+    weight = (net[0].weight.detach().double() * gain).numpy()
+    stored = StoredWeight("0.weight", weight, np.zeros(()), np.ones(weight.shape, bool))
+    bias = (net[0].bias.detach().double() * gain.ravel()).numpy()
+    biases = StoredWeight("0.bias", bias, np.zeros(()), np.ones(8, bool))
+    assert find_changed_weights(net, [stored, biases], NORMS) == {}
+    weight[:, 2] *= 1.02
+    assert [*find_changed_weights(net, [stored, biases], NORMS)] == ["0"]
+
+
 def test_a_file_without_the_bias_of_a_layer_is_found():
     weights = [each for each in quantize(make()) if each.name != "4.bias"]
     assert find_changed_weights(make(), weights, NORMS) == {"4": "the file has no 4.bias"}

@@ -73,6 +73,15 @@ def test_a_node_takes_the_closest_values():
     assert pair_by_order(a, b, (arrays(one=1, two=1.04), arrays(n0=1.05))) == {"n0": "two"}
 
 
+def test_of_two_nodes_with_equal_values_the_one_of_the_same_shape_is_taken():
+    """A tool reshapes the output of a layer before the product that it adds."""
+    a = tensors(("n", "LayerNorm", SMALL))
+    b = tensors(("gemm_input_reshape", "Reshape", (2, 16)), ("norm", "LayerNormalization", SMALL))
+    value = np.arange(32, dtype="f4").reshape(SMALL)
+    values = {"n": value}, {"gemm_input_reshape": value.reshape(2, 16), "norm": value}
+    assert pair_by_order(a, b, values) == {"norm": "n"}
+
+
 def test_the_last_node_before_a_pair_replaces_the_last_layer_before_it():
     """A tool computes ``c`` with three nodes, and wrongly."""
     a = tensors(("c", "Conv2d", SMALL), ("d", "Dropout", SMALL), ("r", "ReLU", SMALL))

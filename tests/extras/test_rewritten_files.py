@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -60,14 +61,9 @@ def rewrite():
     options.optimized_model_filepath = "optimized.onnx"
     ort.InferenceSession("Net.onnx", options, providers=["CPUExecutionProvider"])
     for name, form in (("static", "QDQ"), ("operators", "QOperator")):
-        left = [{"x": np.load("a.npy")[None]}]
-        kind = (quantization.CalibrationDataReader,)
-        reader = type(
-            "Reader", kind, {"get_next": lambda _, left=left: left.pop() if left else None}
-        )
-        form = quantization.QuantFormat[form]
+        reader, form = reader_of(np.load("a.npy")[None]), quantization.QuantFormat[form]
         quantization.quantize_static(
-            "Net.onnx", f"{name}.onnx", reader(), quant_format=form, per_channel=True
+            "Net.onnx", f"{name}.onnx", reader, quant_format=form, per_channel=True
         )
     quantization.quantize_dynamic(
         "Net.onnx", "dynamic.onnx", weight_type=quantization.QuantType.QUInt8
@@ -266,9 +262,27 @@ def test_a_convolution_is_compared_where_the_norm_that_it_absorbed_ends(tmp_path
     norm = nn.BatchNorm2d(8)
     nn.init.uniform_(norm.running_var, 0.1, 0.2)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
-    compared = quantize(net, torch.rand(1, 3, 16, 16), tmp_path)
+    rows = quantize(net, torch.rand(1, 3, 16, 16), tmp_path).layers
+    compared = {row.call_id: row.rel_l2 for row in rows if row.rel_l2 is not None}
     assert "0" not in compared
     assert compared["1"] < 0.1
+
+
+@pytest.mark.parametrize("factor", [1, 1.5])
+@pytest.mark.parametrize("way", ["dynamic", "QDQ", "QOperator"])
+def test_a_small_quantized_model_has_a_culprit_only_with_a_fault(tmp_path, way, factor):
+    """Few layers are alike there, and a pooling layer passes on what is quantized."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(8)
+    nn.init.uniform_(norm.running_var, 0.5, 1.5)
+    layers = nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(8, 8, 2)
+    net = nn.Sequential(*layers, nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    other, x = copy.deepcopy(net), torch.rand(1, 3, 16, 16)
+    other[4].weight.data[:, 2] *= factor
+    document = quantize(net, x, tmp_path, other, way)
+    assert bool(document.culprits) is (factor != 1)
+    assert factor == 1 or "4.weight is off by up to" in document.blame
+    assert "int" not in {row.other_dtype.strip("8u") for row in document.layers}
 
 
 def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path):
@@ -280,10 +294,21 @@ def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path
     assert find_changed_weights(net, runner.read_weights(), {}) == {}
 
 
-def quantize(net, x, folder):
-    """Return the distances of what is compared with a dynamically quantized file, by call."""
+def quantize(net, x, folder, exported=None, way="dynamic"):
+    """Compare a model with its quantized file, or with that of another model."""
     plain, file = folder / "plain.onnx", folder / "quantized.onnx"
-    torch.onnx.export(net, (x,), plain, dynamo=True, external_data=False, verbose=False)
-    quantization.quantize_dynamic(plain, file)
-    rows = hookcli.compare(net, x, against=f"onnx={file}").document().layers
-    return {row.call_id: row.rel_l2 for row in rows if row.rel_l2 is not None}
+    options = {"dynamo": True, "external_data": False, "verbose": False, "input_names": ["x"]}
+    torch.onnx.export(exported or net, (x,), plain, **options)
+    if way == "dynamic":
+        quantization.quantize_dynamic(plain, file)
+    else:
+        form = quantization.QuantFormat[way]
+        quantization.quantize_static(plain, file, reader_of(x.numpy()), quant_format=form)
+    return hookcli.compare(net, x, against=f"onnx={file}", blame=True).document()
+
+
+def reader_of(pixels):
+    """Return what gives the one picture to a quantizer."""
+    left = [{"x": pixels}]
+    kind = (quantization.CalibrationDataReader,)
+    return type("Reader", kind, {"get_next": lambda _: left.pop() if left else None})()
