@@ -117,7 +117,7 @@ class Blamer:
     ) -> dict[str, float]:
         """Return what quantizing inputs, weights and output explains of the calls that B quantizes.
 
-        Those of A that B merges into a call count, too.
+        The errors of layers that B computes together with a call add up.
         """
         a, paths = self.a.runner, self.b.runner.list_quantized()
         if not paths:
@@ -136,9 +136,12 @@ class Blamer:
                 moved.errors[call_id] = replace(error, own=noise)
         merged = own.list_merged(moved.errors)
         quantized = {two for two, each in seen.b.items() if each.call.layer.module_path in paths}
-        coarse = {one for two, one in seen.partners.items() if two in quantized}
-        found = {each: (moved.errors.get(each), *merged[each]) for each in coarse}
-        return {each: max((n.own for n in near if n), default=0) for each, near in found.items()}
+        found = {}
+        for call_id in [one for two, one in seen.partners.items() if two in quantized]:
+            near = [each for each in (moved.errors.get(call_id), *merged[call_id]) if each]
+            layers = (each.own for each in near if each.module_type.startswith(_QUANTIZED))
+            found[call_id] = max([math.hypot(*layers), *(each.own for each in near)])
+        return found
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
