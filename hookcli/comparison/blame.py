@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -95,11 +95,8 @@ class Blamer:
         own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
         with naming(self.b):
             run_again(self.b.runner, image, pixels[1], own.feed, own)
-        moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
-        move = _Mover(EPSILON[self.dtype])
-        near = torch.from_numpy(move(to_array(pixels[0])))
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
-        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
+        moved = self._run_moved(image, pixels[0], seen, _Mover(EPSILON[self.dtype], held))
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         noise = self._measure_noise(image, pixels[0], seen, own)
         for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype, noise):
@@ -112,6 +109,12 @@ class Blamer:
         self._vague |= own.vague
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
+    def _run_moved(self, image: str, pixels: Tensor, seen: SeenCalls, move: _Mover) -> _Measured:
+        moved = _Measured(seen, {call_id: call_id for call_id in seen.values}, has_floor=False)
+        near = torch.from_numpy(move(to_array(pixels)))
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
+        return moved
+
     def _measure_noise(
         self, image: str, pixels: Tensor, seen: SeenCalls, own: _Measured
     ) -> dict[str, float]:
@@ -122,10 +125,7 @@ class Blamer:
         a, paths = self.a.runner, self.b.runner.list_quantized()
         if not paths:
             return {}
-        moved = _Measured(seen, {call_id: call_id for call_id in seen.values}, has_floor=False)
-        move = _Mover(None)
-        near = torch.from_numpy(move(to_array(pixels)))
-        run_again(a, image, near, partial(_feed_moved, moved, move, {}), moved)
+        moved = self._run_moved(image, pixels, seen, _Mover(None))
         modules = dict(a.module.named_modules()) if isinstance(a, EagerRunner) else {}
         for call_id, error in moved.errors.items():
             weight = getattr(modules.get(seen.a[call_id].call.layer.module_path), "weight", None)
@@ -144,7 +144,6 @@ class Blamer:
         return found
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
-        """Return, by call id in A, the coarsest dtype on the way to a call and its counterpart."""
         dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
         models = self.a.info.dtype, self.b.info.dtype
         for call_id, partner in seen.partners.items():
@@ -380,7 +379,6 @@ class _Measured:
                 yield replace(error, rounding=whole, channel_rounding=tuple(channels), kind=kind)
 
     def _count_summands(self, call_id: str) -> float:
-        """Return how many numbers a mean or sum of the output of the call before it adds."""
         sizes = {key: values.size for key, values in self.seen.values.items()}
         before = {two: sizes[one] for one, two in itertools.pairwise(sizes)}
         return before.get(call_id, 0) / max(1, sizes[call_id])
@@ -389,14 +387,18 @@ class _Measured:
 class _Mover:
     """Moves values up or down at random: to a neighbouring number, or by the error of 8 bits."""
 
-    def __init__(self, epsilon: float | None) -> None:
+    def __init__(
+        self, epsilon: float | None, held: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._epsilon = epsilon  # of a coarser dtype; None for 8 bits per tensor
+        self.held = held  # the dtypes of B's calls, by the id in A
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: Values) -> Values:
         """Return moved floating-point values; zero and integers stay."""
         if values.dtype.kind != "f":
             return values
+        steps: NDArray[Any]
         if self._epsilon is None:
             steps = np.full(values.shape, _quantizing_error(values), values.dtype)
         else:
@@ -413,24 +415,20 @@ def _quantizing_error(values: Values) -> float:
 
     An error that is uniform over a step has the size ``step / sqrt(12)``.
     """
-    largest = np.abs(values[np.isfinite(values)]).max(initial=0)
-    return float(largest) / 127 / math.sqrt(12)
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0)) / 127 / math.sqrt(12)
 
 
 def _share_of_quantizing(values: Values) -> float:
-    finite = values[np.isfinite(values)].astype(np.float64)
-    size = math.sqrt(np.mean(finite**2)) if finite.size else 0.0
+    size = math.sqrt(np.mean(np.square(values, dtype=np.float64)))
     return _quantizing_error(values) / size if size else 0.0
 
 
-def _feed_moved(
-    own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
-) -> Values | None:
-    """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
+def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
+    """Return the moved output of a call, with Inf where B's dtype cannot hold it."""
     values = own.feed(call_id)
     if values is None:
         return None
-    moved, dtype = move(values), held.get(call_id, "")
+    moved, dtype = move(values), move.held.get(call_id, "")
     if moved.dtype.kind != "f" or dtype not in ("float16", "float32"):
         return moved
     with np.errstate(over="ignore"):

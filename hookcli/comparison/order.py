@@ -131,7 +131,6 @@ def _split(
 
 
 def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
-    """Pair the calls that are left with the nearest calls of equal keys."""
     places = {each: place for place, each in enumerate(a)}
     last = 0  # the place of the counterpart of the call before
     for each, key in b.items():

@@ -235,7 +235,6 @@ class SeenCalls:
         return follower if is_merged and not np.any(np.less(other, 0)) else partner
 
     def _find_partner(self, call: Call, values: Values) -> str | None:
-        """Return the id of the call of A with the path and the index of a call of B, if any."""
         path, index = call.layer.module_path, call.call_index
         calls = self._outputs.get((path, call.side), {})
         folded = self._find_folded(call)
@@ -285,13 +284,11 @@ class SeenCalls:
         return last if is_after and last not in self.partners.values() else None
 
     def _find_equal(self, is_near: Callable[[str], bool], values: Values) -> str | None:
-        """Return the first free call of A with the same values among the layers by their paths."""
         free = (key for key in self.a if key not in self.partners.values())
         near = (key for key in free if is_near(self.a[key].call.layer.module_path))
         return next((key for key in near if self._distance(key, values) < SAME), None)
 
     def _distance(self, call_id: str, values: Values) -> float:
-        """Return the distance from a tensor of A; Inf if it is not known."""
         known = self.values.get(call_id)
         return float("inf") if known is None else measure_flat(known, values)
 

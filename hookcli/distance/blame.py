@@ -154,7 +154,6 @@ def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = N
 
 
 def _list_limits(error: OwnError, rtol: float | None) -> list[float]:
-    """Return the largest tolerated value of each figure of a call."""
     whole, *channels = (ROUNDING * rounding for _, rounding in error.figures)
     if rtol is None:
         return [whole, *channels]
@@ -213,7 +212,6 @@ def _owner(call_id: str) -> str:
 
 
 def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
-    """Return the number of calls of each type, the type with the largest errors together first."""
     squares: dict[str, list[float]] = defaultdict(list)
     for each in errors:
         squares[each.module_type].append(each.own**2)

@@ -218,8 +218,6 @@ class Graph:
 
 @dataclass(slots=True)
 class _Group:
-    """The places of the nodes of one call of a module."""
-
     scope: Scope
     depth: int
     places: list[int] = field(default_factory=list)
@@ -372,7 +370,6 @@ def _untold_layer(module_path: str, node: GraphNode) -> LayerInfo:
 
 
 def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
-    """Yield each node as the only call of a layer with the name and the type of the node."""
     axes = _Axes()
     for place, node in enumerate(nodes):
         family = family_of_operation(node.operation)

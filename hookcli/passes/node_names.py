@@ -169,7 +169,6 @@ class _Paths:
         return tuple(scopes)
 
     def _find_path(self, names: _Names, *, last: bool = False) -> str:
-        """Return the path of a module; a node lies directly in the ``last`` one of its modules."""
         if names not in self._paths:
             outer = self._find_path(names[:-1]) if names[:-1] else ""
             path = self._join(outer, names)
@@ -192,7 +191,6 @@ class _Paths:
         return others[0] if path not in self.classes and len(others) == 1 else path
 
     def _count(self, path: str) -> int:
-        """Return the number of calls; each call is taken to call one inner module exactly once."""
         if path not in self._calls:
             return min(map(self._count, self._inner[path]))
         return 1 + max(map(self._index, self._calls[path]))

@@ -117,7 +117,6 @@ def export_onnx(
 
 
 def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
-    """Write into the metadata of an ONNX model to which calls each node belongs."""
     # The exporter merges two calls of a module in a row, computes functions such as ``normalize``
     # with several operators, and folds constants.
     exported = program.exported_program
@@ -438,7 +437,6 @@ def _describe_value(value: Any) -> GraphInput:
 
 
 def _name_dtype(number: int) -> str:
-    """Return the name of a data type of ONNX; empty for 0, which is no type."""
     import onnx
 
     try:
@@ -546,7 +544,6 @@ def _find_dependent(graph: Any) -> set[str]:
 
 
 def _find_name(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken yet, and take it."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     name = next(each for each in itertools.chain([name], numbered) if each not in taken)
     taken.add(name)

@@ -6,6 +6,7 @@ import copy
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -278,7 +279,7 @@ def test_a_small_quantized_model_has_a_culprit_only_with_a_fault(tmp_path, way, 
     layers = nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(8, 8, 2)
     net = nn.Sequential(*layers, nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
     other, x = copy.deepcopy(net), torch.rand(1, 3, 16, 16)
-    other[4].weight.data[:, 2] *= factor
+    other.get_parameter("4.weight").data[:, 2] *= factor
     document = quantize(net, x, tmp_path, other, way)
     assert bool(document.culprits) is (factor != 1)
     assert factor == 1 or "4.weight is off by up to" in document.blame
@@ -297,8 +298,8 @@ def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path
 def quantize(net, x, folder, exported=None, way="dynamic"):
     """Compare a model with its quantized file, or with that of another model."""
     plain, file = folder / "plain.onnx", folder / "quantized.onnx"
-    options = {"dynamo": True, "external_data": False, "verbose": False, "input_names": ["x"]}
-    torch.onnx.export(exported or net, (x,), plain, **options)
+    options: Any = {"dynamo": True, "external_data": False, "input_names": ["x"]}
+    torch.onnx.export(exported or net, (x,), plain, verbose=False, **options)
     if way == "dynamic":
         quantization.quantize_dynamic(plain, file)
     else:
