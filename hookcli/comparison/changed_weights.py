@@ -58,19 +58,15 @@ def find_changed_weights(
 
 def _find_change(path: str, module: Any, norm: Any, stored: Stored) -> str:
     """Return how weight or bias differ from the module's, alone or with the norm folded in."""
-    forms = [(module.weight, module.bias)]
+    forms: list[Any] = [(module.weight, module.bias)]
     if isinstance(module, _CONVOLUTIONS) and isinstance(norm, _NORMS):
         mean, variance = norm.running_mean, norm.running_var
         if mean is not None and variance is not None:  # otherwise, nothing can be folded
-            fixed = (
-                mean,
-                variance,
-                norm.eps,
-                norm.weight,
-                norm.bias,
-                isinstance(module, _TRANSPOSED),
+            fixed: Any = mean, variance, norm.eps, norm.weight, norm.bias
+            folded = fuse_conv_bn_weights(
+                *forms[0], *fixed, transpose=isinstance(module, _TRANSPOSED)
             )
-            forms.append(fuse_conv_bn_weights(*forms[0], *fixed))
+            forms.append(folded)
     found = [_describe_change(path, _read(one), _read(two), stored) for one, two in forms]
     return "" if "" in found else found[-1]
 
