@@ -99,7 +99,8 @@ class Blamer:
         moved = self._run_moved(image, pixels[0], seen, _Mover(EPSILON[self.dtype], held))
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         noise = self._measure_noise(image, pixels[0], seen, own)
-        for each in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype, noise):
+        for error in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
+            each = replace(error, noise=noise.get(error.call_id, 0.0))
             self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
             if known is None or each.score > known.score:
@@ -158,8 +159,7 @@ class Blamer:
         itself is not to blame if B does not tell its last layers.
         """
         self._add_changed_weights()
-        dtype = "int8" if self.b.runner.list_quantized() else self.dtype
-        found = find_culprits([*self._worst.values()], dtype, rtol)
+        found = find_culprits([*self._worst.values()], self.dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
             named = tuple(n for n in found.culprits if not n.call_id.startswith(ROOT_LABEL))
@@ -346,17 +346,12 @@ class _Measured:
         return found
 
     def list_errors(
-        self,
-        moved: Mapping[str, OwnError | None],
-        dtypes: Mapping[str, str],
-        dtype: str,
-        noise: Mapping[str, float] = MappingProxyType({}),
+        self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
         """Yield the errors in B's order, with those that rounding explains.
 
         ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
-        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded, and
-        ``noise`` the errors that quantizing explains.
+        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         """
         merged = self.list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.
@@ -369,7 +364,7 @@ class _Measured:
                 pads = [[e.own, *e.channels, n, n][:3] for e, n in zip(near, missing, strict=True)]
                 rounded = [max(figures) for figures in zip([0.0] * 3, *pads, strict=True)]
                 summed = error_of_sum(error.module_type, self._count_summands(call_id), dtype)
-                least = max(epsilon / 2, summed / ROUNDING, noise.get(call_id, 0.0))
+                least = max(epsilon / 2, summed / ROUNDING)
                 scaled = (max(each * epsilon / EPSILON[dtype], least) for each in rounded)
                 whole, *channels = itertools.islice(scaled, 1 + len(error.channels))
                 types = [each.module_type for each in near]

@@ -62,11 +62,9 @@ def _find_change(path: str, module: Any, norm: Any, stored: Stored) -> str:
     if isinstance(module, _CONVOLUTIONS) and isinstance(norm, _NORMS):
         mean, variance = norm.running_mean, norm.running_var
         if mean is not None and variance is not None:  # otherwise, nothing can be folded
-            fixed: Any = mean, variance, norm.eps, norm.weight, norm.bias
-            folded = fuse_conv_bn_weights(
-                *forms[0], *fixed, transpose=isinstance(module, _TRANSPOSED)
-            )
-            forms.append(folded)
+            is_transposed = isinstance(module, _TRANSPOSED)
+            fixed: Any = mean, variance, norm.eps, norm.weight, norm.bias, is_transposed
+            forms.append(fuse_conv_bn_weights(*forms[0], *fixed))
     found = [_describe_change(path, _read(one), _read(two), stored) for one, two in forms]
     return "" if "" in found else found[-1]
 

@@ -47,6 +47,7 @@ _MANY = 16  # so many like calls show how far their errors scatter
 _LEAST, _DEVIATIONS = 5, 4.5  # then, the limit is so many standard deviations of their logarithms
 _NORMAL = 1.4826  # the standard deviation, in median absolute deviations of normal numbers
 _OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
+_WORST = 2  # the place of the worst channel among the figures of a call
 _MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
 _NAMED = 4  # at most this many culprits and types are named in one line
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
@@ -71,6 +72,7 @@ class OwnError:
         before: the id of the common call whose own error it is, if only A or only B has the call.
         only_in: ``A`` or ``B`` then; otherwise empty.
         lacks: the ids of the calls of A that B has this call instead of.
+        noise: the own error that quantizing explains, if B quantizes the call.
         weights: how its weights in a quantized file differ from those of A by more than rounding.
     """
 
@@ -84,6 +86,7 @@ class OwnError:
     before: str = ""
     only_in: str = ""
     lacks: tuple[str, ...] = ()
+    noise: float = 0.0
     weights: str = ""
 
     @property
@@ -169,7 +172,7 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     """Yield for each call how far other calls of its type let each of its figures go.
 
     That is a multiple of the median of the calls of other modules of the type, or of all other
-    modules if there are fewer than three of the type.
+    modules if there are fewer than three of the type; then it is at least what quantizing explains.
     """
     alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
@@ -186,12 +189,15 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
                 [own for other, own in alike[name, place] if other != owner]
                 for name in (kind, "weighted", "")
             )
+            least = 0.0
             if len(others) < _FEW:
+                least = ROUNDING * each.noise * (_OF_MANY if place == _WORST else 1)
                 is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
                 others = weighted if is_alike else every
             median = statistics.median(others) if others else 0.0
             is_layer = kind.startswith(_WEIGHTED) and not place
-            usual.append(median * (_find_factor(others) if is_layer else OUTSTANDING))
+            factor = _find_factor(others) if is_layer else OUTSTANDING
+            usual.append(max(least, median * factor))
         yield usual
 
 
