@@ -3,6 +3,7 @@ import hashlib
 import random
 import re
 import shutil
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 import hookcli
 from hookcli.plan import check
 from hookcli.store.places import storage
-from hookcli.verbs import memory
+from hookcli.verbs import call, memory
 
 CALLS = []
 
@@ -286,7 +287,7 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
     assert repr(run) == "<Inspection of Net in memory: 2 calls of 4 images>"
     assert repr(run.page) == "Page(name='report.html')"
     assert "memory:/" not in f"{hookcli.golden(run).golden}"
-    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
+    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved\n"):
         run["fc"]
     assert repr(run.run).startswith("Run(memory, 4 images")
 
@@ -356,7 +357,7 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
 @pytest.mark.parametrize("value", [np.ones(3), [torch.ones(3)], object()])
 def test_an_object_is_no_value_of_an_input(model, picture, value):
     with pytest.raises(
-        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'$"
+        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'\n"
     ) as caught:
         hookcli.inspect(model, picture, input={"facts": value}, **OPTIONS)
     assert caught.value.hint == "give a file .npy, a text or a number"
@@ -418,3 +419,49 @@ def test_an_analysis_runs_in_any_thread(model, picture):
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
     assert found.result().exit_code == 0
+
+
+def test_a_notebook_shows_grad_cams_first_and_pictures_in_the_order_of_the_images(model, picture):
+    model.eval()
+    images = [picture.resize((9, 9)), picture]
+    shown = hookcli.gradients(model, images, target=1, cam="norm", layers="conv", size=8)
+    captions = re.findall(r'alt="feature maps of (\w+)', shown._repr_html_())
+    assert captions == ["002_norm", "002_norm", "001_conv", "001_conv"]
+    run = hookcli.inspect(model, images[:1] * 11, layers="conv", size=8).run
+    files = run._list_pictures()
+    assert [name.split("/")[1] for name in files] == [*run.images]
+
+
+def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
+    table = hookcli.layers(model, size=8).table()
+    assert repr(table).startswith("| # | call | type |")
+    assert "traps" in repr(table)
+    html = table._repr_html_()
+    assert ">traps<" not in html
+    assert re.search(r'<td style="[^"]*text-align:left">conv<', html)
+    assert re.search(r'<td style="[^"]*text-align:right">112<', html)
+
+
+def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
+    with pytest.raises(hookcli.HookcliError) as raised:
+        hookcli.inspect(model, picture, layer="conv")
+    lines = "".join(traceback.format_exception(raised.value)).splitlines()
+    assert lines[-1].startswith("hint: did you mean layers")
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_page_names_the_keyword_of_the_mode(model, picture):
+    page = hookcli.inspect(model, picture, **OPTIONS).page.html
+    assert "changes 1 BatchNorm2d and 1 Dropout: `mode=" in page
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (9, "1 of 2 images")])
+def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, capsys, seconds, shown):
+    monkeypatch.setattr(call, "_is_watched", lambda: True)
+    now = iter([0, seconds, seconds])
+    monkeypatch.setattr(call.time, "monotonic", lambda: next(now))
+    with call.Listener().count(2, "images", is_long=True) as bar:
+        bar.step()
+    error = capsys.readouterr().err
+    assert shown in error
+    assert bool(error) == bool(shown)
