@@ -64,7 +64,11 @@ def state(model):
         )
         for name, each in [*model.named_parameters(), *model.named_buffers()]
     ]
-    return modules, tensors, torch.random.get_rng_state().sum().item(), random.getstate()
+    return modules, tensors, list_generators()
+
+
+def list_generators():
+    return [torch.random.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
 
 
 OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
@@ -91,12 +95,32 @@ def test_a_model_in_memory_is_as_before_when_a_verb_returns(model, picture, more
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
-def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
-    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+def test_other_weights_go_into_a_copy_of_a_model_in_memory(model, picture, tmp_path):
+    torch.save(Net().state_dict(), tmp_path / "w.pth")
+    same, kept = [], model.conv.weight.clone()
+    model.norm.register_forward_hook(lambda *_: same.append(torch.equal(model.conv.weight, kept)))
     before = state(model)
-    with pytest.raises(ZeroDivisionError):
+    for more in ({"prune": "conv=0.5"}, {"weights": tmp_path / "w.pth"}):
+        run = hookcli.inspect(model, picture, layers="conv", save="tensors", **OPTIONS, **more)
+        assert state(model) == before
+        plain = hookcli.inspect(model, picture, layers="conv", save="tensors", **OPTIONS)
+        assert np.abs(run["conv"] - plain["conv"]).max() > 0.01
+    assert same
+    assert all(same)
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
+    draws = [random.random, np.random.random, lambda: torch.rand(1)]
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: [d() for d in draws][9])
+    before = state(model)
+    with pytest.raises(IndexError):
         hookcli.inspect(model, picture, **OPTIONS)
     assert state(model) == before
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+    with pytest.raises(ZeroDivisionError):
+        hookcli.inspect("resnet18", picture, **OPTIONS)  # no model in memory
+    assert list_generators() == before[-1]
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
