@@ -138,10 +138,12 @@ def test_a_model_in_memory_is_as_before_after_an_error_and_ctrl_c(model, picture
 def test_a_picture_has_the_same_values_from_a_file_pillow_and_an_array(model, picture, tmp_path):
     picture.save(tmp_path / "p.png")
     pixels = np.asarray(picture)
-    images = [picture, tmp_path / "p.png", pixels, pixels / 255]
+    images = [picture, tmp_path / "p.png", pixels, np.clip((pixels - 0.3) / 255, 0, 1)]
     run = hookcli.inspect(model, images, layers="conv", save="tensors", **OPTIONS)
     assert [image.key for image in run.result.images] == ["image-0", "p", "image-1", "image-2"]
     assert np.abs(run["conv"] - run["conv"][0]).max() < 1e-6
+    run["conv"][:] = np.inf  # the array is the caller's
+    assert np.isfinite(run["conv"]).all()
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -160,6 +162,8 @@ def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
         (np.zeros((4, 4, 7), "uint8"), "4x4x7 of uint8"),
         (np.zeros((4, 4), "int32"), "4x4 of int32"),
         (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
+        (np.full((4, 4, 3), -0.1), "4x4x3 of float64"),
+        (np.full((4, 4, 3), np.nan), "4x4x3 of float64"),
         (torch.zeros(4, 4), "4x4 of float32"),
         (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
         (torch.zeros(1, 3, 0, 4), "1x3x0x4 of float32"),
