@@ -31,7 +31,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
-from hookcli.records.text import shape_text
+from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.folders import open_folder
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from hookcli.records.tensor_index import SavedTensor
 
 _PICTURES = CAM, SALIENCY, HEAT, ATTENTION, GRIDS, SHEETS  # in the order in which a notebook shows
-_FOLDERS = tuple(f"{folder}/" for folder in _PICTURES)
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
@@ -211,7 +210,8 @@ class Run:
         except DamagedError as error:
             raise cannot_read(self.folder / MANIFEST, error) from error
         layers = self.layers
-        title = notebook.run_title(facts.model.name, len(layers), len(self.images))
+        images = count(len(self.images), "image")
+        title = f"{facts.model.name}: {count(len(layers), 'call')}, {images}"
         notes = [
             *notebook.describe_run(facts.model.weights, facts.findings),
             *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),
@@ -228,7 +228,7 @@ class Run:
             return _PICTURES.index(folder), places.get(key, len(places))
 
         files = filter(is_run_file, self.manifest["files"])
-        shown = (name for name in files if name.startswith(_FOLDERS) and name.endswith(".png"))
+        shown = (n for n in files if n.partition("/")[0] in _PICTURES and n.endswith(".png"))
         return sorted(shown, key=rank)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:

@@ -62,8 +62,7 @@ class Table(Generic[Row]):
         """Return the text of each row, by column."""
         return {name: [*map(show, self.rows)] for name, show in self.look.columns.items()}
 
-    def __repr__(self) -> str:
-        """Return the table as Markdown, which is easy to read as it is."""
+    def __repr__(self) -> str:  # as Markdown, which is easy to read as it is
         cells = self.cells()
         rows = [*zip(*cells.values(), strict=True)]
         lines = [tables.render_markdown([*cells], rows).rstrip("\n")] if rows else []

@@ -73,8 +73,7 @@ def report(
 
     use_options(storage_option)
     place = to_place(run)
-    is_held = str(place).startswith(HELD)
-    page, state = remake_report(place, single_file=single_file or is_held)
+    page, state = remake_report(place, single_file=single_file or str(place).startswith(HELD))
     if state.missing:
         first, *rest = state.missing
         call.warn(f"pictures are missing: {first}{and_more(len(rest))}")

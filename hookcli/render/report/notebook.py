@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_terminal
 from hookcli.outside.png import decode_png
-from hookcli.records.text import and_more, count
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -69,11 +69,6 @@ def read_pictures(
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read(name)
-
-
-def run_title(model: str, calls: int, images: int) -> str:
-    """Return the title line of a run in a notebook."""
-    return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
