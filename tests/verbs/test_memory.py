@@ -3,6 +3,7 @@ import hashlib
 import random
 import re
 import shutil
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
@@ -493,3 +494,26 @@ def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, capsys, seconds, s
     error = capsys.readouterr().err
     assert shown in error
     assert bool(error) == bool(shown)
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_to_compare_with_is_as_before_too(model, picture):
+    other = Net().eval()
+    before = state(model)
+    assert hookcli.compare(other, picture, against=model, size=8, resize=8).rows
+    assert state(model) == before
+
+
+def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
+    inside = []
+
+    def enter(*_):
+        inside.append(+1)
+        time.sleep(0.05)
+        assert sum(inside) == 1
+        inside.append(-1)
+
+    model.eval().norm.register_forward_hook(enter)
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(hookcli.inspect, model, picture, **OPTIONS) for _ in range(2)]
+    assert [each.result().exit_code for each in found] == [0, 0]
