@@ -70,6 +70,11 @@ class HookcliError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """The hint, which Python shows below a traceback."""
+        return [f"hint: {self.hint}"] if self.hint else []
+
     def __reduce__(self) -> tuple[object, ...]:
         """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
         return _make_again, (type(self), self.message, self.hint)

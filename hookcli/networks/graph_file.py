@@ -22,7 +22,7 @@ from hookcli.networks.presets import colour_changes, make_imagenet
 from hookcli.networks.task import COLOURS, FixedSize, Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION, Classification
 from hookcli.networks.torchvision_import import torchvision
-from hookcli.records.runs import ModelInfo
+from hookcli.records.runs import ASSUMED, ModelInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from hookcli.networks.tasks import Reading
     from hookcli.records.images import Prediction
 
-_ASSUMED = (
-    "the file does not say how its images are prepared, so they are prepared as for ImageNet: "
-    "`like=MODEL` prepares them as for another model"
-)
+_ASSUMED = ASSUMED.replace("the model", "the file", 1)
 _FLOATS = ("float32", "float16", "float64", "bfloat16")
 _WHOLE = ("uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 _NOT_SCALED = (
@@ -66,9 +63,6 @@ class GraphInput:
 
         The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
         channels, if the first operators show it; otherwise, the lengths of the axes decide.
-
-        Raises:
-            RequestError: the lengths of the axes show that it is not the layout asked for.
         """
         if len(self.shape) != 4:
             return self

@@ -52,10 +52,7 @@ def call_model(
     compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers hookcli
     restores afterwards, with the working directory and the standard streams of the process. If the
     model raises, the hint of the error names the last calls of ``observed``, which hooks add to.
-
-    Raises:
-        ForwardError: the model raised an exception of any kind, or a hook of hookcli ran out of
-            memory or stack. Ctrl-C and all other errors of hookcli's hooks pass through unchanged.
+    Ctrl-C and errors of hookcli's hooks pass through, except a lack of memory or stack.
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),

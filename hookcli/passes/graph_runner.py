@@ -126,11 +126,9 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Run the model for pixels (1, …), and count its floating-point operations.
+        """Return the floating-point operations of each node, by its values, for pixels (1, …).
 
-        Returns:
-            The operations of each node, by the names of the values that it computes; None if they
-            cannot be counted. Then the names of the operators that cannot be counted.
+        None stands for operations that cannot be counted; the second part names the operators.
         """
         return {}, ("a compiled model",)
 
@@ -156,13 +154,8 @@ class GraphRunner(Runner):
     ) -> list[Tensor]:
         """Run the model, and return its outputs.
 
-        Args:
-            arguments: the arguments of the model.
-            values: the names of the values to return.
-            receive: called with the name of each of these values and the tensor that its node
-                computed, in running order and before the model can overwrite the tensor.
-            fed: tensors that the users of some values get instead. If the model returns such a
-                value, the output is the other tensor.
+        ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
+        The users of the values in ``fed``, also the output, get the other tensor instead.
         """
         raise NotImplementedError
 

@@ -521,10 +521,7 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope | None:
-    """Return the layer whose quantized weights a node uses; None if their names do not say it.
-
-    ``owned`` counts the calls by path.
-    """
+    """Return the layer whose quantized weights a node uses; None if their names do not say it."""
     if node.op_type not in ("ConvInteger", "MatMulInteger"):
         return None
     weight = node.input[1].removesuffix("_quantized")

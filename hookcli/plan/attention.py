@@ -73,10 +73,7 @@ def _choose_attention_layers(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where the pixel of ``--patch`` is in the layers' input; None without a pixel.
-
-    The two numbers are shares of the input's width and height.
-    """
+    """Return where a pixel is, as shares of the width and height of the layers' input."""
     if pixel is None:
         return None
     if len(sources) != 1:

@@ -31,18 +31,24 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding
 from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
-from hookcli.records.text import shape_text
+from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
+    ATTENTION,
+    CAM,
+    GRIDS,
+    HEAT,
     INDEX,
     LAYERS,
     MANIFEST,
     RECORDS,
+    SALIENCY,
+    SHEETS,
     holds_data,
-    is_grid,
     is_records_file,
+    is_run_file,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from hookcli.reading.shards import Array
     from hookcli.records.tensor_index import SavedTensor
 
+_PICTURES = CAM, SALIENCY, HEAT, ATTENTION, GRIDS, SHEETS  # in the order in which a notebook shows
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
@@ -203,14 +210,26 @@ class Run:
         except DamagedError as error:
             raise cannot_read(self.folder / MANIFEST, error) from error
         layers = self.layers
-        title = notebook.run_title(facts.model.name, len(layers), len(self.images))
+        images = count(len(self.images), "image")
+        title = f"{facts.model.name}: {count(len(layers), 'call')}, {images}"
         notes = [
             *notebook.describe_run(facts.model.weights, facts.findings),
             *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
-        pictures = notebook.read_pictures(filter(is_grid, self.manifest["files"]), self.files.read)
+        pictures = notebook.read_pictures(self._list_pictures(), self.files.read)
         return notebook.render_layers(title, notes, rows, total=len(layers), pictures=pictures)
+
+    def _list_pictures(self) -> list[str]:
+        places = {key: place for place, key in enumerate(self.images)}
+
+        def rank(name: str) -> tuple[int, int]:
+            folder, key = name.removesuffix(".png").split("/")[:2]
+            return _PICTURES.index(folder), places.get(key, len(places))
+
+        files = filter(is_run_file, self.manifest["files"])
+        shown = (n for n in files if n.partition("/")[0] in _PICTURES and n.endswith(".png"))
+        return sorted(shown, key=rank)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

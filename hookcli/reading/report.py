@@ -36,11 +36,13 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files += [maps.file for maps in report.attention_maps]
     files += [thumbnails.file for thumbnails in report.thumbnails]
     files += [image.seen for image in report.images if image.seen]
-    missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
+    names = dict.fromkeys(files)
+    missing = [file for file in names if run.measure(file) is None]
     listed = _read_list(run)
     damage = {} if listed is None else list_damage(listed.sizes, run.measure)
     others = [damage[name] for name in damage if name not in (PAGE, *missing)]
-    return FolderState(tuple(missing), tuple(others), listed is not None)
+    kept = tuple(file for file in names if file not in missing)
+    return FolderState(tuple(missing), tuple(others), listed is not None, kept)
 
 
 def _read_list(run: RunFiles) -> FileList | None:

@@ -94,10 +94,7 @@ def _map(stream: BinaryIO) -> bytes | mmap.mmap:
 
 
 def _find_tensor(data: bytes | mmap.mmap, tensor: SavedTensor) -> Array:
-    """Return a tensor of a safetensors file, without reading it.
-
-    The format: https://github.com/huggingface/safetensors#format
-    """
+    """Return a tensor of a safetensors file, whose format ``store/tensors`` cites."""
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")

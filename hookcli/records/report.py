@@ -290,6 +290,7 @@ class FolderState:
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
     complete: bool = True  # whether the folder has a readable manifest, which is written last
+    pictures: tuple[str, ...] = ()  # what the page shows and the folder has
 
 
 AS_LEFT = FolderState()

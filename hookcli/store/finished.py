@@ -67,14 +67,9 @@ def finish_resume(
 ) -> None:
     """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
 
-    Args:
-        path: the run folder, which need not exist.
-        command: the requested command.
-        weights_sha256: the hash of the requested weights; empty skips this check.
-        images: the files that the user names now, each with the hash of its content; empty if
-            hookcli has not read the file. An empty mapping skips the comparison of images.
-        inputs: the files of the model's other inputs, each with the hash of its content.
-        cleans_up: whether to delete the chunks that the complete run left behind.
+    The folder need not exist. ``images`` and ``inputs`` are the files that the user names now, with
+    the hashes of their content; empty if hookcli has not read a file. Nothing to compare is no
+    difference. ``cleans_up``: delete the chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:

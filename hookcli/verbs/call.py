@@ -8,7 +8,7 @@ import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hookcli.errors import HookcliWarning
 from hookcli.run.listener import ProgressListener
@@ -92,7 +92,9 @@ class Listener:
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar for ``total`` steps, which are called ``noun``, if that is worth one."""
-        return _Bar(total, noun) if is_long and _is_watched() else Progress()
+        if not (is_long and _is_watched()):
+            return Progress()
+        return (_NotebookBar if "ipykernel" in sys.modules else _Bar)(total, noun)
 
     def no_data(self) -> AbstractContextManager[None]:
         """Keep what other code prints out of the data on stdout."""
@@ -101,22 +103,37 @@ class Listener:
 
 class _Bar(Progress):
     def __init__(self, total: int, noun: str) -> None:
-        self._total, self._noun, self._last = total, noun, 0.0
+        self._total, self._noun, self._last = total, noun, time.monotonic()
+        self._is_drawn = False
 
     def chunk_done(self, done: int, skipped: int = 0) -> None:
         super().chunk_done(done, skipped)
         if time.monotonic() - self._last >= _EVERY:
-            self._last = time.monotonic()
+            self._last, self._is_drawn = time.monotonic(), True
             full = "█" * (_CELLS * done // max(1, self._total))
             self._draw(f"{full:·<{_CELLS}} {done:,} of {self._total:,} {self._noun}")
 
     def __exit__(self, *_: object) -> None:
-        self._draw("")
+        if self._is_drawn:
+            self._draw("")
 
     def _draw(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError, UnicodeError):  # a closed or ASCII stream
             sys.stderr.write(f"\r{line:<79}\r" if not line else f"\r{line:<79}")
             sys.stderr.flush()
+
+
+class _NotebookBar(_Bar):
+    """A bar in an output of its own, which is empty at the end, also in a saved notebook."""
+
+    _output: Any = None
+
+    def _draw(self, line: str) -> None:
+        data = {"text/html": f"<code>{line}</code>" if line else "", "text/plain": line}
+        if self._output is None:
+            self._output = sys.modules["IPython.display"].display(data, raw=True, display_id=True)
+        else:
+            self._output.update(data, raw=True)
 
 
 def _is_watched() -> bool:

@@ -74,7 +74,7 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
             for name, what in _NEEDS_FILES.items():
                 if given.get(name):
                     raise RequestError(
-                        f"`{name}` {what}, which needs names instead of things in memory",
+                        f"`{name}` {what}, so it cannot take things in memory",
                         "write a model as FILE.py:FUNCTION, and images into files",
                     )
         if "images" in changed and str(given.get("labels")) == "folders":

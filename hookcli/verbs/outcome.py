@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from hookcli.errors import DONE, RequestError
-from hookcli.outside import escape, tables
+from hookcli.outside import tables
 from hookcli.records.rows import FileRow
 from hookcli.records.text import count, shape_text
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", bound="DataclassInstance")
 
+_PRE = '<pre style="max-height:640px;overflow:auto;font-family:monospace">'
 MOST_ROWS = 20
 """The rows that a table of the most important ones has by default."""
 
@@ -42,8 +43,13 @@ class Look(Generic[Row]):
     messages: tuple[str, ...] = ()  # may have words of Python, as messages do
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
+    def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Leave out columns that matter less and are empty, except in a table without rows."""
+        kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
+        return {name: cells[name] for name in kept}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Table(Generic[Row]):
     """The rows that people should see first, with the lines above and below them."""
 
@@ -52,29 +58,24 @@ class Table(Generic[Row]):
     headlines: Sequence[str] = ()
     caption: Sequence[str] = ()
 
-    def __str__(self) -> str:
-        """Return the table as Markdown, which is easy to read as it is."""
-        cells = [[show(row) for show in self.look.columns.values()] for row in self.rows]
-        lines = [tables.render_markdown([*self.look.columns], cells).rstrip("\n")] if cells else []
+    def cells(self) -> dict[str, Sequence[str]]:
+        """Return the text of each row, by column."""
+        return {name: [*map(show, self.rows)] for name, show in self.look.columns.items()}
+
+    def __repr__(self) -> str:  # as Markdown, which is easy to read as it is
+        cells = self.cells()
+        rows = [*zip(*cells.values(), strict=True)]
+        lines = [tables.render_markdown([*cells], rows).rstrip("\n")] if rows else []
         parts = ["\n".join(self.headlines), *lines, "\n".join(self.caption)]
         return "\n\n".join(filter(None, parts))
 
     def _repr_html_(self) -> str:
-        above, below = ("".join(map(_line, each)) for each in (self.headlines, self.caption))
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.look.columns)
-        body = "".join(
-            f"<tr>{''.join(_cell(show(row)) for show in self.look.columns.values())}</tr>"
-            for row in self.rows
-        )
-        return f"<div>{above}<table><tr>{head}</tr>{body}</table>{below}</div>"
+        from hookcli.render.report.notebook import render_lines, render_table
 
-
-def _line(text: str) -> str:
-    return f"<div>{html.escape(escape.for_terminal(text))}</div>"
-
-
-def _cell(text: str) -> str:
-    return f"<td>{html.escape(escape.for_terminal(text))}</td>"
+        above, below = map(render_lines, (self.headlines, self.caption))
+        cells = self.look.filled(self.cells())
+        rows = [*zip(*cells.values(), strict=True)]
+        return f"<div>{above}{render_table([*cells], rows, self.look.words)}{below}</div>"
 
 
 class Outcome:
@@ -119,7 +120,7 @@ class Outcome:
 
     def _repr_html_(self) -> str:
         text = self.text()
-        return self.table()._repr_html_() if text is None else f"<pre>{html.escape(text)}</pre>"
+        return self.table()._repr_html_() if text is None else f"{_PRE}{html.escape(text)}</pre>"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import StorageOptions
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import shown, to_place
+from hookcli.outside.urls import HELD, shown, to_place
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.store.places.names import PAGE
@@ -36,8 +36,11 @@ class Report(FileOutcome):
 
     @property
     def page(self) -> Page:
-        """The page; a notebook shows its pictures only if it was made with ``single_file``."""
-        return Page(self.files, PAGE)
+        """The page; those of runs in cloud storage have pictures only with ``single_file``."""
+        file = self.files[PAGE]
+        folder = None if isinstance(file, bytes) else file.parent
+        pictures = {name: folder / name for name in self.state.pictures} if folder else {}
+        return Page({**pictures, **self.files}, PAGE)
 
     def document(self) -> PageDocument:
         """Return the name of the page, and which pictures are missing."""
@@ -70,7 +73,7 @@ def report(
 
     use_options(storage_option)
     place = to_place(run)
-    page, state = remake_report(place, single_file=single_file)
+    page, state = remake_report(place, single_file=single_file or str(place).startswith(HELD))
     if state.missing:
         first, *rest = state.missing
         call.warn(f"pictures are missing: {first}{and_more(len(rest))}")

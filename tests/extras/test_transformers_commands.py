@@ -171,7 +171,7 @@ def test_what_others_print_while_a_model_is_found_is_not_lost(hf, monkeypatch, c
         raise ImportError(name="package")
 
     monkeypatch.setattr("hookcli.networks.transformers._choose_class", choose)
-    with pytest.raises(RequestError, match=r"needs package, which is not installed$"):
+    with pytest.raises(RequestError, match=r"(?m)needs package, which is not installed$"):
         find_model("hf-config:vit", 0)
     assert capsys.readouterr().err == "heard\n"
 

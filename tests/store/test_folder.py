@@ -192,7 +192,7 @@ def test_files_of_others_are_protected_though_a_run_may_be_replaced():
 
 def test_a_file_in_the_way_is_refused():
     Path("run").write_text("mine")
-    with pytest.raises(OutputError, match=r"^'run' is a file, not a folder$"), open_folder():
+    with pytest.raises(OutputError, match=r"(?m)^'run' is a file, not a folder$"), open_folder():
         pass
     assert Path("run").read_text() == "mine"
 
@@ -678,12 +678,12 @@ def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     finished_run()
     with closing(Directory(Path("run")).lock()):
         Path("run/layers.csv").unlink()  # the manifest goes after it
-        with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
+        with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
             finish_resume(Path("run"), REQUEST.command, cleans_up=False)
 
 
 def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
     with open_folder():
         Path("run/layers.csv").touch()
-        with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
+        with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
             check_folder(Path("run"), NAMES, replace_run=True, replace_any=False)

@@ -3,6 +3,8 @@ import hashlib
 import random
 import re
 import shutil
+import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch import nn
 import hookcli
 from hookcli.plan import check
 from hookcli.store.places import storage
-from hookcli.verbs import memory
+from hookcli.verbs import call, memory
 
 CALLS = []
 
@@ -63,7 +65,11 @@ def state(model):
         )
         for name, each in [*model.named_parameters(), *model.named_buffers()]
     ]
-    return modules, tensors, torch.random.get_rng_state().sum().item(), random.getstate()
+    return modules, tensors, list_generators()
+
+
+def list_generators():
+    return [torch.random.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
 
 
 OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
@@ -90,12 +96,32 @@ def test_a_model_in_memory_is_as_before_when_a_verb_returns(model, picture, more
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
-def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
-    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+def test_other_weights_go_into_a_copy_of_a_model_in_memory(model, picture, tmp_path):
+    torch.save(Net().state_dict(), tmp_path / "w.pth")
+    same, kept = [], model.conv.weight.clone()
+    model.norm.register_forward_hook(lambda *_: same.append(torch.equal(model.conv.weight, kept)))
     before = state(model)
-    with pytest.raises(ZeroDivisionError):
+    for more in ({"prune": "conv=0.5"}, {"weights": tmp_path / "w.pth"}):
+        run = hookcli.inspect(model, picture, layers="conv", save="tensors", **OPTIONS, **more)
+        assert state(model) == before
+        plain = hookcli.inspect(model, picture, layers="conv", save="tensors", **OPTIONS)
+        assert np.abs(run["conv"] - plain["conv"]).max() > 0.01
+    assert same
+    assert all(same)
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_verb_draws_no_random_number_of_the_program(model, picture, monkeypatch):
+    draws = [random.random, np.random.random, lambda: torch.rand(1)]
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: [d() for d in draws][9])
+    before = state(model)
+    with pytest.raises(IndexError):
         hookcli.inspect(model, picture, **OPTIONS)
     assert state(model) == before
+    monkeypatch.setattr("hookcli.plan.prepare.prepare_run", lambda _: random.random() / 0)
+    with pytest.raises(ZeroDivisionError):
+        hookcli.inspect("resnet18", picture, **OPTIONS)  # no model in memory
+    assert list_generators() == before[-1]
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
@@ -113,10 +139,12 @@ def test_a_model_in_memory_is_as_before_after_an_error_and_ctrl_c(model, picture
 def test_a_picture_has_the_same_values_from_a_file_pillow_and_an_array(model, picture, tmp_path):
     picture.save(tmp_path / "p.png")
     pixels = np.asarray(picture)
-    images = [picture, tmp_path / "p.png", pixels, pixels / 255]
+    images = [picture, tmp_path / "p.png", pixels, np.clip((pixels - 0.3) / 255, 0, 1)]
     run = hookcli.inspect(model, images, layers="conv", save="tensors", **OPTIONS)
     assert [image.key for image in run.result.images] == ["image-0", "p", "image-1", "image-2"]
     assert np.abs(run["conv"] - run["conv"][0]).max() < 1e-6
+    run["conv"][:] = np.inf  # the array is the caller's
+    assert np.isfinite(run["conv"]).all()
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -135,6 +163,8 @@ def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
         (np.zeros((4, 4, 7), "uint8"), "4x4x7 of uint8"),
         (np.zeros((4, 4), "int32"), "4x4 of int32"),
         (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
+        (np.full((4, 4, 3), -0.1), "4x4x3 of float64"),
+        (np.full((4, 4, 3), np.nan), "4x4x3 of float64"),
         (torch.zeros(4, 4), "4x4 of float32"),
         (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
         (torch.zeros(1, 3, 0, 4), "1x3x0x4 of float32"),
@@ -286,7 +316,7 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
     assert repr(run) == "<Inspection of Net in memory: 2 calls of 4 images>"
     assert repr(run.page) == "Page(name='report.html')"
     assert "memory:/" not in f"{hookcli.golden(run).golden}"
-    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved$"):
+    with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved\n"):
         run["fc"]
     assert repr(run.run).startswith("Run(memory, 4 images")
 
@@ -356,7 +386,7 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
 @pytest.mark.parametrize("value", [np.ones(3), [torch.ones(3)], object()])
 def test_an_object_is_no_value_of_an_input(model, picture, value):
     with pytest.raises(
-        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'$"
+        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'\n"
     ) as caught:
         hookcli.inspect(model, picture, input={"facts": value}, **OPTIONS)
     assert caught.value.hint == "give a file .npy, a text or a number"
@@ -418,3 +448,72 @@ def test_an_analysis_runs_in_any_thread(model, picture):
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
     assert found.result().exit_code == 0
+
+
+def test_a_notebook_shows_grad_cams_first_and_pictures_in_the_order_of_the_images(model, picture):
+    model.eval()
+    images = [picture.resize((9, 9)), picture]
+    shown = hookcli.gradients(model, images, target=1, cam="norm", layers="conv", size=8)
+    captions = re.findall(r'alt="feature maps of (\w+)', shown._repr_html_())
+    assert captions == ["002_norm", "002_norm", "001_conv", "001_conv"]
+    run = hookcli.inspect(model, images[:1] * 11, layers="conv", size=8).run
+    files = run._list_pictures()
+    assert [name.split("/")[1] for name in files] == [*run.images]
+
+
+def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
+    table = hookcli.layers(model, size=8).table()
+    assert repr(table).startswith("| # | call | type |")
+    assert "traps" in repr(table)
+    html = table._repr_html_()
+    assert ">traps<" not in html
+    assert re.search(r'<td style="[^"]*text-align:left">conv<', html)
+    assert re.search(r'<td style="[^"]*text-align:right">112<', html)
+
+
+def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
+    with pytest.raises(hookcli.HookcliError) as raised:
+        hookcli.inspect(model, picture, layer="conv")
+    lines = "".join(traceback.format_exception(raised.value)).splitlines()
+    assert lines[-1].startswith("hint: did you mean layers")
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_page_names_the_keyword_of_the_mode(model, picture):
+    page = hookcli.inspect(model, picture, **OPTIONS).page.html
+    assert "changes 1 BatchNorm2d and 1 Dropout: `mode=" in page
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (9, "1 of 2 images")])
+def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, capsys, seconds, shown):
+    monkeypatch.setattr(call, "_is_watched", lambda: True)
+    now = iter([0, seconds, seconds])
+    monkeypatch.setattr(call.time, "monotonic", lambda: next(now))
+    with call.Listener().count(2, "images", is_long=True) as bar:
+        bar.step()
+    error = capsys.readouterr().err
+    assert shown in error
+    assert bool(error) == bool(shown)
+
+
+@pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+def test_a_model_to_compare_with_is_as_before_too(model, picture):
+    other = Net().eval()
+    before = state(model)
+    assert hookcli.compare(other, picture, against=model, size=8, resize=8).rows
+    assert state(model) == before
+
+
+def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
+    inside = []
+
+    def enter(*_):
+        inside.append(+1)
+        time.sleep(0.05)
+        assert sum(inside) == 1
+        inside.append(-1)
+
+    model.eval().norm.register_forward_hook(enter)
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(hookcli.inspect, model, picture, **OPTIONS) for _ in range(2)]
+    assert [each.result().exit_code for each in found] == [0, 0]

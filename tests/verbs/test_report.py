@@ -28,11 +28,13 @@ def test_the_page_of_a_run_is_made_again():
     assert (made.files, made.page.path) == ({"report.html": page}, page)
     assert [row.file for row in made.rows] == ["run/report.html"]
     assert (made.document().complete, made.state.missing) == (True, ())
+    assert 'src="grids/' in before.decode()
+    assert 'src="grids/' not in made.page.html  # a notebook shows the pictures
 
 
 def test_the_page_of_a_run_in_memory_has_its_pictures_inside():
     run = hookcli.inspect(nn.Sequential(pointwise([1.0, 2.0, 3.0])), PIXELS, size=4, layers="0")
-    made = hookcli.report(run, single_file=True)
+    made = hookcli.report(run)
     assert [row.file for row in made.rows] == ["report.html"]
     assert 'src="grids/' not in made.page.html
     assert "data:image/png" in made.page.html

@@ -60,7 +60,7 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
 
 def _print_brief(table: Table[Any], headlines: Sequence[str], output_format: str) -> None:
     look = table.look
-    cells = {name: [show(row) for row in table.rows] for name, show in look.columns.items()}
+    cells = table.cells()
     cells |= {name: [*map(to_words, cells[name])] for name in look.messages}
     caption = [*map(to_words, table.caption)]
     if output_format == "md":
@@ -106,8 +106,8 @@ def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.text import Text
 
-    filled = [n for n in cells if any(cells[n]) or n not in look.drop or not cells[n]]
-    kept = _fitting_columns(look, {name: cells[name] for name in filled})
+    filled = look.filled(cells)
+    kept = _fitting_columns(look, filled)
     table = rich_table.Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in kept:
         table.add_column(

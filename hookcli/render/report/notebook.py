@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_terminal
 from hookcli.outside.png import decode_png
-from hookcli.records.text import and_more, count
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from hookcli.records.runs import Finding
 
@@ -27,9 +27,9 @@ MOST_ROWS = 30
 MOST_PICTURES = 4
 MOST_NOTES = 4
 _SIDE = 360  # pixels of the longest side of a picture: about 40 kB each
-_CELL = "padding:1px 8px;border-bottom:1px solid rgba(128,128,128,.3);white-space:nowrap;"
+_CELL = "padding:1px 6px;border-bottom:1px solid rgba(128,128,128,.3);"
 _WORDS = 3  # the number of columns with text; all later columns hold numbers
-_PICTURES = "display:flex;flex-wrap:wrap;gap:12px;margin-top:8px"
+_PICTURES = "display:flex;flex-wrap:wrap;gap:12px;margin-top:8px;align-items:start"
 
 
 def render_layers(
@@ -40,14 +40,26 @@ def render_layers(
     pictures: Iterable[tuple[str, bytes]] = (),
 ) -> str:
     """Return a result as HTML: lines, a table of some ``rows`` of ``total``, readable pictures."""
-    lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
-    table = "".join(_row([*row.values()], "td") for row in rows)
-    if rows:
-        table = f"<table><thead>{_row([*rows[0]], 'th')}</thead><tbody>{table}</tbody></table>"
+    names = [*rows[0]] if rows else []
+    table = render_table(names, [[*row.values()] for row in rows], names[:_WORDS]) if rows else ""
     more = f"<div>and {total - len(rows)} more</div>" if total > len(rows) else ""
     shown = "".join(_image(caption, data) for caption, data in pictures)
     below = f'<div style="{_PICTURES}">{shown}</div>' if shown else ""
-    return f"<div><div><b>{_text(title)}</b></div>{lines}{table}{more}{below}</div>"
+    return f"<div><div><b>{_text(title)}</b></div>{render_lines(notes)}{table}{more}{below}</div>"
+
+
+def render_lines(lines: Iterable[str]) -> str:
+    """Return lines as HTML."""
+    return "".join(f"<div>{_text(line)}</div>" for line in lines)
+
+
+def render_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str]
+) -> str:
+    """Return a table as HTML; columns that are not in ``words`` hold numbers."""
+    styles = [f"{_CELL}text-align:{'left' if name in words else 'right'}" for name in names]
+    body = "".join(_row(row, styles, "td") for row in rows)
+    return f"<table><thead>{_row(names, styles, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def read_pictures(
@@ -59,11 +71,6 @@ def read_pictures(
             yield PurePosixPath(name).stem, read(name)
 
 
-def run_title(model: str, calls: int, images: int) -> str:
-    """Return the title line of a run in a notebook."""
-    return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
-
-
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
     """Yield lines of text about a run: the weights, and the most serious findings."""
     yield f"weights: {weights}"
@@ -73,11 +80,10 @@ def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
         yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")
 
 
-def _row(cells: Sequence[str], tag: str) -> str:
-    aligned = ["left"] * _WORDS + ["right"] * (len(cells) - _WORDS)
+def _row(cells: Sequence[str], styles: Sequence[str], tag: str) -> str:
     shown = (
-        f'<{tag} style="{_CELL}text-align:{side}">{_text(cell)}</{tag}>'
-        for cell, side in zip(cells, aligned, strict=True)
+        f'<{tag} style="{style}">{_text(cell)}</{tag}>'
+        for cell, style in zip(cells, styles, strict=True)
     )
     return f"<tr>{''.join(shown)}</tr>"
 

@@ -129,11 +129,6 @@ def is_sheet(name: str) -> bool:
     return name.startswith(f"{SHEETS}/")
 
 
-def is_grid(name: str) -> bool:
-    """Return whether a file of a run shows feature maps: a grid or a sheet."""
-    return name.startswith((f"{GRIDS}/", f"{SHEETS}/")) and is_run_file(name)
-
-
 def is_shard(name: str) -> bool:
     """Return whether a file of a run holds tensors."""
     return name.startswith(f"{TENSORS}/") and name != INDEX
