@@ -33,6 +33,9 @@ _numbers = itertools.count(1)
 
 def new_folder() -> Url:
     """Return a folder in memory that nothing else uses."""
+    from hookcli.store.places import storage
+
+    storage.check_url(_ROOT)  # imports fsspec, which ``forget`` could not after a Ctrl-C here
     return _ROOT / str(next(_numbers))
 
 

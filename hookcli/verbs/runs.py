@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -24,6 +23,7 @@ from hookcli.config import (
     Workers,
 )
 from hookcli.errors import OutputError, RequestError
+from hookcli.outside.files import scratch_folder
 from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
@@ -215,13 +215,12 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         yield keep
         return
-    with leave_on_termination():
+    with leave_on_termination(), ExitStack() as stack:
         try:
-            made = tempfile.TemporaryDirectory(prefix="hookcli-")
+            folder = stack.enter_context(scratch_folder())
         except OSError as error:
             raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
-        with made as folder:
-            yield Path(folder)
+        yield folder
 
 
 @contextmanager

@@ -1,8 +1,14 @@
 import gc
 import hashlib
+import importlib
+import os
 import random
 import re
 import shutil
+import signal
+import sys
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -418,3 +424,50 @@ def test_an_analysis_runs_in_any_thread(model, picture):
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
     assert found.result().exit_code == 0
+
+
+def test_a_ctrl_c_while_the_temporary_folder_is_deleted_leaves_nothing(
+    model, picture, tmp_path, monkeypatch, interruptible
+):
+    """Each file that is deleted raises a signal: rmtree would stop at the first."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unlink, rings = os.unlink, []
+
+    def ring(*words, **options):
+        rings.append(1)
+        signal.raise_signal(signal.SIGINT)
+        unlink(*words, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", ring)
+        with pytest.raises(KeyboardInterrupt):
+            hookcli.golden(model.eval(), picture, size=8)
+    assert rings[1:]
+    assert list(tmp_path.glob("hookcli-*")) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_folder_in_memory_exists_only_after_its_storage_is_imported(monkeypatch):
+    """After a Ctrl-C during the import of fsspec, deleting the folder could not import it."""
+    opened = []
+    monkeypatch.setattr(storage, "check_url", opened.append)
+    memory.new_folder()
+    assert opened == ["memory://hookcli"]
+
+
+def test_the_thread_that_writes_does_not_import_what_the_run_needs(model, picture, monkeypatch):
+    """A Ctrl-C during an import of the main thread may leave the import lock locked for others."""
+    importlib.import_module("hookcli.store.parquet")
+    monkeypatch.delitem(sys.modules, "hookcli.store.parquet")
+    monkeypatch.delattr(hookcli.store, "parquet")
+    imported = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, *_):
+            imported.append((name, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    hookcli.golden(model.eval(), picture, size=8)
+    assert ("hookcli.store.parquet", True) in imported
+    assert [name for name, is_main in imported if not is_main and "hookcli" in name] == []
