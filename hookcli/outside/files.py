@@ -148,7 +148,7 @@ def _uninterrupted() -> Iterator[None]:
         return
     came: list[int] = []
     before = {
-        number: signal.signal(number, lambda caught, _: came.append(caught))
+        number: signal.signal(number, lambda number, _: came.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
@@ -156,8 +156,8 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for caught in came[:1]:
+            signal.raise_signal(caught)
 
 
 @contextlib.contextmanager
