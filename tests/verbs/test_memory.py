@@ -471,3 +471,29 @@ def test_the_thread_that_writes_does_not_import_what_the_run_needs(model, pictur
     hookcli.golden(model.eval(), picture, size=8)
     assert ("hookcli.store.parquet", True) in imported
     assert [name for name, is_main in imported if not is_main and "hookcli" in name] == []
+
+
+class Idle(nn.Conv2d):
+    """A convolution with a layer that never runs, and without channels in its output."""
+
+    def __init__(self):
+        super().__init__(3, 4, 3)
+        self.idle = nn.Linear(1, 1)
+
+    def forward(self, pixels):
+        return super().forward(pixels)[:, :0]
+
+
+@pytest.mark.parametrize("verb", [hookcli.golden, hookcli.map])
+def test_a_run_without_a_call_is_named_by_its_model(picture, verb):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        verb(Idle().eval(), [picture] * 3, size=8, layers="idle")
+    told = "no layer that `layers` chooses ran in Idle in memory: idle: "
+    assert caught.value.message.startswith(told)
+    assert caught.value.hint == "choose others: `layers='all'` includes the model itself"
+
+
+def test_an_error_of_a_temporary_run_names_the_model(picture):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        hookcli.map(Idle().eval(), [picture] * 3, size=8, layers="all")
+    assert caught.value.message == "the run of Idle in memory saved no tensors"
