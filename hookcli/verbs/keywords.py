@@ -47,6 +47,7 @@ FILES = ("text", "json", "jsonl")
 """The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _SAVING = re.compile(r"save them: .* (\w+)$")  # a whole command
+_LIST = "give a text, or a list of texts"
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
@@ -219,14 +220,20 @@ def read_value(option: Option, value: Any) -> Any:
         if all(isinstance(each, str) for each in items):
             return items
         if kind == tuple[str, ...]:
-            raise RequestError(
-                f"`{option.name}` cannot be {reprlib.repr(value)}", "give a text, or a list"
-            )
+            raise RequestError(f"`{option.name}` cannot be {_show(value)}", _LIST)
         return tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
     _check_numbers(option, kind, value)
     return _check(option, kind, value)
+
+
+def _show(value: object) -> str:
+    """Return a value as one line; an object, such as a model, by its class."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_show, value[:3]))}{', ...' * bool(value[3:])}]"
+    text = reprlib.repr(value)
+    return f"a {type(value).__name__}" if "\n" in text or text.startswith("<") else text
 
 
 def _read_item(option: Option, key: object, value: Any) -> Any:
@@ -288,7 +295,8 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
         value, is_right = float(value), True
     if not is_right:
         wanted = " or ".join(each.__name__ for each in plain) or "another value"
-        raise RequestError(f"{name} cannot be {reprlib.repr(value)}", f"give it as {wanted}")
+        hint = "give the name of a model" if option.name == "like" else f"give it as {wanted}"
+        raise RequestError(f"{name} cannot be {_show(value)}", hint)
     low, high = option.flag.at_least, option.at_most
     if not isinstance(value, (bool, str)) and (
         (low is not None and value < low) or (high is not None and value > high)

@@ -107,6 +107,8 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
             for key, each in value.items()
         }
     if folder := find_folder(value):
+        if name == "against":
+            raise RequestError("`against` cannot be a run", "compare runs with `hookcli.diff`")
         return folder
     if hasattr(value, "golden"):
         return _hold_golden(stack, value.golden)

@@ -497,3 +497,57 @@ def test_an_error_of_a_temporary_run_names_the_model(picture):
     with pytest.raises(hookcli.HookcliError) as caught:
         hookcli.map(Idle().eval(), [picture] * 3, size=8, layers="all")
     assert caught.value.message == "the run of Idle in memory saved no tensors"
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (
+            lambda model, picture: hookcli.inspect(model, picture, like=model),
+            "`like` cannot be a Net",
+            "give the name of a model",
+        ),
+        (
+            lambda model, picture: hookcli.compare(model, picture, against=[model, "onnx"]),
+            "`against` cannot be [a Net, 'onnx']",
+            "give a text, or a list of texts",
+        ),
+        (
+            lambda model, picture: hookcli.inspect(model, picture, model_arg={"a": 1}),
+            "a model in memory is made already",
+            "leave out `model_arg`",
+        ),
+        (
+            lambda model, picture: hookcli.layers(hookcli.inspect(model, picture, size=8)),
+            "a run is no model",
+            "give the model that made it, or its name",
+        ),
+        (
+            lambda model, picture: hookcli.compare(
+                model, picture, against=hookcli.inspect(model, picture, size=8)
+            ),
+            "`against` cannot be a run",
+            "compare runs with `hookcli.diff`",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line(model, picture, call, message, hint):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        call(model.eval(), picture)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_dtype_that_was_asked_for_is_no_reason_to_warn(model, picture):
+    half = model.eval().bfloat16()
+    found = hookcli.compare(half, picture, against="dtype=float32", size=8)
+    assert [note.text for note in found.notes if note.level == "warning"] == []
+    assert found.document().changed
+
+
+def test_a_probe_says_why_pictures_in_memory_give_no_control_of_the_pixels(model):
+    pytest.importorskip("sklearn")
+    pictures = [Image.new("RGB", (8, 8), (20 * number, 0, 0)) for number in range(10)]
+    run = hookcli.inspect(model.eval(), pictures, size=8, layers="fc", save="tensors", pool="mean")
+    reason = "image-0 was in memory, and no run keeps it: give it as a file"
+    with pytest.warns(hookcli.HookcliWarning, match=reason):
+        hookcli.probe(run, labels=list("ab" * 5))
