@@ -37,12 +37,7 @@ def find_changed_weights(
     """Return how the weights of a model's layers were changed before quantizing, by their paths.
 
     Nothing is found if most layers have changed: then the file was not quantized by rounding to
-    the nearest number.
-
-    Args:
-        model: the model that the file was made from.
-        weights: what the file holds.
-        norms: the path of the BatchNorm that follows a layer and may be folded into it, by path.
+    the nearest number. ``norms`` has the path of the BatchNorm that follows a layer, by its path.
     """
     stored = {each.name: each for each in weights}
     modules = dict(model.named_modules())

@@ -69,15 +69,8 @@ def compare_sides(
 ) -> Comparison:
     """Run the images through both sides, and compare each call of B with the same call of A.
 
-    Args:
-        a: the reference.
-        b: the other side. Both sides must have the same images, or a single image each.
-        tolerance: how much the two sides may differ.
-        image_done: called with the numbers of images done (skipped ones too) and skipped.
-        keeps_images: whether the comparison also has one row per call and image.
-        match: how to pair the calls of A and B.
-        blames: whether to find the calls to blame; both runners then observe all layers.
-        worst: receives what the page shows of the calls that differ most; None without a page.
+    Both have the same images, or a single image each; with ``blames``, both runners observe all
+    layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()

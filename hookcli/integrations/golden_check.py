@@ -89,7 +89,6 @@ def check_golden(
 
 @contextmanager
 def _name(model: nn.Module | str | ModelRequest) -> Iterator[ModelRequest]:
-    """Name a module, which runs on its device and in its dtype, while the block lasts."""
     if isinstance(model, ModelRequest):
         yield model
         return

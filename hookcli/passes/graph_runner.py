@@ -123,12 +123,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Run the model for pixels (1, …), and count its floating-point operations.
-
-        Returns:
-            The operations of each node, by the names of the values that it computes; None if they
-            cannot be counted. Then the names of the operators that cannot be counted.
-        """
+        """Return the operations by the names of values, and the operators that are not counted."""
         return {}, ("a compiled model",)
 
     def compute(
@@ -138,15 +133,9 @@ class GraphRunner(Runner):
         receive: Callable[[str, Tensor], None],
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
-        """Run the model, and return its outputs.
+        """Run the model, and return its outputs; ``fed`` has tensors to use for some values.
 
-        Args:
-            arguments: the arguments of the model.
-            values: the names of the values to return.
-            receive: called with the name of each of these values and the tensor that its node
-                computed, in running order and before the model can overwrite the tensor.
-            fed: tensors that the users of some values get instead. If the model returns such a
-                value, the output is the other tensor.
+        ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
         """
         raise NotImplementedError
 

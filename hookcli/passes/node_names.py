@@ -85,7 +85,6 @@ def read_names(
 
 
 def _read_values(node: Any) -> Iterator[NamedValues]:
-    """Yield the values of a node, grouped by the modules and the operator in their names."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in filter(None, () if node.op_type.endswith("QuantizeLinear") else node.output):
         found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
@@ -114,8 +113,6 @@ def _join_linear(
 
 @dataclass(slots=True)
 class _Paths:
-    """The paths and the calls of the modules that a file names."""
-
     classes: Mapping[str, str]
     own: AbstractSet[_Names]  # of the modules that nodes lie directly in
     _paths: dict[_Names, str] = field(default_factory=dict)
@@ -169,7 +166,6 @@ class _Paths:
         return tuple(scopes)
 
     def _find_path(self, names: _Names, *, last: bool = False) -> str:
-        """Return the path of a module; a node lies directly in the ``last`` one of its modules."""
         if names not in self._paths:
             outer = self._find_path(names[:-1]) if names[:-1] else ""
             path = self._join(outer, names)
@@ -192,7 +188,6 @@ class _Paths:
         return others[0] if path not in self.classes and len(others) == 1 else path
 
     def _count(self, path: str) -> int:
-        """Return the number of calls; each call is taken to call one inner module exactly once."""
         if path not in self._calls:
             return min(map(self._count, self._inner[path]))
         return 1 + max(map(self._index, self._calls[path]))

@@ -436,7 +436,6 @@ def find_provider(name: str) -> str:
 
 
 def _list_inputs(graph: Any) -> list[Any]:
-    """Return the inputs of a graph, without the weights that old files also list as inputs."""
     weights = {each.name for each in graph.initializer}
     return [each for each in graph.input if each.name not in weights]
 
@@ -448,7 +447,6 @@ def _describe_value(value: Any) -> GraphInput:
 
 
 def _name_dtype(number: int) -> str:
-    """Return the name of a data type of ONNX; empty for 0, which is no type."""
     import onnx
 
     try:
@@ -547,7 +545,6 @@ def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope 
 
 
 def _find_dependent(graph: Any) -> set[str]:
-    """Return the names of the values that depend on the inputs, and not only on their shapes."""
     found = {each.name for each in _list_inputs(graph)}
     for node in graph.node:
         if node.op_type not in _OF_SHAPES and not found.isdisjoint(_list_read(node)):
@@ -556,7 +553,6 @@ def _find_dependent(graph: Any) -> set[str]:
 
 
 def _find_name(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken yet, and take it."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     name = next(each for each in itertools.chain([name], numbered) if each not in taken)
     taken.add(name)
@@ -618,7 +614,6 @@ class _Repeats:
 
 
 def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
-    """Return the coarsest dtype on the way to each value, and its operator, by its name."""
     found = {each.name: (_describe_value(each).dtype, "") for each in graph.input}
     found |= {each.name: (_name_dtype(each.data_type), "") for each in graph.initializer}
     for node in graph.node:

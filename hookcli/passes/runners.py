@@ -80,7 +80,6 @@ def make_runner(
 
 @contextmanager
 def _kept(file: Path) -> Iterator[Path]:
-    """Let a block write to a temporary folder, and keep its files if nothing fails."""
     try:
         with temporary_folder(file.parent) as folder:
             yield folder / file.name

@@ -128,7 +128,6 @@ def check_kept(file: Path, way: str) -> None:
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the user did not swap model and images, or separate layers by a space."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(

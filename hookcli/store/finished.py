@@ -68,15 +68,9 @@ def finish_resume(
 ) -> None:
     """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
 
-    Args:
-        path: the run folder, which need not exist.
-        command: the requested command.
-        weights_sha256: the hash of the requested weights; empty skips this check.
-        images: the files that the user names now, each with the hash of its content; empty if
-            hookcli has not read the file. An empty mapping skips the comparison of images.
-        inputs: the files of the model's other inputs, each with the hash of its content.
-        fail_on: the rules that give the run the exit code 7.
-        cleans_up: whether to delete the chunks that the complete run left behind.
+    ``images`` and ``inputs`` are the files that the user names now, with the hash of each that was
+    read. An empty hash or mapping is not compared. ``fail_on`` are the rules that make the exit
+    code 7; ``cleans_up`` says whether to delete the chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:

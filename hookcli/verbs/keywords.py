@@ -252,7 +252,6 @@ def _read_item(option: Option, key: object, value: Any) -> Any:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a number of NumPy or torch as Python's, and a device or a dtype as text."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
     is_word = type(value).__name__ in ("device", "dtype")
@@ -260,7 +259,6 @@ def _to_plain(value: Any) -> Any:
 
 
 def _check_numbers(option: Option, kind: Any, value: Any) -> None:
-    """Refuse a list that is no pair, or the like, where the keyword takes one."""
     for each in (kind, *get_args(kind)):
         items = get_args(each) if get_origin(each) is tuple else (...,)
         if ... in items or isinstance(value, str) or not isinstance(value, Sequence):
@@ -374,7 +372,6 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
 
 
 def _read(flag: Flag, value: Any) -> Any:
-    """Read texts of the command line; other values are as the field wants them."""
     return flag.read_given(value) if isinstance(value, (str, list, bool)) else value
 
 

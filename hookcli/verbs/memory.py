@@ -159,7 +159,6 @@ def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:
-    """Return the keywords that leave a model on its device and in its dtype."""
     from hookcli.config import DTYPES
 
     values = [*module.parameters(), *module.buffers()]

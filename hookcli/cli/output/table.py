@@ -127,7 +127,6 @@ def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
 
 
 def _foot(look: Look[Any], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
-    """Yield each text of a column that does not fit, with the names of the rows that have it."""
     named: dict[str, list[str]] = {}
     for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
         for text in filter(None, texts.split("; ")):
