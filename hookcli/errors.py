@@ -14,7 +14,7 @@ HookcliError
 │   ├── WeightsError
 │   ├── EnvironmentMismatchError
 │   └── ForwardError
-├── CompleteError             0   nothing is left to resume
+├── CompleteError       0, 6, 7   nothing is left to resume; the code is that of the run
 ├── OutputError               5   a file could not be written, or the folder must not be changed
 └── InterruptError          130   Ctrl-C ended a command that can be resumed
 
@@ -26,7 +26,7 @@ translates these names into options and commands. This module prints nothing.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,13 @@ DONE = 0
 SKIPPED = 6
 FAILED_RULE = 7
 INTERRUPTED = 130
+
+
+def choose_code(*, failed: bool = False, skipped: bool) -> int:
+    """Return the exit code of a finished command: a failed rule counts more than skipped images."""
+    if failed:
+        return FAILED_RULE
+    return SKIPPED if skipped else DONE
 
 
 class HookcliWarning(UserWarning):
@@ -60,7 +67,7 @@ class HookcliError(Exception):
         exit_code: the code with which the command ends.
     """
 
-    exit_code: ClassVar[int]
+    exit_code: int
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -110,9 +117,9 @@ class ModelError(HookcliError):
 
 
 class CompleteError(HookcliError):
-    """The run to resume is already complete."""
+    """The run to resume is already complete; the exit code is that of the run."""
 
-    exit_code = 0
+    exit_code = DONE
 
 
 class OutputError(HookcliError):

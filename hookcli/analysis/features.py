@@ -262,7 +262,6 @@ def _number(keys: Sequence[str]) -> dict[str, int]:
 
 
 def _put(values: Array, keys: Sequence[str], order: Mapping[str, int], rows: Array) -> None:
-    """Put the values of images into the rows of those in ``order``."""
     chosen = [row for row, key in enumerate(keys) if key in order]
     rows[[order[keys[row]] for row in chosen]] = values[chosen]
 
@@ -352,7 +351,6 @@ def _as_real(values: Array) -> Array:
 
 
 def _split_axes(shape: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
-    """Yield parts of at most ``most`` values, as ranges of each axis, split from the first on."""
     if not shape or 0 in shape:
         yield tuple(range(length) for length in shape)
         return

@@ -212,7 +212,6 @@ def _link(
 
 
 def _count_alike(distances: NDArray[np.float64], near: float) -> int:
-    """Return how many of the nearest images look like copies; ``distances`` ascend."""
     if distances[-1] <= _SAME:
         return len(distances)
     for count in range(len(distances) - 1, 0, -1):

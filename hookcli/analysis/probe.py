@@ -377,7 +377,9 @@ def read_pixels(run: Run, keys: Sequence[str]) -> Features:
         try:
             content = ImageSource(key, files[key]).read()
         except UndecodableError as error:
-            raise RequestError(f"{files[key]} {error}") from error
+            is_held = not run.manifest.get("command") and files[key].startswith("image-")
+            reason = "was in memory, and no run keeps it: give it as a file" if is_held else error
+            raise RequestError(f"{files[key]} {reason}") from error
         photo = content.pictures[0] if content.pictures else None
         if content.sha256 != contents[key] or not isinstance(photo, Image.Image):
             raise RequestError(f"{files[key]} has changed, or is no photo")

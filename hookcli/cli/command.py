@@ -41,8 +41,8 @@ def make_command(verb: Verb) -> Callable[..., int]:
             outcome = verb.run(given, listener)
             print_outcome(outcome, output_format)
         except errors.CompleteError as error:
-            console.say(error.message, quiet=quiet)
-            return errors.DONE
+            console.say(to_words(error.message), quiet=quiet)
+            return error.exit_code
         finally:
             listener.print_rest()
         code: int = outcome.exit_code

@@ -69,9 +69,8 @@ def compare_sides(
 ) -> Comparison:
     """Run the images through both sides, and compare each call of B with the same call of A.
 
-    Both sides must have the same images, or a single image each. ``image_done`` gets the numbers of
-    images done (skipped ones too) and skipped, and ``worst`` what the page shows of the calls that
-    differ most. If ``keeps_images``, the comparison also has one row per call and image.
+    Both have the same images, or a single image each; with ``blames``, both runners observe all
+    layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()

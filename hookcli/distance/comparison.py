@@ -210,6 +210,4 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """7 when something differs, else 6 when images were skipped, else 0."""
-        if not self.equal:
-            return errors.FAILED_RULE
-        return errors.SKIPPED if self.skipped else errors.DONE
+        return errors.choose_code(failed=not self.equal, skipped=bool(self.skipped))

@@ -97,7 +97,7 @@ def to_bytes(sketch: NDArray[np.float32]) -> bytes:
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from the bytes of ``to_bytes``."""
+    """Return the sketch, (67,), from the bytes of ``to_bytes``; a ValueError if it is none."""
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
     return np.frombuffer(data, "<f4").astype(np.float32)
@@ -109,7 +109,7 @@ def to_text(data: bytes) -> str:
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """Decode a sketch, (67,), from base64; a ValueError says that the text is none."""
+    """Return the sketch, (67,), from base64; a ValueError if it is none."""
     try:
         return from_bytes(base64.b64decode(text, validate=True))
     except binascii.Error as error:

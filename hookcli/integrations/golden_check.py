@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from hookcli.config import (
     TensorRequest,
 )
 from hookcli.distance.verdict import describe_difference
+from hookcli.outside.files import scratch_folder
 from hookcli.reading.load import load_run
 from hookcli.run.pipeline import inspect_images
 from hookcli.verbs.memory import held
@@ -59,12 +59,11 @@ def check_golden(
     if update:
         check_replaceable(golden, overwrite=False)
     with (
-        tempfile.TemporaryDirectory(prefix="hookcli-") as temporary,
+        scratch_folder() as folder,
         pytest.MonkeyPatch.context() as patch,
         _name(model) as request,
     ):
         patch.setattr(sys, "path", [*sys.path])  # loading a model adds a folder
-        folder = Path(temporary)
         file = image if isinstance(image, Path) else folder / _PIXELS
         if isinstance(image, Tensor):
             image = image.detach().cpu().float().numpy()
@@ -90,7 +89,6 @@ def check_golden(
 
 @contextmanager
 def _name(model: nn.Module | str | ModelRequest) -> Iterator[ModelRequest]:
-    """Name a module, which runs on its device and in its dtype, while the block lasts."""
     if isinstance(model, ModelRequest):
         yield model
         return

@@ -92,8 +92,6 @@ def build_unset(source: Source, request: ModelRequest) -> nn.Module:
 
 
 class _LimitSize(TorchFunctionMode):
-    """Stops a builder that makes too many values, or calls torch far more often than others."""
-
     _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand})
 
     def __init__(self, name: str, values: int) -> None:

@@ -63,7 +63,6 @@ def list_definitions(file: Path) -> list[str]:
 
 
 def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
-    """Return the key, path and package of a user's source file, ``FILE.py`` or a module's name."""
     # The module need not be imported yet, because a forward pass may import it later.
     if name.endswith(".py"):
         return name, Path(name), ""
@@ -86,7 +85,6 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
 
 
 def _find_unloaded(name: str) -> tuple[Path, bool]:
-    """Return the file of a module that is not imported yet, and whether it is a package."""
     # The path is empty without a file, or if the module's parent package is not imported.
     parent = name.rpartition(".")[0]
     places = ask(sys.modules.get(parent), "__path__") if parent else None

@@ -66,7 +66,6 @@ def _is_file(name: str) -> bool:
 
 
 def _may_be_file(name: str) -> bool:
-    """Return whether a name ends like a model file or begins with an existing folder."""
     folder = os.path.dirname(name)  # noqa: PTH120
     is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
     return name.lower().endswith(_FILES) or is_in_folder

@@ -100,7 +100,6 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
 def _load(
     request: ModelRequest, module: nn.Module, saved: WeightsFile
 ) -> tuple[Collection[str], Collection[str]]:
-    """Let the model load a file, and return the names that it reports as missing and unexpected."""
     # Hooks of the model may rename the tensors of the file, and its own method may do anything.
     expected = _state_of(request, module)
     others = {key: each for key, each in saved.others.items() if key in expected}
@@ -123,7 +122,6 @@ def _load(
 def _list_unchanged(
     before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the names of the tensors that are as before, and that no tensor of a file equals."""
     same = [key for key, old in before.items() if _equal(old, after[key])]
     return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
@@ -190,7 +188,6 @@ def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
 def _with_versions(
     state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
 ) -> OrderedDict[str, object]:
-    """Return ``state`` with each module's version attached, as ``module.state_dict()`` does."""
     # Some modules load nothing without a version. A module without one gets its class's version.
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
@@ -201,7 +198,6 @@ def _with_versions(
 
 
 def _is_counter(key: str, missing: Collection[str]) -> bool:
-    """Return whether a key is a batch counter, which older files lack and nothing needs."""
     return key.endswith(_COUNTER) and f"{key.removesuffix(_COUNTER)}running_mean" not in missing
 
 
@@ -271,7 +267,6 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
 
 
 def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
-    """Yield each prefix of a file's key that is followed by one of the expected names."""
     parts = key.split(".", _MOST_PARTS)
     for start in range(len(parts)):
         if _new_name(".".join(parts[start:]), expected) in expected:
@@ -333,7 +328,6 @@ def _new_name(key: str, expected: Collection[str]) -> str:
 
 
 def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether conversion to ``dtype`` keeps integers, and overflows no floats."""
     # Batch counters may change, and floats may be rounded.
     if saved.is_complex() or dtype.is_complex:
         return saved.is_complex() and dtype.is_complex

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from hookcli.config import DTYPES
+from hookcli.errors import RequestError
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.own_code import OwnCode
 from hookcli.networks.source import ModelWithWeights
@@ -76,7 +77,9 @@ class Held(OwnCode):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Held:
-        def give() -> nn.Module:
+        def give(**arguments: object) -> nn.Module:
+            if arguments:
+                raise RequestError("a model in memory is made already", "leave out `arguments`")
             check_structure(name, _held[name])
             return _held[name]
 

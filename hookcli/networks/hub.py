@@ -289,7 +289,6 @@ def join_hashes(hashes: Sequence[str]) -> str:
 
 
 def _find_file(repository: str, name: str, revision: str | None = None) -> Path | None:
-    """Return a repository's file, downloaded unless the cache has it; None if there is none."""
     from huggingface_hub import constants, errors, hf_hub_download
 
     page = f"{constants.ENDPOINT}/{repository}"

@@ -34,6 +34,7 @@ from hookcli.networks.tasks import (
 )
 from hookcli.networks.weights import add_weights
 from hookcli.outside.foreign import ask
+from hookcli.outside.urls import IN_MEMORY
 from hookcli.records.runs import ModelInfo
 from hookcli.records.text import count
 
@@ -295,7 +296,6 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
 def _prepare_like(
     request: ModelRequest, name: str, weighted: ModelWithWeights
 ) -> tuple[ModelWithWeights, Preprocessing]:
-    """Return the preprocessing of another model, and the names of its classes where they fit."""
     like = build_skeleton(replace(request, name=name, like=None, arguments=(), inputs=()))
     if count_outputs(weighted.module) == len(like.categories):
         weighted = replace(weighted, categories=like.categories)
@@ -306,9 +306,10 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
-    if not others or request.dtype != DEFAULTS.run.model.dtype:
-        return ""
     kept = [f"`dtype={name!r}`" for name in others if name in get_args(Dtype)]
+    is_asked = request.name.endswith(IN_MEMORY) and kept and len(floats) == 1  # else it runs as is
+    if not others or is_asked or request.dtype != DEFAULTS.run.model.dtype:
+        return ""
     option = (
         f"{' or '.join(kept)} runs the whole model in that type"
         if kept

@@ -65,7 +65,6 @@ def hash_graph(file: Path) -> str:
 
 
 def _list_external(message: Any) -> Iterator[Any]:
-    """Yield the tensors in a part of a model, and in the parts of it, that are in other files."""
     import onnx
 
     for field, value in message.ListFields():

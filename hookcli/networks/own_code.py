@@ -19,6 +19,7 @@ from hookcli.networks.source import ModelWithWeights, Source
 from hookcli.networks.structure import check_structure
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Surroundings
+from hookcli.outside.urls import HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,8 @@ class OwnCode(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> OwnCode:
+        if name.startswith(HELD):
+            raise RequestError("a run is no model", "give the model that made it, or its name")
         return cls(name, _find_builder(name, seed))
 
     def guard(self) -> ForeignCode:

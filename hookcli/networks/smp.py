@@ -233,7 +233,6 @@ def _check_size(request: ModelRequest, stride: int) -> None:
 
 
 def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
-    """Return how an encoder's pictures are prepared; None if neither cached nor reachable."""
     fail_fast_offline()
     try:
         parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)

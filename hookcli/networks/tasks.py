@@ -456,7 +456,6 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
 def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
 ) -> Predictions:
-    """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
     return [
@@ -484,7 +483,6 @@ def _name_classes(
 
 
 def _find_top(values: Tensor) -> list[int]:
-    """Return the indices of the largest values, the largest first; ties keep their order."""
     order: list[int] = values.argsort(descending=True, stable=True)[:_TOP].tolist()
     return order
 

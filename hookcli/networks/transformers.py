@@ -308,7 +308,6 @@ def _read_config(transformers: Any, name: str, files: Files) -> Any:
 
 
 def _without_choices(content: Any) -> Any:
-    """Return a configuration that does not choose the library's code or further weights."""
     if not isinstance(content, dict):
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
@@ -316,13 +315,11 @@ def _without_choices(content: Any) -> Any:
 
 
 def _place_of(name: str, files: Files) -> str:
-    """Return how the other sources name the folder or the repository of ``name``."""
     place = name.removeprefix(Transformers.prefix)
     return place if isinstance(files, Folder) else f"{ON_HUB}{place}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
-    """Return a model's class and configuration, and the configuration of the whole."""
     # hookcli runs the vision part of a model of pictures and text.
     kind = _find_class(transformers, config)
     if kind is None:
@@ -392,7 +389,6 @@ def _load_processor(files: Files | None, config: Any, name: str) -> Any:
 
 
 def _make_processor(transformers: Any, config: Any) -> Any:
-    """Return the default processor of a type of models, for pictures of the model's size."""
     known = transformers.IMAGE_PROCESSOR_MAPPING
     kinds = known.get(type(config), {})
     kind = kinds.get("torchvision") or transformers.ViTImageProcessor

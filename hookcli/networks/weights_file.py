@@ -186,7 +186,6 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    """Return the only state dict in ``content``, under any key, or else ``content`` itself."""
     # It must have more entries than ``content`` has tensors itself.
     inner = [each for _, each in _list_parts(content) if isinstance(each, dict)]
     states = [each for each in inner if _bare_names(each)]
@@ -243,7 +242,6 @@ def _list_keys(content: object) -> list[str]:
 def _list_others(
     content: dict[object, object], chosen: str, inner: dict[object, object]
 ) -> list[str]:
-    """Return the names of a checkpoint's other weights for the same network, such as an EMA."""
     keys = _bare_names(inner)
     return [
         repr(name)
@@ -256,7 +254,6 @@ def _list_others(
 
 
 def _bare_names(state: dict[object, object]) -> set[str]:
-    """Return the keys of the tensors, without the prefix ``module.`` of a parallel model."""
     return {
         key.removeprefix("module.")
         for key, value in dict.items(state)
@@ -265,7 +262,6 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 
 
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    """Return a state dict's tensors, without attributes that the file gives them."""
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
         if not isinstance(value, Tensor):

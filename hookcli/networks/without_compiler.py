@@ -136,8 +136,6 @@ class _StandIn(ModuleType):
 
 
 class _StandInRemover:
-    """Finds no modules, but removes the stand-in when the real package is imported."""
-
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in
         self._package = _package_of(stand_in.__name__)

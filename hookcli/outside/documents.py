@@ -240,7 +240,6 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
 
 
 def _read_docstring(kind: type) -> tuple[str, dict[str, str]]:
-    """Return a docstring up to ``Attributes``, and the texts there by name, without markup."""
     text, _, entries = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:\n")
     found = _ATTRIBUTE.findall(entries)
     return _as_sentences(text), {name: _as_sentences(words) for name, words in found}

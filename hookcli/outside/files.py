@@ -9,8 +9,10 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
@@ -125,6 +127,40 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
+def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder, and delete it when the ``with`` block ends, even after a Ctrl-C."""
+    made = None
+    try:
+        with _uninterrupted():
+            made = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        yield Path(made)
+    finally:
+        if made is not None:
+            with _uninterrupted():
+                shutil.rmtree(made)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let signals that end the program wait for the block; only the main thread hears them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for caught in came[:1]:
+            signal.raise_signal(caught)
+
+
+@contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder inside ``parent``, and delete it when the ``with`` block ends.
 
@@ -136,10 +172,10 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
             if os.listdir(left) == [_UNFINISHED]:  # noqa: PTH208
                 shutil.rmtree(left)
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=parent))
+        made = stack.enter_context(scratch_folder(_TEMPORARY, parent))
         with contextlib.suppress(OSError):  # not every file system has locks
             _lock(made, stack)
-        inner = Path(made, _UNFINISHED)
+        inner = made / _UNFINISHED
         inner.mkdir()  # only now, others may delete the folder if it is unlocked
         yield inner
 

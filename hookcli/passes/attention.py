@@ -160,7 +160,6 @@ class _AttentionListener:
         self._calls.append(CallAttention(wanted.call, row, query, maps=maps, kept=kept))
 
     def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
-        """Return the map of the query that ``settings.point`` chooses; None without one."""
         point = self.settings.point
         if point is None:
             values = query_map(probabilities, places, CLASS_TOKEN)
@@ -178,7 +177,6 @@ class _AttentionListener:
         return QueryMap(_one_frame(values), (column / columns, row / rows, 1 / columns, 1 / rows))
 
     def _all_maps(self, probabilities: Tensor, places: TokenPlaces) -> QueryMaps:
-        """Return the maps of the queries that ``thin_queries`` keeps, as one picture."""
         tiles = []
         for cell in thin_queries(places.query_grid, self._side):
             values = query_map(probabilities, places, cell)
@@ -200,7 +198,6 @@ class _AttentionListener:
 
 
 def _is_drawn(places: TokenPlaces) -> bool:
-    """Return whether the queries and the keys both have places on a still image, not a clip."""
     return len(places.query_grid) == 2 == len(places.key_grid)
 
 

@@ -155,8 +155,6 @@ def _run_pass(
 
 @dataclass(slots=True)
 class _Observer:
-    """Collects gradients, and keeps activations for ``times_activation`` and Grad-CAMs."""
-
     collector: Callable[[Call, Tensor], None]
     selected: Container[str] | None = None  # module paths; None for all layers
     activations: dict[str, Tensor] = field(default_factory=dict)  # copies by call id

@@ -51,8 +51,8 @@ def call_model(
     tensors among them. Parts of the model that are compiled run in eager mode; a model that is
     compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers hookcli
     restores afterwards, with the working directory and the standard streams of the process. If the
-    model raises, the hint of the error names the last calls of ``observed``, which hooks add to.
-    Ctrl-C and errors of hookcli's hooks pass through, except a lack of memory or stack.
+    model raises, the hint of the ForwardError names the last calls of ``observed``, which hooks
+    add to. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
     """
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),

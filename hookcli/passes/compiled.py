@@ -142,7 +142,6 @@ def _list_paths(module: nn.Module) -> dict[str, str]:
 
 
 def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors without values, of the kind with which torch.compile traced the model."""
     # If torch could make the shapes symbols, it would check them at every call, and miss the names
     # of the tensors.
     mode = torch._guards.detect_fake_mode(examples)

@@ -51,7 +51,6 @@ def list_packages() -> dict[str, str]:
 
 
 def _name_processor(device: torch.device) -> str:
-    """Name the GPU, CUDA and cuDNN, or else the instruction set on the CPU, such as ``AVX2``."""
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
     cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version

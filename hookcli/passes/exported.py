@@ -169,8 +169,6 @@ def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
 
 
 class _Watched(nn.Module):
-    """A program whose values ``GraphRunner.compute`` can see and replace while it runs."""
-
     def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
         super().__init__()
         self._module, self._pass_on = module, pass_on

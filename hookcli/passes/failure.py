@@ -78,7 +78,6 @@ def describe_failure(
 def _hint_inputs(
     model: nn.Module, failed: nn.Module, error: BaseException, frame: FrameType | None
 ) -> Iterator[str]:
-    """Yield a hint on an input that the model lacks: an argument, a dictionary, or a vector."""
     reason, code = foreign_line(error), (traceback.extract_tb(error.__traceback__)[-1].line or "")
     args = () if frame is None else frame.f_locals.get("args", ())
     names: list[str] = []

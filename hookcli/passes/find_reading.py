@@ -79,7 +79,6 @@ def settle_reading(loaded: LoadedModel) -> LoadedModel:
 
 
 def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
-    """Return the kind and number of the numbers that the user's own model returns, and a note."""
     module, inputs = loaded.module, loaded.inputs
     if any(map(is_lazy, module.parameters())):
         return None

@@ -300,7 +300,6 @@ def _find_named(
 
 
 def _has_merged(node: GraphNode, path: str) -> bool:
-    """Return whether a layer inside a module was merged into a node outside the module."""
     own = {scope.path for scope in node.scopes}
     homes = {name.rpartition(".")[0] for name, _ in node.weights}
     is_merged = node.family in ("conv", "linear") and path not in own

@@ -126,10 +126,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the floating-point operations of each node, by its values, for pixels (1, …).
-
-        None stands for operations that cannot be counted; the second part names the operators.
-        """
+        """Return the operations by the names of values, and the operators that are not counted."""
         return {}, ("a compiled model",)
 
     def find_quantized(self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> set[str]:
@@ -152,10 +149,9 @@ class GraphRunner(Runner):
         receive: Callable[[str, Tensor], None],
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
-        """Run the model, and return its outputs.
+        """Run the model, and return its outputs; ``fed`` has tensors to use for some values.
 
         ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
-        The users of the values in ``fed``, also the output, get the other tensor instead.
         """
         raise NotImplementedError
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A tensor that a call returned, its shape, its size in 1e6 bytes, and the call's FLOPs."""
-
     call: Call
     shape: tuple[int, ...]
     megabytes: float

@@ -71,6 +71,5 @@ def infer_from(
 
 
 def _is_open(module: nn.Module, layers: Sequence[LayerInfo]) -> bool:
-    """Return whether the types of layers leave their layouts open, and the model can run."""
     needed = any(layer.channels.needs_inference for layer in layers)
     return needed and not any(map(is_lazy, module.parameters()))

@@ -92,7 +92,6 @@ def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -
 def _find_operations(
     model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the ids of the operation calls that made the first ``NaN`` and ``Inf``."""
     # ``between`` maps ``NaN`` and ``Inf`` to the module in which each appeared between the calls of
     # submodules. The model runs only if there is one.
     made: dict[str, str] = {}
@@ -178,8 +177,6 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class _Watcher:
-    """Records where ``NaN`` and ``Inf``, the keys of all dictionaries, first appear."""
-
     model: nn.Module
     made: dict[str, str]  # a sentence that names the origin
     running: list[_OpenCall] = field(default_factory=list)  # outermost first

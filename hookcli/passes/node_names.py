@@ -85,7 +85,6 @@ def read_names(
 
 
 def _read_values(node: Any) -> Iterator[NamedValues]:
-    """Yield the values of a node, grouped by the modules and the operator in their names."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in filter(None, () if node.op_type.endswith("QuantizeLinear") else node.output):
         found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
@@ -114,8 +113,6 @@ def _join_linear(
 
 @dataclass(slots=True)
 class _Paths:
-    """The paths and the calls of the modules that a file names."""
-
     classes: Mapping[str, str]
     own: AbstractSet[_Names]  # of the modules that nodes lie directly in
     _paths: dict[_Names, str] = field(default_factory=dict)

@@ -46,8 +46,8 @@ from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
     from pathlib import Path
-    from tempfile import TemporaryDirectory
 
     from torch import Tensor
 
@@ -109,6 +109,12 @@ def export_onnx(
                 "export it yourself, and name the file: onnx=FILE",
             ) from error
     assert program is not None  # noqa: S101  None only with dynamo=False
+    if not len(program.model.graph):
+        raise ModelError(
+            f"the model cannot be exported to ONNX: {type(runner.module).__name__} returns nothing "
+            "that it computes",
+            "its method forward must return the output",
+        )
     _note_functions(program, find_aliases(runner.module))
     try:
         program.save(file, external_data=None if has_weights else True)
@@ -140,13 +146,12 @@ class OnnxRunner(GraphRunner):
     Attributes:
         file: the file.
         provider: the execution provider of ONNX Runtime.
-        folder: the temporary folder of the file, which lives as long as the runner; None if the
-            file is not temporary.
+        folder: deletes the temporary folder of the file; None if the file is the user's.
     """
 
     file: Path
     provider: str = PROVIDER
-    folder: TemporaryDirectory[str] | None = None
+    folder: ExitStack | None = None
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
@@ -159,7 +164,6 @@ class OnnxRunner(GraphRunner):
         file: Path,
         arguments_of: Callable[[Tensor], tuple[object, ...]],
         provider: str | None = None,
-        folder: TemporaryDirectory[str] | None = None,
         aliases: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
@@ -184,7 +188,17 @@ class OnnxRunner(GraphRunner):
         nodes = _list_nodes(model.graph, aliases, named)
         with guard_onnx(file):
             graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
-        return cls(graph, arguments_of, file, chosen, folder, model, shapes=known)
+        return cls(graph, arguments_of, file, chosen, _model=model, shapes=known)
+
+    def close(self) -> None:
+        self._sessions.clear()
+        if self.folder is not None:
+            self.folder.close()
+
+    @property
+    def name(self) -> str:
+        """The file as messages name it."""
+        return "the exported model" if self.folder else repr(str(self.file))
 
     @property
     def inputs(self) -> list[GraphInput]:
@@ -319,7 +333,7 @@ class OnnxRunner(GraphRunner):
                     self._sessions.clear()
                     continue
                 raise ForwardError(
-                    f"ONNX Runtime cannot run {str(self.file)!r}: {first_line(error)}",
+                    f"ONNX Runtime cannot run {self.name}: {first_line(error)}",
                     "the model may be exported for images of another size"
                     if type(error) is not RuntimeError
                     else "leave out layers that return such values: `exclude=('LAYER',)`",
@@ -331,7 +345,7 @@ class OnnxRunner(GraphRunner):
         inputs = [each for each in session.get_inputs() if not each.name.endswith(_GIVEN)]
         if len(inputs) != len(arguments):
             raise ForwardError(
-                f"{str(self.file)!r} takes {len(inputs)} inputs, and the model {len(arguments)}",
+                f"{self.name} takes {len(inputs)} inputs, and the model {len(arguments)}",
                 "use a file that was exported from the same model",
             )
         feeds: dict[str, Any] = {}
@@ -342,7 +356,7 @@ class OnnxRunner(GraphRunner):
             if len(wanted.shape) != len(shape) or wrong:
                 is_size = len(wanted.shape) == len(shape) and min(wrong) > 1
                 raise ForwardError(
-                    f"{str(self.file)!r} takes an input of the shape {shape_text(wanted.shape)}, "
+                    f"{self.name} takes an input of the shape {shape_text(wanted.shape)}, "
                     f"and {'the image' if not feeds else wanted.name} has {shape_text(shape)}",
                     "choose the size with `size`"
                     if is_size
@@ -350,7 +364,7 @@ class OnnxRunner(GraphRunner):
                 )
             if wanted.type not in _DTYPES:
                 raise ForwardError(
-                    f"{str(self.file)!r} takes {wanted.type}, which pixels cannot be",
+                    f"{self.name} takes {wanted.type}, which pixels cannot be",
                     f"export the model for one of: {', '.join(sorted(set(_DTYPES.values())))}",
                 )
             feeds[wanted.name] = tensor.cpu().numpy().astype(_DTYPES[wanted.type])
@@ -398,7 +412,7 @@ class OnnxRunner(GraphRunner):
             )
         except _errors() as error:
             raise ModelError(
-                f"ONNX Runtime cannot load {str(self.file)!r}: {first_line(error)}",
+                f"ONNX Runtime cannot load {self.name}: {first_line(error)}",
                 "it needs more memory than there is"
                 if "bad_alloc" in str(error)
                 else "export the model again, with operators that ONNX Runtime has",
@@ -425,7 +439,6 @@ def find_provider(name: str) -> str:
 
 
 def _list_inputs(graph: Any) -> list[Any]:
-    """Return the inputs of a graph, without the weights that old files also list as inputs."""
     weights = {each.name for each in graph.initializer}
     return [each for each in graph.input if each.name not in weights]
 
@@ -532,7 +545,6 @@ def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope 
 
 
 def _find_dependent(graph: Any) -> set[str]:
-    """Return the names of the values that depend on the inputs, and not only on their shapes."""
     found = {each.name for each in _list_inputs(graph)}
     for node in graph.node:
         if node.op_type not in _OF_SHAPES and not found.isdisjoint(_list_read(node)):
@@ -602,7 +614,6 @@ class _Repeats:
 
 
 def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
-    """Return the coarsest dtype on the way to each value, and its operator, by its name."""
     found = {each.name: (_describe_value(each).dtype, "") for each in graph.input}
     found |= {each.name: (_name_dtype(each.data_type), "") for each in graph.initializer}
     for node in graph.node:

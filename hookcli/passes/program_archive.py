@@ -61,7 +61,6 @@ def _find_reason(stream: BinaryIO) -> str:
 
 
 def _is_loadable(content: bytes) -> bool:
-    """Return whether torch can load a file of ``torch.save`` without running code."""
     with Forgiveness():  # whatever fails here, torch tries again and unpickles objects
         load_archive(io.BytesIO(content))
         return True

@@ -84,7 +84,6 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
 def _dequantize(
     array: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int | None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return values, step and what is inside; ``_UNKNOWN`` if the scales may be of any axis."""
     shape = [1] * array.ndim
     if scale.size > 1:
         fitting = [n for n, length in enumerate(array.shape) if length == scale.size]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter
@@ -16,7 +15,7 @@ from hookcli.networks.graph_file import describe_graph
 from hookcli.networks.modules import find_aliases, find_modules
 from hookcli.networks.onnx_weights import hash_graph
 from hookcli.networks.tasks import CLASSIFICATION
-from hookcli.outside.files import cannot_write, temporary_folder
+from hookcli.outside.files import cannot_write, scratch_folder, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +44,16 @@ def make_runner(
             aliases = find_aliases(runner.module)
             modules = find_modules(runner.module).items()
             classes = {path: f"{type(m).__module__}.{type(m).__name__}" for path, m in modules}
-            return OnnxRunner.of(export.file, arguments_of, provider, None, aliases, classes)
+            return OnnxRunner.of(export.file, arguments_of, provider, aliases, classes)
         if export.keep is not None:
             with _kept(export.keep) as file:
                 export_onnx(runner, pixels, file)
             return OnnxRunner.of(export.keep, arguments_of, provider)
-        folder = tempfile.TemporaryDirectory()
-        file = Path(folder.name, "model.onnx")
-        export_onnx(runner, pixels, file, has_weights=False)
-        return OnnxRunner.of(file, arguments_of, provider, folder)
+        with ExitStack() as stack:
+            file = stack.enter_context(scratch_folder()) / "model.onnx"
+            export_onnx(runner, pixels, file, has_weights=False)
+            made = OnnxRunner.of(file, arguments_of, provider)
+            return replace(made, folder=stack.pop_all())
     if export.way == "torch-export":
         from hookcli.passes.exported import (
             ProgramRunner,
@@ -80,7 +80,6 @@ def make_runner(
 
 @contextmanager
 def _kept(file: Path) -> Iterator[Path]:
-    """Let a block write to a temporary folder, and keep its files if nothing fails."""
     try:
         with temporary_folder(file.parent) as folder:
             yield folder / file.name

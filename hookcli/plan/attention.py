@@ -98,6 +98,5 @@ def _find_patch(
 
 
 def _mean_place(weights: Sequence[float]) -> float:
-    """Return the weighted mean position of a side's pixels, from 0 (its start) to 1 (its end)."""
     total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
     return total / sum(weights) / len(weights)

@@ -99,7 +99,10 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
 
 
 def check_memory(images: int, megabytes: float = 0) -> None:
-    """Refuse a run that is too large for a folder in memory."""
+    """Refuse a run that is too large for a folder in memory, before any image runs.
+
+    The size is known only when the run is planned, which may need a pass of the first image.
+    """
     if images > _MOST_IMAGES or megabytes > _MOST_MEGABYTES:
         size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
         raise RequestError(
@@ -125,7 +128,6 @@ def check_kept(file: Path, way: str) -> None:
 
 
 def _check_words(request: RunRequest) -> None:
-    """Check that the user did not swap model and images, or separate layers by a space."""
     name, images = request.model.name, request.images.names
     if images and Path(name).suffix.lower() in _PICTURES:
         raise RequestError(

@@ -70,7 +70,10 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
         files = [text for _, text in model.inputs if text.endswith(".npy")]
         inputs = {file: hash_file(file) for file in files}
         command = command_words(config.command, config)
-        finish_resume(folder, command, known, images, inputs=inputs, cleans_up=cleans_up)
+        rules = config.findings.fail_on
+        finish_resume(
+            folder, command, known, images, inputs=inputs, fail_on=rules, cleans_up=cleans_up
+        )
     check_folder(
         folder,
         plan_names(scope, sources),

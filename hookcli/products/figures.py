@@ -37,6 +37,10 @@ class Figures(Product):
         return Cost(chunks, calls * _LAYER_BYTES + of_images + chunks * _PARQUET_BYTES)
 
     def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:
+        # This import takes 0.2 s. In the thread that writes, it could wait forever: a Ctrl-C during
+        # an import of the main thread may leave CPython's import lock locked.
+        import hookcli.store.parquet  # noqa: F401
+
         return partial(_write_records, running, writer)
 
     def describe(self, end: RunEnd) -> dict[str, object]:
@@ -46,7 +50,7 @@ class Figures(Product):
 
 
 def _write_records(running: RunningChunk, writer: GridWriter) -> None:
-    from hookcli.store.parquet import write_records  # this import takes 0.2 s
+    from hookcli.store.parquet import write_records
 
     chunk = running.chunk
     pictures = {(grid.image, grid.call_id): grid.file for grid in chunk.grids}  # already drawn

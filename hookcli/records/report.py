@@ -170,12 +170,20 @@ class DoneImage:
     sha256: str = ""  # of the file; empty for a skipped image
 
 
+@dataclass(frozen=True, slots=True)
+class DoneFinding:
+    """A finding of a complete run."""
+
+    rule: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneRun(Request):
-    """The request and the images of a complete run, from its ``manifest.json``."""
+    """The request, the images and the findings of a complete run, from its ``manifest.json``."""
 
     images: tuple[DoneImage, ...] = ()
     skipped: tuple[DoneImage, ...] = ()
+    findings: tuple[DoneFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ class AblationResult:
     @property
     def exit_code(self) -> int:
         """6 if images were skipped, else 0."""
-        return errors.SKIPPED if self.skipped else errors.DONE
+        return errors.choose_code(skipped=bool(self.skipped))
 
 
 def ablate_images(

@@ -161,7 +161,6 @@ class ChunkRunner:
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images, (N, …), together or one by one; return one result per forward pass."""
         size, is_first = 1 if self._alone else len(keys), not self._first_shape
         results: list[BatchResult] = []
         for at in range(0, len(keys), size):
@@ -171,7 +170,6 @@ class ChunkRunner:
         return results
 
     def _read(self, result: BatchResult) -> BatchResult:
-        """Add the results of the images, which hookcli reads from the model's output."""
         images = [self.running.prepared[key] for key in result.keys]
         predictions = self._predict(result.output, images)
         unedited = self._predict(result.unedited, images)
@@ -191,7 +189,6 @@ class ChunkRunner:
     def _predict(
         self, output: object, images: Sequence[PreparedImage]
     ) -> Sequence[tuple[Prediction, ...]]:
-        """Return the predictions for each image, which has none if the output's form is unknown."""
         sizes = [image.size for image in images]
         found = [] if output is None else self._model.loaded.read(output, sizes)
         return found if len(found) == len(images) else [()] * len(images)
@@ -235,7 +232,6 @@ class ChunkRunner:
 
 
 def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
-    """Yield batches of up to ``size`` images whose pixels, if any, have the same shape."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:
         if image.pixels is not None:

@@ -52,6 +52,4 @@ class RunResult:
     @property
     def exit_code(self) -> int:
         """7 when a rule of ``--fail-on`` has a finding, else 6 when images were skipped, else 0."""
-        if self.failed:
-            return errors.FAILED_RULE
-        return errors.SKIPPED if self.skipped else errors.DONE
+        return errors.choose_code(failed=bool(self.failed), skipped=bool(self.skipped))

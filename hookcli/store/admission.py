@@ -82,7 +82,6 @@ def _without_partial(name: str) -> str:
 
 
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
-    """Yield all entries, but search a subfolder that the run may use instead of yielding it."""
     waiting = [""]
     while waiting:
         for name, entry in folder.entries(waiting.pop()):

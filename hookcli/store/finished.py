@@ -8,13 +8,13 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hookcli.errors import CompleteError, OutputError, RequestError
+from hookcli.errors import CompleteError, OutputError, RequestError, choose_code
 from hookcli.outside.documents import decode_both
 from hookcli.outside.files import cannot_write
 from hookcli.outside.json_text import plain
 from hookcli.records.command import list_differences
 from hookcli.records.report import DoneRun, FileList
-from hookcli.records.text import and_more
+from hookcli.records.text import and_more, count
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
@@ -63,13 +63,14 @@ def finish_resume(
     images: Mapping[str, str] = MappingProxyType({}),
     *,
     inputs: Mapping[str, str] = MappingProxyType({}),
+    fail_on: Sequence[str] = (),
     cleans_up: bool,
 ) -> None:
     """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
 
-    The folder need not exist. ``images`` and ``inputs`` are the files that the user names now, with
-    the hashes of their content; empty if hookcli has not read a file. Nothing to compare is no
-    difference. ``cleans_up``: delete the chunks that the complete run left behind.
+    ``images`` and ``inputs`` are the files that the user names now, with the hash of each that was
+    read. An empty hash or mapping is not compared. ``fail_on`` are the rules that make the exit
+    code 7; ``cleans_up`` says whether to delete the chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:
@@ -112,7 +113,15 @@ def finish_resume(
                     folder.remove(left)
             except OSError as error:
                 raise cannot_write(path, error) from error
-    raise CompleteError(f"the run in {str(path)!r} is complete")
+    failed = [rule for rule in fail_on if any(each.rule == rule for each in done.findings)]
+    parts = [f"the run in {str(path)!r} is complete"]
+    if done.skipped:
+        parts.append(f"{count(len(done.skipped), 'image')} skipped, see skipped.csv")
+    if failed:
+        parts.append(f"`fail_on` found {', '.join(failed)}")
+    complete = CompleteError("; ".join(parts))
+    complete.exit_code = choose_code(failed=bool(failed), skipped=bool(done.skipped))
+    raise complete
 
 
 def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:

@@ -98,7 +98,6 @@ class _Rows:
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    """Group by the tensor's shape and dtype; groups and pairs are in order of appearance."""
     groups: dict[object, list[tuple[str, Tensor]]] = {}
     for key, tensor in pairs:
         groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))

@@ -152,8 +152,6 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
 
 
 class _Forwards:
-    """Says the plan before the first forward pass, and the progress of a long ablation."""
-
     def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
         self._call, self._config, self._stack = call, config, stack
         self._total = self._count = 0

@@ -279,7 +279,6 @@ def open_analysis(
 
 
 def _check_kept(keep: Path, place: Path | None) -> None:
-    """Refuse a URL, a folder with files, and a folder inside or around that of the analysis."""
     refuse_url(keep)
     new = "name a new folder with `keep_run`"
     try:
@@ -306,7 +305,6 @@ def _describe_run(run: Run, folder: str) -> AnalysedRun:
 
 
 def _name(source: RunOrModel) -> str:
-    """Return the end of the name of the default folder: that of the runs, or MODEL-IMAGE."""
     if source.is_run:
         names = [to_place(each).resolve().name for each in (source.model, *source.images)]
     else:

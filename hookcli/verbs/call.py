@@ -141,7 +141,6 @@ def _is_watched() -> bool:
 
 
 def _depth() -> int:
-    """Return how many frames the call of the verb has, as ``warnings.warn`` counts them."""
     frame, depth = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
         frame, depth = frame.f_back, depth + 1

@@ -115,7 +115,6 @@ def compare(
 def _make_config(
     call: Call, run: RunRequest, request: CompareRequest, at: ObservedSide
 ) -> CompareConfig:
-    """Read what is different in B; with an export, the default layers are ``leaf``."""
     from hookcli.comparison.against import keep_export_in, read_against
 
     other = read_against(request.against, run)

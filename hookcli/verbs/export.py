@@ -164,7 +164,6 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
-    """Return a file name without extension for each call id; no two differ only in case."""
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -179,7 +178,6 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
-    """Return the names that earlier exports wrote; refuse to replace any other file."""
     known: set[str] = set()
     try:
         if (folder / _LIST).is_symlink():
@@ -218,7 +216,6 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
-    """Write one row per image, each value with the fewest digits that restore it exactly."""
     values = run[call_id]
     flat = values.reshape(len(values), -1)
     header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]

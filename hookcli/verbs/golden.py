@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import DEFAULTS, ObservedSide, TensorRequest
 from hookcli.errors import DONE
 from hookcli.outside.flags import Flag
+from hookcli.records.statistics import SHOWN
+from hookcli.records.text import shape_text
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import Without, verb
-from hookcli.verbs.outcome import Outcome
+from hookcli.verbs.outcome import Look, Outcome, Table
 from hookcli.verbs.runs import RunOrModel, open_runs, run_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hookcli.records.golden import GoldenCall, GoldenFile
     from hookcli.verbs.call import Note
@@ -46,11 +49,30 @@ class Golden(Outcome):
         """Return the document."""
         return self.golden
 
+    def table(self) -> Table[GoldenCall]:
+        """Return all calls, with their statistics."""
+        from hookcli.records.golden import GoldenCall
+
+        columns: dict[str, Callable[[GoldenCall], str]] = {
+            "image": lambda row: row.image,
+            "call": lambda row: row.call_id,
+            "type": lambda row: row.module_type,
+            "shape": lambda row: shape_text(row.shape),
+        }
+        words = (*columns,)
+        columns |= {SHOWN[name].heading: partial(_figure, name) for name in SHOWN}
+        look = Look(kind=GoldenCall, columns=columns, words=words, fold=words[:2], drop=())
+        return Table(look=look, rows=self.rows)
+
     def text(self) -> str:
         """Return the document as text, or the name of the file that holds it."""
         from hookcli.comparison.golden import render_golden
 
         return "".join(f"{file}\n" for file in self.files.values()) or render_golden(self.golden)
+
+
+def _figure(name: str, row: GoldenCall) -> str:
+    return SHOWN[name].format(getattr(row, name))
 
 
 @verb()

@@ -178,7 +178,7 @@ class Planned(UnwrittenOutcome):
     @property
     def exit_code(self) -> int:
         """6 if images would be skipped, else 0."""
-        return errors.SKIPPED if self.skipped else errors.DONE
+        return errors.choose_code(skipped=bool(self.skipped))
 
     def text(self) -> str:
         """Return nothing, as the plan is a message."""

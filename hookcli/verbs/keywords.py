@@ -47,6 +47,7 @@ FILES = ("text", "json", "jsonl")
 """The formats of an outcome whose rows are files: the text is their names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _SAVING = re.compile(r"save them: .* (\w+)$")  # a whole command
+_LIST = "give a text, or a list of texts"
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
@@ -219,14 +220,20 @@ def read_value(option: Option, value: Any) -> Any:
         if all(isinstance(each, str) for each in items):
             return items
         if kind == tuple[str, ...]:
-            raise RequestError(
-                f"`{option.name}` cannot be {reprlib.repr(value)}", "give a text, or a list"
-            )
+            raise RequestError(f"`{option.name}` cannot be {_show(value)}", _LIST)
         return tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
     _check_numbers(option, kind, value)
     return _check(option, kind, value)
+
+
+def _show(value: object) -> str:
+    """Return a value as one line; an object, such as a model, by its class."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_show, value[:3]))}{', ...' * bool(value[3:])}]"
+    text = reprlib.repr(value)
+    return f"a {type(value).__name__}" if "\n" in text or text.startswith("<") else text
 
 
 def _read_item(option: Option, key: object, value: Any) -> Any:
@@ -245,7 +252,6 @@ def _read_item(option: Option, key: object, value: Any) -> Any:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a number of NumPy or torch as Python's, and a device or a dtype as text."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
     is_word = type(value).__name__ in ("device", "dtype")
@@ -253,7 +259,6 @@ def _to_plain(value: Any) -> Any:
 
 
 def _check_numbers(option: Option, kind: Any, value: Any) -> None:
-    """Refuse a list that is no pair, or the like, where the keyword takes one."""
     for each in (kind, *get_args(kind)):
         items = get_args(each) if get_origin(each) is tuple else (...,)
         if ... in items or isinstance(value, str) or not isinstance(value, Sequence):
@@ -288,7 +293,8 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
         value, is_right = float(value), True
     if not is_right:
         wanted = " or ".join(each.__name__ for each in plain) or "another value"
-        raise RequestError(f"{name} cannot be {reprlib.repr(value)}", f"give it as {wanted}")
+        hint = "give the name of a model" if option.name == "like" else f"give it as {wanted}"
+        raise RequestError(f"{name} cannot be {_show(value)}", hint)
     low, high = option.flag.at_least, option.at_most
     if not isinstance(value, (bool, str)) and (
         (low is not None and value < low) or (high is not None and value > high)
@@ -366,7 +372,6 @@ def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str,
 
 
 def _read(flag: Flag, value: Any) -> Any:
-    """Read texts of the command line; other values are as the field wants them."""
     return flag.read_given(value) if isinstance(value, (str, list, bool)) else value
 
 

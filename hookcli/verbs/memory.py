@@ -33,6 +33,9 @@ _numbers = itertools.count(1)
 
 def new_folder() -> Url:
     """Return a folder in memory that nothing else uses."""
+    from hookcli.store.places import storage
+
+    storage.check_url(_ROOT)  # imports fsspec, which ``forget`` could not after a Ctrl-C here
     return _ROOT / str(next(_numbers))
 
 
@@ -104,6 +107,8 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
             for key, each in value.items()
         }
     if folder := find_folder(value):
+        if name == "against":
+            raise RequestError("`against` cannot be a run", "compare runs with `hookcli.diff`")
         return folder
     if hasattr(value, "golden"):
         return _hold_golden(stack, value.golden)
@@ -154,7 +159,6 @@ def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str
 
 
 def _as_it_is(module: Any) -> dict[str, Any]:
-    """Return the keywords that leave a model on its device and in its dtype."""
     from hookcli.config import DTYPES
 
     values = [*module.parameters(), *module.buffers()]

@@ -39,6 +39,7 @@ class Look(Generic[Row]):
     words: tuple[str, ...]  # hold text; the others hold numbers, aligned to the right
     fold: tuple[str, ...]  # may be wrapped
     drop: tuple[str, ...]  # matter least, and are left out where there is no room, in this order
+    narrow: tuple[str, ...] = ()  # left out later, if wrapped texts would get a few letters only
     foot: tuple[str, ...] = ()  # if dropped, each text is below the table, with its rows' names
     messages: tuple[str, ...] = ()  # may have words of Python, as messages do
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
@@ -105,6 +106,11 @@ class Outcome:
     def exit_code(self) -> int:
         """The exit code of the command."""
         return DONE
+
+    @property
+    def page(self) -> Page | None:
+        """The page; None if the outcome has none."""
+        return None
 
     def text(self) -> str | None:
         """Return what the command prints if that is no table; None for a table."""

@@ -203,7 +203,6 @@ def _answer(
 
 
 def _choose(analysis: Analysis) -> tuple[Sequence[SavedCall], tuple[str, ...]]:
-    """Return the layers to show, and the ids of those left out because they have no places."""
     calls = analysis.choose_calls(analysis.runs[0])
     chosen = [call for call in calls if call.places]
     if not chosen or (analysis.source.is_run and analysis.forms):

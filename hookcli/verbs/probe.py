@@ -165,7 +165,6 @@ def _probe(
 
 
 def _look(document: ProbeDocument) -> Look[ProbeRow]:
-    """Return how layers look; a layer of the control run is a column beside that of the run."""
     from hookcli.analysis.probe import ProbeRow
 
     controls = {r.layer: f"{r.accuracy:.1%}" for r in document.layers if r.control == "run"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -23,7 +22,8 @@ from hookcli.config import (
     StorageOptions,
     Workers,
 )
-from hookcli.errors import OutputError, RequestError
+from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.outside.files import scratch_folder
 from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
@@ -203,7 +203,17 @@ def run_model(
                 raise
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
             raise OutputError(f"cannot write temporary files: {reason}", _ROOM) from error
-        yield load_run(folder), result.exit_code
+        if not result.rows:
+            idle = "".join(f": {each.layer.label}: {each.reason}" for each in result.uncalled[:1])
+            what = f"no layer that `layers` chooses ran in {config.run.model.name}{idle}"
+            raise RequestError(what, "choose others: `layers='all'` includes the model itself")
+        try:
+            yield load_run(folder), result.exit_code
+        except HookcliError as error:
+            if not kept:
+                place = f"in {str(folder)!r}"
+                error.message = error.message.replace(place, f"of {config.run.model.name}")
+            raise
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     describe_images(call, result.images)
     describe_uncalled(call, result.uncalled, chosen)
@@ -215,13 +225,12 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         yield keep
         return
-    with leave_on_termination():
+    with leave_on_termination(), ExitStack() as stack:
         try:
-            made = tempfile.TemporaryDirectory(prefix="hookcli-")
+            folder = stack.enter_context(scratch_folder())
         except OSError as error:
             raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
-        with made as folder:
-            yield Path(folder)
+        yield folder
 
 
 @contextmanager

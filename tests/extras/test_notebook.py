@@ -113,8 +113,8 @@ def test_every_verb_runs_on_photos_and_shows_itself(tmp_path, monkeypatch):
     for name in ("cat", "coffee"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for turn in range(6):
-            photo = Image.open(PHOTOS / f"{name}.png").convert("RGB")
-            photo.rotate(5 * turn).save(tmp_path / "photos" / name / f"{turn}.png")
+            picture = Image.open(PHOTOS / f"{name}.png").convert("RGB")
+            picture.rotate(5 * turn).save(tmp_path / "photos" / name / f"{turn}.png")
     *verbs, bar, last = execute(BLOCK, tmp_path, monkeypatch)[1:]
     assert (bar.outputs[0].data["text/html"], last.outputs) == ("", [])
     for cell in verbs:

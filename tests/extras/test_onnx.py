@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
+import tempfile
+import warnings
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import hookcli
 from tests.extras.exports import export, hide_names, make
 
 pytestmark = [
@@ -916,3 +921,31 @@ def test_a_picture_that_takes_another_way_through_a_compiled_model_is_refused(ru
     ended = run("compare", "nets.py:Either", "one.npy", "two.npy", "--against", "compile")
     assert ended.code == 4
     assert "torch.compile traces the model in another way for this image than at first" in ended.err
+
+
+class Silent(nn.Conv2d):
+    def forward(self, pixels):
+        super().forward(pixels)
+
+
+@pytest.mark.parametrize("blame", [False, True])
+def test_of_a_model_in_memory_no_temporary_folder_is_left_open(tmp_path, monkeypatch, blame):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        found = hookcli.compare(model, torch.rand(1, 3, 8, 8), against="onnx", blame=blame)
+        gc.collect()
+    assert [each for each in caught if each.category is ResourceWarning] == []
+    assert list(tmp_path.glob("hookcli-*")) == []
+    assert (found.exit_code, len(found.rows)) == (0, 3)
+
+
+def test_a_model_that_returns_nothing_is_named_by_its_class(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(hookcli.HookcliError) as caught:
+        hookcli.compare(Silent(3, 4, 3).eval(), torch.rand(1, 3, 8, 8), against="onnx")
+    assert caught.value.message == (
+        "the model cannot be exported to ONNX: Silent returns nothing that it computes"
+    )
+    assert list(tmp_path.glob("hookcli-*")) == []

@@ -1,8 +1,14 @@
 import gc
 import hashlib
+import importlib
+import os
 import random
 import re
 import shutil
+import signal
+import sys
+import tempfile
+import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -517,3 +523,130 @@ def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(hookcli.inspect, model, picture, **OPTIONS) for _ in range(2)]
     assert [each.result().exit_code for each in found] == [0, 0]
+
+
+def test_a_ctrl_c_while_the_temporary_folder_is_deleted_leaves_nothing(
+    model, picture, tmp_path, monkeypatch, interruptible
+):
+    """Each file that is deleted raises a signal: rmtree would stop at the first."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unlink, rings = os.unlink, []
+
+    def ring(*words, **options):
+        rings.append(1)
+        signal.raise_signal(signal.SIGINT)
+        unlink(*words, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", ring)
+        with pytest.raises(KeyboardInterrupt):
+            hookcli.golden(model.eval(), picture, size=8)
+    assert rings[1:]
+    assert list(tmp_path.glob("hookcli-*")) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_folder_in_memory_exists_only_after_its_storage_is_imported(monkeypatch):
+    """After a Ctrl-C during the import of fsspec, deleting the folder could not import it."""
+    opened = []
+    monkeypatch.setattr(storage, "check_url", opened.append)
+    memory.new_folder()
+    assert opened == ["memory://hookcli"]
+
+
+def test_the_thread_that_writes_does_not_import_what_the_run_needs(model, picture, monkeypatch):
+    """A Ctrl-C during an import of the main thread may leave the import lock locked for others."""
+    importlib.import_module("hookcli.store.parquet")
+    monkeypatch.delitem(sys.modules, "hookcli.store.parquet")
+    monkeypatch.delattr(hookcli.store, "parquet")
+    imported = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, *_):
+            imported.append((name, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    hookcli.golden(model.eval(), picture, size=8)
+    assert ("hookcli.store.parquet", True) in imported
+    assert [name for name, is_main in imported if not is_main and "hookcli" in name] == []
+
+
+class Idle(nn.Conv2d):
+    """A convolution with a layer that never runs, and without channels in its output."""
+
+    def __init__(self):
+        super().__init__(3, 4, 3)
+        self.idle = nn.Linear(1, 1)
+
+    def forward(self, pixels):
+        return super().forward(pixels)[:, :0]
+
+
+@pytest.mark.parametrize("verb", [hookcli.golden, hookcli.map])
+def test_a_run_without_a_call_is_named_by_its_model(picture, verb):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        verb(Idle().eval(), [picture] * 3, size=8, layers="idle")
+    told = "no layer that `layers` chooses ran in Idle in memory: idle: "
+    assert caught.value.message.startswith(told)
+    assert caught.value.hint == "choose others: `layers='all'` includes the model itself"
+
+
+def test_an_error_of_a_temporary_run_names_the_model(picture):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        hookcli.map(Idle().eval(), [picture] * 3, size=8, layers="all")
+    assert caught.value.message == "the run of Idle in memory saved no tensors"
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (
+            lambda model, picture: hookcli.inspect(model, picture, like=model),
+            "`like` cannot be a Net",
+            "give the name of a model",
+        ),
+        (
+            lambda model, picture: hookcli.compare(model, picture, against=[model, "onnx"]),
+            "`against` cannot be [a Net, 'onnx']",
+            "give a text, or a list of texts",
+        ),
+        (
+            lambda model, picture: hookcli.inspect(model, picture, model_arg={"a": 1}),
+            "a model in memory is made already",
+            "leave out `model_arg`",
+        ),
+        (
+            lambda model, picture: hookcli.layers(hookcli.inspect(model, picture, size=8)),
+            "a run is no model",
+            "give the model that made it, or its name",
+        ),
+        (
+            lambda model, picture: hookcli.compare(
+                model, picture, against=hookcli.inspect(model, picture, size=8)
+            ),
+            "`against` cannot be a run",
+            "compare runs with `hookcli.diff`",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line(model, picture, call, message, hint):
+    with pytest.raises(hookcli.HookcliError) as caught:
+        call(model.eval(), picture)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_dtype_that_was_asked_for_is_no_reason_to_warn(model, picture):
+    half = model.eval().bfloat16()
+    found = hookcli.compare(half, picture, against="dtype=float32", size=8)
+    assert [note.text for note in found.notes if note.level == "warning"] == []
+    assert found.document().changed
+
+
+def test_a_probe_says_why_pictures_in_memory_give_no_control_of_the_pixels(model):
+    pytest.importorskip("sklearn")
+    pictures = [Image.new("RGB", (8, 8), (20 * number, 0, 0)) for number in range(10)]
+    run = hookcli.inspect(model.eval(), pictures, size=8, layers="fc", save="tensors", pool="mean")
+    reason = "image-0 was in memory, and no run keeps it: give it as a file"
+    with pytest.warns(hookcli.HookcliWarning, match=reason):
+        hookcli.probe(run, labels=list("ab" * 5))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import hookcli
 from tests.conftest import run_in
 from tests.toy_models import SMALL_NET
 from tests.toy_runs import ToyRun
@@ -315,3 +318,33 @@ def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypa
     else:
         with pytest.raises(error):
             run(*words)
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "end"),
+    [
+        ((), 6, ""),
+        (("--fail-on", "skipped"), 7, "; --fail-on found skipped"),
+        (("--fail-on", "nan"), 6, ""),
+    ],
+)
+def test_resume_of_a_complete_run_ends_with_the_code_of_the_run(run, cat, rule, code, end):
+    shutil.copy(cat, "a.png")
+    Path("bad.png").write_text("no picture")
+    small = ("--layers", "conv1", "--size", "32", "--weights", "random", "--device", "cpu")
+    words = ("inspect", "resnet18", "a.png", "bad.png", *small, "-o", "out", *rule)
+    assert run(*words).code == code
+    again = run(*words, "--resume")
+    assert again.code == code
+    line = f"the run in 'out' is complete; 1 image skipped, see skipped.csv{end}"
+    assert again.err.splitlines() == [line]
+    keywords: Any = {
+        "layers": "conv1",
+        "size": 32,
+        "weights": "random",
+        "device": "cpu",
+        "out": "out",
+    }
+    with pytest.raises(hookcli.HookcliError, match="is complete; 1 image skipped") as caught:
+        hookcli.inspect("resnet18", ["a.png", "bad.png"], **keywords, fail_on=rule[1:], resume=True)
+    assert caught.value.exit_code == code

@@ -65,7 +65,6 @@ def _read_value(text: str, flag: Flag) -> Any:
 
 @cache
 def _find_flag(name: str) -> Flag | None:
-    """Return the option of the shortest path that ends in ``name``; None if not exactly one."""
     return find_nearest(_list_options(), name)
 
 
