@@ -14,8 +14,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from hookcli.comparison.arrays import to_array
 from hookcli.comparison.changed_weights import find_changed_weights
 from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.order import NORM
+from hookcli.comparison.quantizing import QuantizingNoise
 from hookcli.comparison.side import naming
 from hookcli.distance.axes import is_same
 from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
@@ -95,10 +95,13 @@ class Blamer:
         own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
         with naming(self.b):
             run_again(self.b.runner, image, pixels[1], own.feed, own)
+        moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
+        move = _Mover(EPSILON[self.dtype])
+        near = torch.from_numpy(move(to_array(pixels[0])))
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
-        moved = self._run_moved(image, pixels[0], seen, _Mover(EPSILON[self.dtype], held))
+        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
-        noise = self._measure_noise(image, pixels[0], seen, own)
+        noise = self._measure_noise(image, pixels[0], seen)
         for error in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
             each = replace(error, noise=noise.get(error.call_id, 0.0))
             self.own[image, each.call_id] = each
@@ -110,39 +113,16 @@ class Blamer:
         self._vague |= own.vague
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
-    def _run_moved(self, image: str, pixels: Tensor, seen: SeenCalls, move: _Mover) -> _Measured:
-        moved = _Measured(seen, {call_id: call_id for call_id in seen.values}, has_floor=False)
-        near = torch.from_numpy(move(to_array(pixels)))
-        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move), moved)
-        return moved
-
-    def _measure_noise(
-        self, image: str, pixels: Tensor, seen: SeenCalls, own: _Measured
-    ) -> dict[str, float]:
-        """Return what quantizing inputs, weights and output explains of the calls that B quantizes.
-
-        The errors of layers that B computes together with a call add up.
-        """
-        a, paths = self.a.runner, self.b.runner.list_quantized()
-        if not paths:
+    def _measure_noise(self, image: str, pixels: Tensor, seen: SeenCalls) -> dict[str, float]:
+        """Return the own errors that quantizing explains, by call id in A."""
+        outputs = self.b.runner.list_quantized()
+        if not outputs:
             return {}
-        moved = self._run_moved(image, pixels, seen, _Mover(None))
-        modules = dict(a.module.named_modules()) if isinstance(a, EagerRunner) else {}
-        for call_id, error in moved.errors.items():
-            weight = getattr(modules.get(seen.a[call_id].call.layer.module_path), "weight", None)
-            arrays = [seen.values[call_id]]
-            arrays += [to_array(weight.detach())] if isinstance(weight, torch.Tensor) else []
-            if error is not None:
-                noise = math.hypot(error.own, *map(_share_of_quantizing, arrays))
-                moved.errors[call_id] = replace(error, own=noise)
-        merged = own.list_merged(moved.errors)
-        quantized = {two for two, each in seen.b.items() if each.call.layer.module_path in paths}
-        found = {}
-        for call_id in [one for two, one in seen.partners.items() if two in quantized]:
-            near = [each for each in (moved.errors.get(call_id), *merged[call_id]) if each]
-            layers = (each.own for each in near if each.module_type.startswith(_QUANTIZED))
-            found[call_id] = max([math.hypot(*layers), *(each.own for each in near)])
-        return found
+        noise = QuantizingNoise(self.a.runner, seen)
+        run_again(self.a.runner, image, noise.move_pixels(pixels), noise.feed, noise)
+        paths = {one: seen.b[two].call.layer.module_path for two, one in seen.partners.items()}
+        known = {one: path for one, path in paths.items() if path in outputs}
+        return {one: noise.find(one, has_output=outputs[path]) for one, path in known.items()}
 
     def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
         dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
@@ -332,7 +312,7 @@ class _Measured:
         is_idle = self.reshapes or may_be_idle(kind)
         return kind in _PARTS or (is_idle and any(self._is_same(each, array) for each in others))
 
-    def list_merged(
+    def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
         """Return the errors of A's calls without a counterpart, by the call that includes them."""
@@ -353,7 +333,7 @@ class _Measured:
         ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         """
-        merged = self.list_merged(moved)
+        merged = self._list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():
@@ -380,50 +360,32 @@ class _Measured:
 
 
 class _Mover:
-    """Moves values up or down at random: to a neighbouring number, or by the error of 8 bits."""
+    """Moves values to a neighbouring number, up or down at random."""
 
-    def __init__(
-        self, epsilon: float | None, held: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
-        self._epsilon = epsilon  # of a coarser dtype; None for 8 bits per tensor
-        self.held = held  # the dtypes of B's calls, by the id in A
+    def __init__(self, epsilon: float) -> None:
+        self._epsilon = epsilon
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: Values) -> Values:
-        """Return moved floating-point values; zero and integers stay."""
+        """Move floating-point values by the last digit of a coarser dtype."""
         if values.dtype.kind != "f":
             return values
-        steps: NDArray[Any]
-        if self._epsilon is None:
-            steps = np.full(values.shape, _quantizing_error(values), values.dtype)
-        else:
-            _, exponents = np.frexp(values)
-            steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
+        _, exponents = np.frexp(values)
+        steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
         steps[values == 0] = 0  # the neighbours of zero are next to nothing
         moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 
 
-def _quantizing_error(values: Values) -> float:
-    """Return the root mean square error of values that are rounded to 8 bits per tensor.
-
-    An error that is uniform over a step has the size ``step / sqrt(12)``.
-    """
-    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0)) / 127 / math.sqrt(12)
-
-
-def _share_of_quantizing(values: Values) -> float:
-    size = math.sqrt(np.mean(np.square(values, dtype=np.float64)))
-    return _quantizing_error(values) / size if size else 0.0
-
-
-def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:
-    """Return the moved output of a call, with Inf where B's dtype cannot hold it."""
+def _feed_moved(
+    own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
+) -> Values | None:
+    """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
     values = own.feed(call_id)
     if values is None:
         return None
-    moved, dtype = move(values), move.held.get(call_id, "")
+    moved, dtype = move(values), held.get(call_id, "")
     if moved.dtype.kind != "f" or dtype not in ("float16", "float32"):
         return moved
     with np.errstate(over="ignore"):

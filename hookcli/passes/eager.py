@@ -254,9 +254,10 @@ class EagerRunner(Runner):
             self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
         )
 
-    def list_quantized(self) -> Collection[str]:
+    def list_quantized(self) -> Mapping[str, bool]:
         modules = self.module.named_modules()
-        return [path for path, module in modules if is_quantized(module)]
+        found = {path: type(each).__module__ for path, each in modules if is_quantized(each)}
+        return {path: ".dynamic" not in name for path, name in found.items()}
 
     @property
     def sparsities(self) -> Mapping[str, float]:

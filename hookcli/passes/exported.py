@@ -107,7 +107,7 @@ class ProgramRunner(GraphRunner):
             for name, each in self._placeholders.items()
         ]
 
-    def list_quantized(self) -> Collection[str]:
+    def list_quantized(self) -> Mapping[str, bool]:
         return self.find_quantized(
             (str(node.target), [each.name for each in node.all_input_nodes], [node.name])
             for node in self.module.graph.nodes

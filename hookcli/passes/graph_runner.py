@@ -129,18 +129,22 @@ class GraphRunner(Runner):
         """Return the operations by the names of values, and the operators that are not counted."""
         return {}, ("a compiled model",)
 
-    def find_quantized(self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> set[str]:
-        """Return the paths of the layers whose values depend on a quantizing node inside them.
+    def find_quantized(
+        self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]
+    ) -> dict[str, bool]:
+        """Return what ``list_quantized`` does: layers with quantizing nodes inside them.
 
         Each node has an operator, and the names of the values that it reads and computes.
         """
         shown = {name for call in self.graph.calls for name in call.values}
-        found: set[str] = set()
+        found: dict[str, bool] = {}
         for operator, inputs, outputs in nodes:
-            if _QUANTIZED.search(operator.lower()) or found & ({*inputs} - shown):
-                found.update(outputs)
-        layers = {call.layer for call in self.graph.calls if found & {*call.values}}
-        return {layer.module_path for layer in layers} | ({""} if found else set())
+            is_quantizing = _QUANTIZED.search(operator.lower()) is not None
+            if is_quantizing or found.keys() & ({*inputs} - shown):
+                found |= dict.fromkeys(outputs, is_quantizing)
+        last = {call.layer.module_path: call.values[-1] for call in self.graph.calls}
+        paths = {path: found[name] for path, name in last.items() if name in found}
+        return paths | ({"": True} if found else {})
 
     def compute(
         self,

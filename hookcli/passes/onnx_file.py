@@ -236,7 +236,7 @@ class OnnxRunner(GraphRunner):
                 counted = counted and 0
         return flops, uncounted
 
-    def list_quantized(self) -> Collection[str]:
+    def list_quantized(self) -> Mapping[str, bool]:
         nodes = self._model.graph.node
         return self.find_quantized((node.op_type, node.input, node.output) for node in nodes)
 

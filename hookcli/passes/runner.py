@@ -200,9 +200,9 @@ class Runner:
         """Return what ``passes.nan_origin.find_nan_origin`` returns."""
         return {}
 
-    def list_quantized(self) -> Collection[str]:
-        """Return the paths of the layers that compute with few bits, such as int8."""
-        return ()
+    def list_quantized(self) -> Mapping[str, bool]:
+        """Return the layers that compute with few bits, by path: whether their outputs have few."""
+        return {}
 
     @property
     def sparsities(self) -> Mapping[str, float]:

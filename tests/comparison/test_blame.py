@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.comparison.blame import Blamer, _Measured, _Mover, _share_of_quantizing
+from hookcli.comparison.blame import Blamer, _Measured, _Mover
+from hookcli.comparison.quantizing import quantizing_error
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.distance.blame import OwnError
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
@@ -323,9 +324,7 @@ def test_the_error_of_8_bits_is_that_of_rounded_numbers():
     values = np.random.default_rng(0).normal(size=10_000).astype("f4")
     step = np.abs(values).max() / 127
     error = np.linalg.norm(np.round(values / step) * step - values) / np.linalg.norm(values)
-    assert _share_of_quantizing(values) == pytest.approx(error, rel=0.03)
-    moved = _Mover(None)(values)
-    assert np.linalg.norm(moved - values) / np.linalg.norm(values) == pytest.approx(error, rel=0.03)
+    assert quantizing_error(values) == pytest.approx(error, rel=0.03)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
@@ -579,7 +578,7 @@ def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, s
 def blamer(*errors, merges_calls=False, healthy=(), **known):
     side: Any = SimpleNamespace(
         info=SimpleNamespace(dtype="float32"),
-        runner=SimpleNamespace(merges_calls=merges_calls, list_quantized=tuple),
+        runner=SimpleNamespace(merges_calls=merges_calls, list_quantized=dict),
     )
     found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}
     found |= {each: OwnError(each, "Own", 0.0, 1e-7) for each in healthy}
