@@ -6,6 +6,7 @@ B computes several calls together, the error passes on from one to the next.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class QuantizingNoise:
         self._common = {*seen.partners.values()}
         modules = runner.module.named_modules() if isinstance(runner, EagerRunner) else ()
         self._modules = dict(modules)
+        before = itertools.pairwise(seen.values)
+        self._inputs = {one for one, two in before if self._find_weight(two) is not None}
         self._errors: dict[str, float] = {}  # of inputs and weights, by call id
         self._random = np.random.default_rng(0)
 
@@ -47,8 +50,8 @@ class QuantizingNoise:
         values = self._seen.values.get(call.id)
         if values is None or values.dtype.kind != "f":
             return
-        weight = getattr(self._modules.get(call.layer.module_path), "weight", None)
-        own = quantizing_error(to_array(weight.detach())) if torch.is_tensor(weight) else 0.0
+        weight = self._find_weight(call.id)
+        own = 0.0 if weight is None else quantizing_error(to_array(weight.detach()))
         size, off = np.linalg.norm(values), np.linalg.norm(np.subtract(to_array(tensor), values))
         self._errors[call.id] = math.hypot(off / size if size else 0.0, own)
 
@@ -57,15 +60,21 @@ class QuantizingNoise:
         values = self._seen.values.get(call_id)
         if values is None or values.dtype.kind != "f":
             return values
-        is_common = call_id in self._common
-        return self._move(
-            values, quantizing_error(values) if is_common else self._errors.get(call_id, 0.0)
-        )
+        error = 0.0 if call_id in self._common else self._errors.get(call_id, 0.0)
+        if call_id in self._common | self._inputs:
+            error = math.hypot(error, quantizing_error(values))
+        return self._move(values, error)
 
     def find(self, call_id: str, *, has_output: bool) -> float:
         """Return the error of a call, with that of its output if B quantizes that, too."""
         output = quantizing_error(self._seen.values[call_id]) if has_output else 0.0
         return math.hypot(self._errors.get(call_id, 0.0), output)
+
+    def _find_weight(self, call_id: str) -> Tensor | None:
+        """Return the matrix or the filters of a layer, which are quantized as its input is."""
+        module = self._modules.get(self._seen.a[call_id].call.layer.module_path)
+        weight = getattr(module, "weight", None)
+        return weight if torch.is_tensor(weight) and weight.dim() > 1 else None
 
     def _move(self, values: Values, share: float) -> Values:
         noise = self._random.standard_normal(values.shape, dtype=np.float32)
