@@ -130,17 +130,15 @@ class GraphRunner(Runner):
         return {}, ("a compiled model",)
 
     def find_quantized(self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> set[str]:
-        """Return the paths of the layers whose values depend on a quantizing node inside them.
-
-        Each node has an operator, and the names of the values that it reads and computes.
-        """
-        shown = {name for call in self.graph.calls for name in call.values}
+        """Return the paths of the layers whose values depend on a quantizing node inside them."""
+        shown = {name for call in self.graph.calls if call.is_told for name in call.values}
         found: set[str] = set()
         for operator, inputs, outputs in nodes:
             if _QUANTIZED.search(operator.lower()) or found & ({*inputs} - shown):
                 found.update(outputs)
         layers = {call.layer for call in self.graph.calls if found & {*call.values}}
-        return {layer.module_path for layer in layers} | ({""} if found else set())
+        around = (itertools.accumulate(n.module_path.split("."), "{}.{}".format) for n in layers)
+        return {*itertools.chain(*around)} | ({""} if found else set())
 
     def compute(
         self,
