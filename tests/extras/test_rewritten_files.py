@@ -225,11 +225,11 @@ def test_quantized_values_are_not_compared_with_others(compare):
     assert reasons_of(document)["stem"] == "computed by nodes that do not say their module"
 
 
-def test_quantized_layers_that_a_file_does_not_tell_are_not_to_blame(compare):
-    """Neither is the model, nor are operations that are quantized, too."""
+def test_of_quantized_layers_that_a_file_does_not_tell_the_weights_name_one(compare):
+    """Not the model, nor operations that are quantized, too."""
     document = compare("nets.py:louder", "--against", "onnx=operators.onnx", "--blame", code=7)
-    assert document["culprits"] == []
-    assert document["blame"].startswith("no culprit: the file does not tell which layers make the")
+    assert document["culprits"] == ["blocks.1.conv"]
+    assert document["blame"].endswith(" of (model)")
 
 
 def test_the_terminal_says_how_to_compare_layers_that_a_file_does_not_tell(run):
