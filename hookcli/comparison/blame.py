@@ -26,7 +26,7 @@ from hookcli.comparison.order import NORM
 from hookcli.comparison.quantizing import QuantizingNoise
 from hookcli.comparison.side import naming
 from hookcli.distance.axes import is_same
-from hookcli.distance.blame import ROUNDING, OwnError, find_culprits
+from hookcli.distance.blame import ROUNDING, OwnError, find_culprits, owner_of
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
+_FUSED = ("BatchNorm", "ReLU", "relu")  # what PyTorch computes together with such a layer
+_QUANTIZERS = ("quantize", "quantize_per_tensor")  # functions that are no fault by themselves
 _PARTS = ("Slice", "Split")  # operators of ONNX; the model has views instead
 _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
@@ -64,6 +66,7 @@ class Blamer:
         _worst: the own error of each call for its worst image, by call id.
         _lone: the calls that only one side has, as ``_find_lone`` returns them.
         _vague: the calls that follow quantized values of which B does not tell the layers.
+        _unclear: the calls whose own error may be that of several layers, which B does not tell.
         _kinds: the type of the module of each call of A, in order, by call id.
     """
 
@@ -75,6 +78,7 @@ class Blamer:
     _types: dict[str, str] = field(default_factory=dict)
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     _vague: set[str] = field(default_factory=set)
+    _unclear: set[str] = field(default_factory=set)
     _kinds: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -92,7 +96,10 @@ class Blamer:
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
-        own = _Measured(seen, seen.partners, self.b.runner.merges_calls, untold)
+        partners = seen.partners | self._find_fused(seen)
+        own = _Measured(seen, partners, self.b.runner.merges_calls, untold)
+        if untold and all(each.startswith(ROOT_LABEL) for each in partners.values()):
+            own.vague.update(partners.values())  # the file tells nothing but its outputs
         with naming(self.b):
             run_again(self.b.runner, image, pixels[1], own.feed, own)
         moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
@@ -101,7 +108,7 @@ class Blamer:
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
         run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
-        noise = self._measure_noise(image, pixels[0], seen)
+        noise = self._measure_noise(image, pixels[0], own)
         for error in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
             each = replace(error, noise=noise.get(error.call_id, 0.0))
             self.own[image, each.call_id] = each
@@ -113,14 +120,31 @@ class Blamer:
         self._vague |= own.vague
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
-    def _measure_noise(self, image: str, pixels: Tensor, seen: SeenCalls) -> dict[str, float]:
+    def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
+        """Return where in A a fused layer of B ends, or nowhere, by the id of the call of B."""
+        if self.b.runner.merges_calls or not self.b.runner.list_quantized():
+            return {}
+        kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
+        pairs, types = seen.partners, {key: each.tensor.module_type for key, each in seen.b.items()}
+        idle = [two for two in pairs if types[two] == "Identity"]
+        found = {two: "" for two in idle if kinds[pairs[two]].startswith(_FUSED)}
+        kept = {one for two, one in pairs.items() if two not in found}
+        fused = {one for one, kind in kinds.items() if kind.startswith(_FUSED)} - kept
+        for two, one in pairs.items():
+            if kinds[one].startswith(_QUANTIZED):
+                later = itertools.islice(kinds, [*kinds].index(one) + 1, None)
+                found[two] = [one, *itertools.takewhile(fused.__contains__, later)][-1]
+        return found
+
+    def _measure_noise(self, image: str, pixels: Tensor, own: _Measured) -> dict[str, float]:
         """Return the own errors that quantizing explains, by call id in A."""
-        outputs = self.b.runner.list_quantized()
+        outputs, seen = self.b.runner.list_quantized(), own.seen
         if not outputs:
             return {}
-        noise = QuantizingNoise(self.a.runner, seen)
+        pairs = {one: two for two, one in own.partners.items() if one}
+        noise = QuantizingNoise(self.a.runner, seen, pairs)
         run_again(self.a.runner, image, noise.move_pixels(pixels), noise.feed, noise)
-        paths = {one: seen.b[two].call.layer.module_path for two, one in seen.partners.items()}
+        paths = {one: seen.b[two].call.layer.module_path for one, two in pairs.items()}
         known = {one: path for one, path in paths.items() if path in outputs}
         return {one: noise.find(one, has_output=outputs[path]) for one, path in known.items()}
 
@@ -134,19 +158,19 @@ class Blamer:
     def blame(self, rtol: float | None) -> Blame:
         """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
 
-        Calls that only A or only B has have no own error. If such calls come directly before a
-        culprit, its inputs are wrong because of them, so they are to blame instead. The model
-        itself is not to blame if B does not tell its last layers.
+        Calls that only A or only B has have no own error. Directly before a culprit, they are to
+        blame instead. A call is not to blame if B does not tell which layers are in its error.
         """
-        self._add_changed_weights()
-        found = find_culprits([*self._worst.values()], self.dtype, rtol)
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
-            named = tuple(n for n in found.culprits if not n.call_id.startswith(ROOT_LABEL))
-            if found.culprits and not named:
-                worst = max(found.culprits, key=lambda each: each.own)
-                return replace(found, culprits=(), spread=(), worst=worst)
-            found = replace(found, culprits=named)
+            self._unclear.update(n for n in self._worst if n.startswith(ROOT_LABEL))
+        self._add_changed_weights()
+        found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        named = tuple(n for n in found.culprits if n.call_id not in self._unclear or n.weights)
+        if found.culprits and not named:
+            worst = max(found.culprits, key=lambda each: each.own)
+            return replace(found, culprits=(), spread=(), worst=worst)
+        found = replace(found, culprits=named)
         culprits = (one for each in found.culprits for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
@@ -156,11 +180,15 @@ class Blamer:
         if not (isinstance(a, EagerRunner) and isinstance(b, OnnxRunner)):
             return
         norms = {one: two for one, two in itertools.pairwise(kinds) if kinds[two].startswith(NORM)}
-        ids = [*kinds]
+        ids, seen = [*kinds], {*self._worst}
         for path, change in find_changed_weights(a.module, b.read_weights(), norms).items():
             later = ids[ids.index(path) :] if path in ids else []
-            for call_id in [each for each in later if each in self._worst][:1]:
-                self._worst[call_id] = replace(self._worst[call_id], weights=change)
+            for call_id in [each for each in later if each in seen][:1]:
+                error = replace(self._worst[call_id], weights=change)
+                if call_id != path and call_id in self._unclear:
+                    error = replace(error, call_id=path, module_type=kinds[path], before=call_id)
+                self._worst[error.call_id] = error
+        self._worst = {each: self._worst[each] for each in ids if each in self._worst}
 
     def _trace_back(self, culprit: OwnError) -> Iterator[OwnError]:
         of_a, of_b = self._lone.get(culprit.call_id, ([], []))
@@ -179,26 +207,32 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, Values], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Group the calls of only A and of only B by the common call that follows them.
-
-        Calls that B computes as a part of other calls do not count.
-        """
+        """Group the calls of only A and of only B by the common call that follows them."""
         found: dict[str, tuple[list[str], list[str]]] = {}
+        quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
         for call_id, error in own.errors.items():
             if error is None:
                 of_b.append(call_id)
             else:  # nodes of a tool are parts of the layer that the last of them completes
                 lone = [each for each in of_b if each not in own.untold]
-                tools = [] if call_id in own.untold else [each for each in of_b if each not in lone]
+                is_part = call_id in own.untold or owner_of(call_id) in quantized
+                tools = [] if is_part else [each for each in of_b if each not in lone]
                 found[call_id] = ([], lone + tools[-1:])
                 of_b = []
         of_a: list[str] = []
+        pairs = own.seen.partners
+        fused = {pairs[two] for two, one in own.partners.items() if one != pairs.get(two, one)}
+        is_fused, weighted = False, 0  # so many layers may be in the error of the next common call
         for call_id in values:
+            weighted += own.types.get(call_id, "").startswith(_QUANTIZED)
+            is_fused = call_id in fused or (is_fused and call_id not in found)
             if call_id in found:
+                self._unclear |= {call_id} if weighted > 1 and own.untold else set()
+                weighted = 0
                 found[call_id][0].extend(() if call_id in own.vague else of_a)
                 of_a = []
-            elif not own.is_idle(call_id, values[call_id]) and (
+            elif not (is_fused or own.is_idle(call_id, values[call_id])) and (
                 not self.b.runner.merges_calls or OPERATION in call_id
             ):
                 of_a.append(call_id)
@@ -220,8 +254,7 @@ def run_again(
 class _Measured:
     """The distances of the calls of one fed run from the calls of A.
 
-    A call that A lacks is paired with one that B lacks if both follow the same call and return the
-    same values, because exporters replace some operations by others, such as a pooling by a mean.
+    A call that A lacks is paired with one of the same values that B lacks after the same call.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -254,7 +287,8 @@ class _Measured:
         self.untold |= {partner} if call.layer.module_path in self.tools else set()
         if values is None:  # integers are quantized values, which A cannot have
             self._is_vague |= partner in self.untold and array.dtype.name in _QUANTIZED_TYPES
-            is_known = array.dtype.kind in "iu" or self.seen.has_layer(call.layer.module_path)
+            is_known = array.dtype.kind in "iu" or call.layer.module_type.endswith(_QUANTIZERS)
+            is_known |= self.seen.has_layer(call.layer.module_path)
             if not is_known and not self.is_idle(partner, array):
                 self.errors[partner] = None
             return
@@ -268,10 +302,7 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: Values, b: Values) -> bool:
-        """Return whether A and B both return what the last call returned, whose error it is.
-
-        One node of a graph may be a layer, the dropout after it and the end of the block.
-        """
+        """Return whether A and B both return what the last call returned, whose error it is."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 

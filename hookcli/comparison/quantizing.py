@@ -17,6 +17,8 @@ from hookcli.comparison.arrays import to_array
 from hookcli.passes.eager import EagerRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -30,9 +32,9 @@ if TYPE_CHECKING:
 class QuantizingNoise:
     """Observes the run of A whose calls pass on the moved outputs that ``feed`` returns."""
 
-    def __init__(self, runner: Runner, seen: SeenCalls) -> None:
+    def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen
-        self._common = {*seen.partners.values()}
+        self._common = {*common}  # the calls of A that B has, too
         modules = runner.module.named_modules() if isinstance(runner, EagerRunner) else ()
         self._modules = dict(modules)
         before = itertools.pairwise(seen.values)

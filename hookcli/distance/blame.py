@@ -181,12 +181,12 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     for each in errors:
         kind = each.kind or each.module_type
         for place, (own, _) in enumerate(each.figures):
-            found = (_owner(each.call_id), own)
+            found = (owner_of(each.call_id), own)
             kinds = (kind, "", *(["weighted"] if kind.startswith(_WEIGHTED) else ()))
             for name in kinds:
                 alike[name, place].append(found)
     for each in errors:
-        usual, kind, owner = [], each.kind or each.module_type, _owner(each.call_id)
+        usual, kind, owner = [], each.kind or each.module_type, owner_of(each.call_id)
         for place in range(len(each.figures)):
             others, weighted, every = (
                 [own for other, own in alike[name, place] if other != owner]
@@ -216,7 +216,7 @@ def _find_factor(others: Sequence[float]) -> float:
     return min(OUTSTANDING, max(_LEAST, math.exp(_DEVIATIONS * deviation)))
 
 
-def _owner(call_id: str) -> str:
+def owner_of(call_id: str) -> str:
     """Return the module of a call, whose calls share its faults; operations share none."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
@@ -259,7 +259,7 @@ def _culprit_text(culprit: OwnError) -> str:
         after = f"{culprit.before} after it has the own error {figure_text(culprit.own)}"
         return f"{name} is only in {culprit.only_in}{lacking}; {after}"
     if culprit.weights:
-        own = figure_text(culprit.own)
+        own = f"{figure_text(culprit.own)}{f' of {culprit.before}' if culprit.before else ''}"
         return f"{name}, quantized from other weights ({culprit.weights}), own error {own}"
     if not math.isfinite(culprit.own):
         return f"{name}, which differs in shape, or in NaN and Inf, given the same inputs"

@@ -33,6 +33,7 @@ class Change:
     parameters: tuple[str, ...]  # full names, for ``param``
     # gets a call (None for a parameter) and a floating-point tensor, which it must not overwrite
     apply: Callable[[Call | None, Tensor], Tensor]
+    takes_quantized: bool = False  # whether ``apply`` gets quantized tensors, too
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> 
 
     def apply(key: str, tensor: Tensor) -> Tensor:
         place = replace(call, side=each.side, output_key=key)
-        if not tensor.is_floating_point():
+        if not (tensor.is_floating_point() or (each.takes_quantized and tensor.is_quantized)):
             return tensor
         if each.side != "grad_output":
             return each.apply(place, tensor)

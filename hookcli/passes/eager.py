@@ -162,7 +162,7 @@ class EagerRunner(Runner):
     ) -> None:
         size = self.size_of(batch.pixels)
         edits = self.edits.changes(EditEffects(), size, len(batch.keys))
-        pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer))
+        pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer), True)
         with self.changed([*edits, pass_on]), torch.inference_mode():
             self.call(batch.pixels)
 
@@ -174,10 +174,7 @@ class EagerRunner(Runner):
             yield
 
     def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
-        """Return the model's output for ``pixels`` (N, …), under the hooks that the caller placed.
-
-        If the model raises, the error names the last calls in ``seen``, which hooks may add to.
-        """
+        """Return the model's output; its errors name the last calls in ``seen``."""
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
         with (
@@ -292,6 +289,9 @@ def _pass_on(
     if values is None:
         return tensor
     given = torch.from_numpy(values)
+    if tensor.is_quantized:
+        step, zero = tensor.q_scale(), tensor.q_zero_point()
+        return torch.quantize_per_tensor(given, step, zero, tensor.dtype)
     fed = torch.empty_like(tensor) if given.shape == tensor.shape else tensor.new_empty(given.shape)
     return fed.copy_(given)
 

@@ -136,7 +136,7 @@ class GraphRunner(Runner):
 
         Each node has an operator, and the names of the values that it reads and computes.
         """
-        shown = {name for call in self.graph.calls for name in call.values}
+        shown = {name for call in self.graph.calls if call.is_told for name in call.values}
         found: dict[str, bool] = {}
         for operator, inputs, outputs in nodes:
             is_quantizing = _QUANTIZED.search(operator.lower()) is not None
@@ -144,7 +144,9 @@ class GraphRunner(Runner):
                 found |= dict.fromkeys(outputs, is_quantizing)
         last = {call.layer.module_path: call.values[-1] for call in self.graph.calls}
         paths = {path: found[name] for path, name in last.items() if name in found}
-        return paths | ({"": True} if found else {})
+        around = (itertools.accumulate(path.split("."), "{}.{}".format) for path in paths)
+        outer = ["", *itertools.chain(*around)] if found else []
+        return dict.fromkeys(outer, True) | paths
 
     def compute(
         self,

@@ -510,14 +510,16 @@ def _list_nodes(
         weights = () if alive.isdisjoint(node.output) else list_weights(node, held)
         common = weights, family_of_operation(node.op_type)
         scopes = _read_scopes(metadata, repeats, aliases)
-        if named and named[number]:
+        is_blocked = node.domain.endswith(".nchwc") and node.op_type != "ReorderOutput"
+        if named and named[number] and not is_blocked:
             for each in named[number]:
                 outputs = tuple(dequantized.get(name, name) for name in each.outputs)
                 found = (each.scopes, each.function, each.step, outputs)
                 yield GraphNode(*found, *common, None, inputs)
-        elif scopes is None:
+        elif scopes is None or is_blocked:
             name = _find_name(node.name or own[0] if own else node.op_type, names)
             left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
+            left_out = "has a memory layout of ONNX Runtime" if is_blocked else left_out
             if alive.isdisjoint(node.output):
                 left_out = "does not depend on the input"
             added = GraphNode((), node.op_type, name, outputs, *common, None, inputs)
@@ -535,9 +537,10 @@ def _list_nodes(
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope | None:
     """Return the layer whose quantized weights a node uses; None if their names do not say it."""
-    if node.op_type not in ("ConvInteger", "MatMulInteger"):
+    place = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
+    weight = "" if place is None else node.input[place].removesuffix("_quantized")
+    if not weight or (place == 3 and not weight.endswith(".bias")):
         return None
-    weight = node.input[1].removesuffix("_quantized")
     path = weight.rpartition(".")[0]
     kind = FOLDED if f"{weight}_bias" in held else node.op_type  # the exporter merged a BatchNorm
     owned[path] += 1

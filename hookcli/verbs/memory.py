@@ -98,14 +98,15 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
         return value
     if name in _MODELS and _is_module(value):
         module = _hold_module(stack, value, given)
-        return f"model={module}" if name == "against" else module
+        dtype = None if "dtype" in given else _as_it_is(value).get("dtype")
+        own = [f"dtype={dtype}"] if dtype else []  # B runs as it is, too
+        return [f"model={module}", *own] if name == "against" else module
     if name == "against" and isinstance(value, Mapping):
-        return {
-            key: _name(stack, key, each, {**given, **value})
-            if key == "model" and _is_module(each)
-            else each
-            for key, each in value.items()
-        }
+        other = value.get("model")
+        if not _is_module(other):
+            return value
+        dtype = {n: m for n, m in _as_it_is(other).items() if n == "dtype" and n not in given}
+        return {**dtype, **value, "model": _name(stack, "model", other, {**given, **value})}
     if folder := find_folder(value):
         if name == "against":
             raise RequestError("`against` cannot be a run", "compare runs with `hookcli.diff`")

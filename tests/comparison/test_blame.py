@@ -345,6 +345,61 @@ def test_quantizing_is_no_fault_of_the_few_layers_of_a_model(factor, culprits):
     assert own > 1e-3  # far above what float32 explains
 
 
+class Stubbed(nn.Module):
+    """A network between the stubs that torch.ao puts around what it quantizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.quant = torch.ao.quantization.QuantStub()
+        self.conv, self.norm, self.relu = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+        self.last = nn.Conv2d(8, 8, 3)
+        self.dequant = torch.ao.quantization.DeQuantStub()
+
+    def forward(self, x):
+        return self.dequant(self.last(self.relu(self.norm(self.conv(self.quant(x))))))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+@pytest.mark.parametrize("fuses", [False, True])
+@pytest.mark.parametrize("wrong", ["", "conv", "last"])
+def test_one_layer_of_a_statically_quantized_model_is_to_blame(fuses, wrong):
+    """Its calls return quantized tensors, and a fused one ends at the ReLU."""
+    torch.manual_seed(0)
+    net, x = Stubbed().eval(), torch.rand(1, 3, 16, 16)
+    other = copy.deepcopy(net)
+    if wrong:
+        getattr(other, wrong).weight.data *= -1
+    if fuses:
+        torch.ao.quantization.fuse_modules(other, ["conv", "norm", "relu"], inplace=True)
+    other.qconfig = torch.ao.quantization.get_default_qconfig("fbgemm")
+    torch.ao.quantization.prepare(other, inplace=True)(x)
+    torch.ao.quantization.convert(other, inplace=True)
+    document = hookcli.compare(net, x, layers="leaf", against=other, blame=True).document()
+    named = "relu" if fuses and wrong == "conv" else wrong
+    assert document.culprits[:1] == ((named,) if wrong else ())
+    quantized = {each.call_id: each.own_rel_l2 for each in document.layers}
+    assert quantized["last"] > (1 if wrong == "last" else 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("wrong", ["", "last"])
+def test_quantizing_inside_a_traced_model_is_no_culprit(wrong):
+    """FX leaves out what it fused, and puts functions that quantize between float layers."""
+    from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
+
+    torch.manual_seed(0)
+    net, x = Stubbed().eval(), torch.rand(1, 3, 16, 16)
+    other = copy.deepcopy(net)
+    if wrong:
+        other.last.bias.data += 3
+    mapping = get_default_qconfig_mapping("fbgemm").set_module_name("conv", None)
+    ready = quantize_fx.prepare_fx(other, mapping, (x,))
+    ready(x)
+    quantized = quantize_fx.convert_fx(ready)
+    document = hookcli.compare(net, x, layers="leaf", against=quantized, blame=True).document()
+    assert document.culprits[:1] == ((wrong,) if wrong else ())
+
+
 def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
     seen = SeenCalls(keeps_values=True)
     calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]

@@ -225,11 +225,11 @@ def test_quantized_values_are_not_compared_with_others(compare):
     assert reasons_of(document)["stem"] == "computed by nodes that do not say their module"
 
 
-def test_quantized_layers_that_a_file_does_not_tell_are_not_to_blame(compare):
-    """Neither is the model, nor are operations that are quantized, too."""
+def test_of_quantized_layers_that_a_file_does_not_tell_the_weights_name_one(compare):
+    """Not the model, nor operations that are quantized, too."""
     document = compare("nets.py:louder", "--against", "onnx=operators.onnx", "--blame", code=7)
-    assert document["culprits"] == []
-    assert document["blame"].startswith("no culprit: the file does not tell which layers make the")
+    assert document["culprits"] == ["blocks.1.conv"]
+    assert document["blame"].endswith(" of (model)")
 
 
 def test_the_terminal_says_how_to_compare_layers_that_a_file_does_not_tell(run):
@@ -293,6 +293,69 @@ def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path
     quantize(net, torch.rand(1, 3, 4, 4), tmp_path)
     runner = OnnxRunner.of(tmp_path / "quantized.onnx", CLASSIFICATION.arguments)
     assert find_changed_weights(net, runner.read_weights(), {}) == {}
+
+
+class Tokens(nn.Module):
+    """Linear layers of three axes, which an exporter writes as a product and a sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(16, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x.flatten(2))))
+
+
+@pytest.mark.parametrize("way", ["dynamic", "QOperator"])
+def test_a_linear_layer_that_a_quantizer_took_apart_is_not_to_blame(tmp_path, way):
+    """A product without the bias is not the output of the layer."""
+    torch.manual_seed(0)
+    document = quantize(Tokens().eval(), torch.rand(1, 3, 4, 4), tmp_path, way=way)
+    assert document.culprits == ()
+    assert all(row.rel_l2 is None or row.rel_l2 < 0.05 for row in document.layers)
+
+
+def test_a_changed_weight_names_its_layer_where_a_file_compares_a_later_one(tmp_path):
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.ReLU(),
+        nn.ConvTranspose2d(8, 4, 2),
+    )
+    net, x = nn.Sequential(*layers).eval(), torch.rand(1, 3, 16, 16)
+    other = copy.deepcopy(net)
+    other.get_parameter("0.weight").data[2] *= 1.5
+    assert quantize(net, x, tmp_path, way="QOperator").culprits == ()
+    document = quantize(net, x, tmp_path, other, "QOperator")
+    assert document.culprits == ("0",)
+    assert " of 4" in document.blame
+
+
+@pytest.mark.parametrize("match", ["id", "order"])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_layouts_and_merged_nodes_of_an_optimizer_are_not_to_blame(tmp_path, wrong, match):
+    """Its blocked convolutions have no values of A's; a ReLU that it merged is not missing."""
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(3, 16, 3),
+        nn.Conv2d(16, 16, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * 36, 4),
+    )
+    net, x = nn.Sequential(*layers, nn.Softplus()).eval(), torch.rand(1, 3, 8, 8)
+    other, plain, file = copy.deepcopy(net), tmp_path / "plain.onnx", tmp_path / "fast.onnx"
+    other[0].weight.data *= 1 + wrong
+    torch.onnx.export(other, (x,), plain, dynamo=True, external_data=False, verbose=False)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(file)
+    ort.InferenceSession(plain, options)
+    outcome = hookcli.compare(net, x, against=f"onnx={file}", blame=True, match=match).document()
+    assert outcome.culprits == ()
+    assert outcome.blame.startswith("no culprit: the file does not tell") is wrong
 
 
 def quantize(net, x, folder, exported=None, way="dynamic"):

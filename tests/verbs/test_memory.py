@@ -1,3 +1,4 @@
+import copy
 import gc
 import hashlib
 import importlib
@@ -241,6 +242,13 @@ def test_a_model_of_several_dtypes_keeps_them(model, picture):
     model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].half(),))
     run = hookcli.inspect(model, picture, layers="fc,conv", save="tensors", **OPTIONS)
     assert [run[name].dtype for name in ("conv", "fc")] == [np.float32, np.float16]
+
+
+def test_the_other_model_of_a_comparison_keeps_its_dtype(model, picture):
+    other = copy.deepcopy(model.eval()).bfloat16()
+    for words in (other, {"model": other}):
+        rows = hookcli.compare(model, picture, against=words, size=8, resize=8).document().layers
+        assert {row.other_dtype for row in rows} == {"bfloat16"}
 
 
 def test_a_tensor_is_not_turned_to_fit_the_model(model):
