@@ -133,10 +133,7 @@ class Termination(SystemExit):
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with up to three names in ``known`` that are similar to ``wanted``.
-
-    If no name is similar, return the hint ``otherwise``.
-    """
+    """Return a hint with up to three similar names in ``known``, or else the hint ``otherwise``."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 

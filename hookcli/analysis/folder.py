@@ -45,15 +45,11 @@ class AnalysisList(Document):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisFolder:
-    """The files of an analysis while it is made, in a temporary folder or in memory.
+    """The files of an analysis while it is made, in a temporary folder or in memory."""
 
-    Attributes:
-        place: where the files will be; None keeps them in memory.
-        files: by name, where each file will be, or what it holds.
-    """
-
-    place: Path | None
+    place: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
+    # by name, where each file will be, or what it holds
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
@@ -88,10 +84,7 @@ class AnalysisFolder:
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write an analysis into a folder, which need not exist.
-
-    The folder must be local and hold nothing but an earlier analysis, which ``overwrite`` replaces.
-    """
+    """Check that an analysis may be written into a local folder, which may hold an earlier one."""
     refuse_url(folder)
     refuse_run_folder(folder)
     try:

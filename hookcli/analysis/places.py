@@ -249,23 +249,15 @@ def _normalize(features: Features) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer for the places of one image.
-
-    Attributes:
-        columns: what is known of each place, by the name of the column, (P,) each.
-        kept: the places that count; None for all.
-        colours: the colours of the places, (P, 3); None for values.
-        values: a value of each place, (P,); None for colours, or if there is none.
-        marks: the middles of the places to mark, in shares of the width and height.
-    """
+    """The answer for the places of one image."""
 
     places: Places
     row: PlacesRow
-    columns: Mapping[str, NDArray[np.generic]]
-    kept: NDArray[np.bool_] | None = None
-    colours: NDArray[np.uint8] | None = None
-    values: Values | None = None
-    marks: tuple[tuple[float, float], ...] = ()
+    columns: Mapping[str, NDArray[np.generic]]  # of the table of places, (P,) each
+    kept: NDArray[np.bool_] | None = None  # the places that count; None for all
+    colours: NDArray[np.uint8] | None = None  # (P, 3)
+    values: Values | None = None  # (P,); None for colours, or if there is none
+    marks: tuple[tuple[float, float], ...] = ()  # middles of places, in shares of width and height
 
 
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
@@ -308,10 +300,7 @@ def answer_matches(
     *,
     mutual: bool = False,
 ) -> tuple[Answered, Answered]:
-    """Return the matches of the places of one image in another image, as seen from both.
-
-    Without ``point``, a pixel of the first image, some good matches are marked.
-    """
+    """Return the matches of places of two images; without ``point``, some good ones are marked."""
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
     kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)

@@ -1,7 +1,4 @@
-"""Edits applied to tensors.
-
-The given tensor is never overwritten: autograd may need it, and the model may share it.
-"""
+"""Edits applied to tensors; the given tensor is never overwritten, since autograd may need it."""
 
 from __future__ import annotations
 

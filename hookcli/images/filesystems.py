@@ -49,11 +49,9 @@ class Filesystem(Protocol):
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
     ) -> list[str | SkippedImage]:
-        """Return the files in a folder that have one of ``suffixes``, in the order of their paths.
-
-        Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
-        out. A folder that cannot be read is returned as a skipped image.
-        """
+        """Return the files in a folder with one of ``suffixes``, in the order of their paths."""
+        # Hidden files, files of runs and those in ``leave_out`` are left out. A folder that cannot
+        # be read is a skipped image.
 
 
 def choose_filesystem(name: str) -> Filesystem:

@@ -34,10 +34,7 @@ _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield the name that stands for a model, or for a copy of it, while the block lasts.
-
-    Another thread that holds the same model waits.
-    """
+    """Yield the name of a model, or of its copy, in the block; other threads wait for the model."""
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
         name = next(n for n in _list_names(kind) if n not in _held)

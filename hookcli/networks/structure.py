@@ -40,10 +40,7 @@ def check_structure(name: str, model: nn.Module) -> None:
 
 
 def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
-    """Refuse a module that contains itself, or many levels of modules in it.
-
-    ``outer`` has the paths of the module and of those around it, by their ``id``.
-    """
+    """Refuse a module that contains itself, or many levels; ``outer`` has paths by ``id``."""
     most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
     if len(outer) > most:
         raise ModelError(

@@ -117,10 +117,8 @@ class Task:
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image of a batch from what ``find`` returned.
-
-        ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
-        """
+        """Return the predictions for each image of a batch from what ``find`` returned."""
+        # ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:

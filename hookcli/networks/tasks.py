@@ -401,11 +401,8 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the part of an output that may be features of a model without a classifier.
-
-    The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
-    Return None if the output has a different form.
-    """
+    """Return what may be features of a model without a classifier in an output, else None."""
+    # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
     if "logits" in output:

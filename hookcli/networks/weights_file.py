@@ -58,11 +58,9 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, perhaps a checkpoint.
-
-    ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
-    beginning of the names of its tensors.
-    """
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file or checkpoint."""
+    # ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
+    # beginning of the names of its tensors.
     content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)

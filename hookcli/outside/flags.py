@@ -131,19 +131,13 @@ def _write(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a request.
-
-    Attributes:
-        kind: the type of the field, without the ``Flag``.
-        default: the default value; ``MISSING`` if there is no default.
-        request: the class of the field's value if the value is itself a request.
-    """
+    """A field of a request."""
 
     name: str
-    kind: Any
-    default: Any
+    kind: Any  # the type, without the ``Flag``
+    default: Any  # ``MISSING`` if there is none
     flag: Flag | None
-    request: type | None
+    request: type | None  # the class of the value if the value is itself a request
 
     @property
     def is_required(self) -> bool:

@@ -81,11 +81,9 @@ def find_images(
 def _read_some(
     sources: Sequence[ImageSource], range_: str | tuple[float, float]
 ) -> Iterator[tuple[str, int, Intensities | None]]:
-    """Yield the name, the bands and the range of each image that is read before the run.
-
-    Of images that are not in memory, these are the first one and, unless the user gave a range, up
-    to eight whose values may have no natural range; in a folder, only if one of them has none.
-    """
+    """Yield the name, the bands and the range of each image that is read before the run."""
+    # Of images that are not in memory, these are the first one and, unless the user gave a range,
+    # up to eight whose values may have no natural range; in a folder, only if one of them has none.
     count, is_refused = 0, False
     for place, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)

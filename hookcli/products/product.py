@@ -106,16 +106,7 @@ class Cost:
 
 
 class RunningChunk:
-    """A chunk, from its first forward pass until its files are written.
-
-    Attributes:
-        chunk: the results that are saved; products add what they collect.
-        keys: the keys of the chunk's images in order, including skipped images.
-        prepared: the images by key, until the last forward pass has ended.
-        images: by key, the results of the images that went through; a product may replace one.
-        records: by key, one record for each observed tensor of the image.
-        jobs: write the rest of the chunk's files.
-    """
+    """A chunk, from its first forward pass until its files are written."""
 
     def __init__(
         self,
@@ -125,9 +116,10 @@ class RunningChunk:
         find_part: Callable[..., Box | None],
     ) -> None:
         """``show`` and ``find_part`` are those of the model's ``ModelDescription``."""
-        self.chunk = chunk
-        self.keys = [image.key for image in images]
-        self.prepared = {image.key: image for image in images}
+        self.chunk = chunk  # the results that are saved; products add what they collect
+        self.keys = [image.key for image in images]  # in order, including skipped images
+        self.prepared = {image.key: image for image in images}  # until the last forward pass ends
+        # By key, the results of images that went through, which a product may replace, and records
         self.images: dict[str, ImageResult] = {}
         self.records: dict[str, list[LayerRecord]] = {}
         self.jobs: Sequence[Job] = ()

@@ -63,11 +63,8 @@ class TopImages(Product):
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    """Return ``top_images.csv``: the images with the largest values of each channel, call by call.
-
-    The table can have more rows than all other tables together. Each name is therefore escaped only
-    once, and the rows of one call are joined before the rows of the next call are made.
-    """
+    """Return ``top_images.csv``: the images with the largest values of each call's channels."""
+    # It can have more rows than all other tables together, so each name is escaped only once.
 
     @functools.cache
     def name(at: int) -> str:

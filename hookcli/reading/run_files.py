@@ -1,8 +1,4 @@
-"""Read access to the files of a run folder, on this machine, in cloud storage or in memory.
-
-Errors about missing and damaged files are made here, so that all commands report them in the same
-words.
-"""
+"""Read access to the files of a run folder, wherever it is, with the same errors everywhere."""
 
 from __future__ import annotations
 

@@ -66,13 +66,9 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read.
-
-    The function also checks that the dtype and the shape in the shard are those of the index. Set
-    ``start`` equal to ``stop`` for the check alone.
-
-    ``ranges`` has the part to read of each axis after the first; empty for all of it.
-    """
+    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read."""
+    # The dtype and the shape must be those of the index: ``start`` equal to ``stop`` checks only
+    # this. ``ranges`` has the part to read of each axis after the first; empty for all of it.
     array_dtype(tensor)
     try:
         with run.open(tensor.shard) as stream:
@@ -94,10 +90,8 @@ def _map(stream: BinaryIO) -> bytes | mmap.mmap:
 
 
 def _find_tensor(data: bytes | mmap.mmap, tensor: SavedTensor) -> Array:
-    """Return a tensor of a safetensors file, without reading it.
-
-    The format: https://github.com/huggingface/safetensors#format
-    """
+    """Return a tensor of a safetensors file, without reading it."""
+    # The format: https://github.com/huggingface/safetensors#format
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")

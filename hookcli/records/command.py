@@ -59,10 +59,7 @@ def list_options(config: RunConfig) -> tuple[str, ...]:
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the words of the command of a run, or of the options that it had in Python.
-
-    ``document`` is the content of a file of the run.
-    """
+    """Return the words of a run's command, or of its options in Python, from a file of the run."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -141,10 +138,7 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the options that affect the layers' outputs and differ: the name and both values.
-
-    A value is None if the command lacks the option; a missing ``--mode`` has the default mode.
-    """
+    """Yield the name and both values of options that affect outputs and differ; None if missing."""
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)

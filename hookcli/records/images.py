@@ -239,10 +239,8 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that two runs have, given hashes by key.
-
-    Images match by content, preferably with the same key; and by key if no content matches.
-    """
+    """Yield the key in A and the key in B of each image that two runs have, given hashes by key."""
+    # Images match by content, preferably with the same key; and by key if no content matches.
     contents: dict[str, list[str]] = {}
     for key, content in b.items():
         if a.get(key) != content:

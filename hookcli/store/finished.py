@@ -65,17 +65,9 @@ def finish_resume(
     inputs: Mapping[str, str] = MappingProxyType({}),
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
-
-    Args:
-        path: the run folder, which need not exist.
-        command: the requested command.
-        weights_sha256: the hash of the requested weights; empty skips this check.
-        images: the files that the user names now, each with the hash of its content; empty if
-            hookcli has not read the file. An empty mapping skips the comparison of images.
-        inputs: the files of the model's other inputs, each with the hash of its content.
-        cleans_up: whether to delete the chunks that the complete run left behind.
-    """
+    """Raise a CompleteError if the run is already complete, or an error if it is another."""
+    # Texts are hashes, ``images`` and ``inputs`` by file; an empty one is not compared.
+    # ``cleans_up`` deletes the chunks that the complete run left behind.
     folder = find_folder(path)
     if folder is None:
         return

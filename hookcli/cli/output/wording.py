@@ -31,10 +31,7 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for the path of a field, or the command for a function.
-
-    The result is empty if ``name`` is unknown.
-    """
+    """Return the option of a field's path, or the command of a function; empty if unknown."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)

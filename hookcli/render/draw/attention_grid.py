@@ -75,11 +75,8 @@ def draw_heads(
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
-    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours.
-
-    A pixel's palette index is its level. A page lays the file over a grey copy of the image with
-    brightness 0.55, which looks like a map from ``draw_heads``.
-    """
+    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours."""
+    # A page lays the file over a grey copy of the image, which looks like a map of ``draw_heads``.
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
     image.putpalette(colours.round().astype(np.uint8).tobytes())

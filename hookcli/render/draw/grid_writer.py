@@ -70,11 +70,7 @@ class GridWriter:
         return _name_source(self.model, image_key)
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer, and return the name of the grid's file in the run folder.
-
-        If the picture also has the channels at the layer's full resolution, these channels are
-        queued too, for a file of their own.
-        """
+        """Queue the grid and the maps of one layer, and return the grid's name in the folder."""
         file = picture_file(GRIDS, picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file

@@ -27,11 +27,9 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    """Return the images that the page shows, at most 2,000, in the order of the run.
-
-    Of a larger run, images without any picture are left out. Images that findings name are
-    preferred, and then images with a picture of the network's input.
-    """
+    """Return the images that the page shows, at most 2,000, in the order of the run."""
+    # Of a larger run, images that findings name come first, then images with a picture of the
+    # network's input; images without any picture are left out.
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
         return images
