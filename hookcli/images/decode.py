@@ -34,8 +34,7 @@ from hookcli.images.style import (
     check_shared,
     check_size,
 )
-from hookcli.records.frames import spread_evenly
-from hookcli.records.images import join_intensities
+from hookcli.records.images import join_intensities, spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,8 +24,7 @@ from hookcli.images.style import (
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.outside.urls import HELD
-from hookcli.records.frames import spread_evenly
-from hookcli.records.images import FileState, SkippedImage, join_intensities
+from hookcli.records.images import FileState, SkippedImage, join_intensities, spread_evenly
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import torch
 
 from hookcli.config import DTYPES
 from hookcli.networks.fingerprint import hash_weights
-from hookcli.networks.own_code import OwnCode
+from hookcli.networks.own_code import OwnCode, check_structure
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.structure import check_structure
 from hookcli.outside.foreign import ForeignCode
 from hookcli.outside.urls import IN_MEMORY
 

@@ -16,8 +16,7 @@ from hookcli.networks.presets import colour_changes
 from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
-from hookcli.records.frames import CLIP_FRAMES, spread_evenly
-from hookcli.records.images import Prediction
+from hookcli.records.images import CLIP_FRAMES, Prediction, spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -328,8 +327,9 @@ class OpticalFlow(Task):
 
     def find(self, output: object) -> Tensor | None:
         """Return the last and most refined flow (N, 2, H, W)."""
-        if isinstance(output, list) and output and all(map(_is_flow, output)):
-            last: Tensor = output[-1]
+        flows = output if isinstance(output, list) else []
+        if flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows):
+            last: Tensor = flows[-1]
             return last
         return None
 
@@ -353,10 +353,6 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
         max(_LEAST, math.floor(side * scale / _STEP + 0.5) * _STEP) for side in picture.size
     )
     return width, height
-
-
-def _is_flow(value: object) -> bool:
-    return is_floats(value, 4) and value.shape[1] == 2
 
 
 CLASSIFICATION = Classification()

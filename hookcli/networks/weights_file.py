@@ -324,7 +324,6 @@ def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def name_some(texts: list[str], most: int = 3) -> str:
-    """Join the first ``most`` names, and say how many more there are."""
-    rest = len(texts) - most
-    return ", ".join(map(_clip, texts[:most])) + and_more(rest)
+def name_some(texts: list[str]) -> str:
+    """Join the first three names, and say how many more there are."""
+    return ", ".join(map(_clip, texts[:3])) + and_more(len(texts) - 3)

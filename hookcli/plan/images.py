@@ -13,7 +13,7 @@ from hookcli.images.read import list_images, read_images
 from hookcli.images.rgb import has_natural_range
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_shared
 from hookcli.outside.urls import choose
-from hookcli.records.frames import CLIP_FRAMES
+from hookcli.records.images import CLIP_FRAMES
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopTally
 
 _FIRING_BYTES = 60  # per top image of a channel in the page
-_ROW_BYTES = 30  # per row of the table, without names
+_ROW_BYTES = 80  # per row of the table
 
 
 class TopImages(Product):
@@ -36,19 +36,8 @@ class TopImages(Product):
         if "output" not in self.scope.config.sides:
             return Cost()
         top = min(self.scope.config.top_images, self.scope.images)
-        shown = len(outlook.layers) * top * MOST_CHANNELS
-        return Cost(1, shown * _FIRING_BYTES + self._measure(outlook) * top)
-
-    def _measure(self, outlook: Outlook) -> float:
-        """Return how many bytes the table takes if it has one image per channel."""
-        sources = outlook.sources
-        of_names = sum(len(source.key) + len(source.name) for source in sources) / max(
-            1, len(sources)
-        )
-        return sum(
-            width * (of_names + len(layer.label) + _ROW_BYTES)
-            for layer, width in zip(outlook.layers, outlook.channels, strict=True)
-        )
+        shown = len(outlook.layers) * MOST_CHANNELS
+        return Cost(1, top * (shown * _FIRING_BYTES + sum(outlook.channels) * _ROW_BYTES))
 
     def close(self, end: RunEnd) -> list[str]:
         if not end.top.values:
@@ -87,20 +76,18 @@ def choose_best(
     top: TopTally,
     calls: Iterable[str],
     asked: Sequence[int] | None,
-    most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows, by call id, with the images of their largest values.
 
     ``keys`` are those of all images of the run, in order, including skipped images. Of the channels
-    that were ``asked`` for, the page shows the first ``4 * most`` that exist; without any, the
-    ``most`` whose best images stand out most.
+    that were ``asked`` for, the first ones count; without any, those whose best images stand out.
     """
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
-            return top.strongest(call_id, most)
+            return top.strongest(call_id, MOST_CHANNELS)
         known = [channel for channel in asked if channel < len(top.values[call_id])]
-        return known[: 4 * most]
+        return known[: 4 * MOST_CHANNELS]
 
     return {
         call_id: tuple(

@@ -40,8 +40,8 @@ def command_words(
     ]
     options.sort(key=lambda words: words[:1] != ("--layers",))
     run = config.run
-    begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
-    return (*begin, *chain.from_iterable(options))
+    files = [f"./{file}" if file.startswith("-") else file for file in run.images.names]
+    return ("hookcli", command, run.model.name, *files, *chain.from_iterable(options))
 
 
 def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -198,7 +198,3 @@ def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
         else:
             phrases[name][-1] += f" {word}"
     return phrases
-
-
-def _as_word(file: str) -> str:
-    return f"./{file}" if file.startswith("-") else file

@@ -86,13 +86,13 @@ def _compile_template() -> Template:
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
-        "address_part": _address_part,
+        "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
         "focused": _channels_in_focus,
         "breakable": _breakable,
         "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
-        "number": _number,
+        "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
     }
     environment.globals["shares"] = _SHARES
@@ -242,10 +242,6 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
     return columns
 
 
-def _address_part(call_id: str) -> Markup:
-    return ours(quote(escape.for_page(call_id), safe=":"))
-
-
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
     """Return up to five channels that fire more inside the box; a score of None comes first."""
     pairs = zip(grid.channels, grid.score, strict=True)
@@ -276,7 +272,3 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 def _breakable(call_id: str) -> Markup:
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else repr(value)
