@@ -164,14 +164,7 @@ class FilterSyntaxError(RequestError):
 
 
 class EditSyntaxError(RequestError):
-    """An edit cannot be read.
-
-    Args:
-        text: the edit as the user wrote it.
-        start: index of the error in ``text``, from 0; the message counts from 1.
-        what: what is wrong at this position.
-        hint: what to write instead.
-    """
+    """An edit cannot be read; the message points at the index ``start`` of ``text``."""
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)

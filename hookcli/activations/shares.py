@@ -23,10 +23,7 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Follows each attention's probabilities until they weigh the values.
-
-    Attentions are numbered from 0 in the order of their calls.
-    """
+    """Follows attentions' probabilities, numbered by their calls, until they weigh values."""
 
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed

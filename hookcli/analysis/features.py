@@ -1,8 +1,4 @@
-"""The saved tensors of a run as features: a row for each image, or a row for each place.
-
-A place is a pixel of a feature map, or a token that covers a part of the image. hookcli reads the
-tensors in blocks, so that only features, and never whole tensors of all images, are in memory.
-"""
+"""The saved tensors of a run as features, read in blocks: a row for each image or each place."""
 
 from __future__ import annotations
 
@@ -55,10 +51,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of one call for one image: ``values`` are (places, C), row by row.
+    """The places of one call for one image: ``values`` are (places, C), row by row."""
 
-    ``prefix`` is the number of left out tokens, which cover no part of the image.
-    """
+    # ``prefix`` is the number of left out tokens, which cover no part of the image.
 
     key: str
     values: Features

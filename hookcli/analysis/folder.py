@@ -1,8 +1,4 @@
-"""The folder of an analysis, in which hookcli replaces only its own files.
-
-The files are collected in a temporary folder beside it, and move into it when all of them are
-complete. ``analysis.json`` names the files, so that a later analysis can replace them.
-"""
+"""The folder of an analysis, in which only the files that ``analysis.json`` lists are replaced."""
 
 from __future__ import annotations
 

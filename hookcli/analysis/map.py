@@ -1,7 +1,4 @@
-"""A map of a run's images by the features of one layer: neighbours, near duplicates, outliers.
-
-The distance of two images is one minus the cosine of the angle between their pooled features.
-"""
+"""A map of a run's images by the features of one layer: neighbours, near duplicates, outliers."""
 
 from __future__ import annotations
 

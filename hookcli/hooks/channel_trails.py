@@ -55,10 +55,7 @@ _NOTHING: Mapping[Tensor, int] = {}
 
 
 class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the channels through all operations in a block.
-
-    ``inputs`` has the channel axis of each input tensor; ``learned`` has parameters and buffers.
-    """
+    """Follows channels through all operations in a block, from those of ``inputs`` on."""
 
     supports_higher_order_operators = True
 

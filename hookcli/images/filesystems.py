@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """What ``local`` and ``remote`` implement; ``check`` to ``list_images`` may raise an OSError.
-
-    A name is a path on this machine, without ``file://``, or a URL.
-    """
+    """What ``local`` and ``remote`` implement; all functions with a name may raise an OSError."""
 
     def check(self, name: str) -> None:
         """Raise a RequestError if hookcli cannot use a name; nothing is read."""

@@ -1,8 +1,4 @@
-"""The rule of intensities: how the values of a picture become black, white, and what is between.
-
-Values of 8 bits stay as they are. Other values are scaled from a range, which is the same for all
-pictures of a run, unless the user asks for the range of each picture.
-"""
+"""The rule of intensities: values of more than 8 bits are scaled from one range of all pictures."""
 
 from __future__ import annotations
 

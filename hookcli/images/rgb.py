@@ -1,8 +1,5 @@
-"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory.
-
-Values of more than 8 bits are not left to Pillow, which clips them or drops their lower bytes, and
-ignores the tags of a TIFF that give the values a meaning.
-"""
+"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory."""
+# Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations
 

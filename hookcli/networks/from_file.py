@@ -47,11 +47,7 @@ _WRAPPERS = re.compile(
 
 
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with weights from a file.
-
-    Unless the user set ``num_classes``, the model gets the number of classes of the weights. For a
-    model of a library, hookcli checks that the file fits before it builds the model with values.
-    """
+    """Return the model with weights from a file, and by default with as many classes as those."""
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)

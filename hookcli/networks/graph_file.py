@@ -1,8 +1,5 @@
-"""Models in files that hold a graph: ONNX files and exported programs of PyTorch.
-
-Such a file does not say how its images are prepared, or which classes its outputs stand for. Both
-come from the options of the user, or from the model that the user names with ``like``.
-"""
+"""Models in files that hold a graph: ONNX files and exported programs of PyTorch."""
+# How images are prepared and what the classes are comes from options, or the model in ``like``.
 
 from __future__ import annotations
 

@@ -122,11 +122,7 @@ class Task:
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
-        """Return a score of the one image in ``found``, which ``find`` returned.
-
-        ``kind`` is ``logit``, ``probability`` or ``cross-entropy``; ``target`` is None for the
-        predicted class.
-        """
+        """Return a score of the one image in ``found``; the predicted class without ``target``."""
         raise NotImplementedError
 
 

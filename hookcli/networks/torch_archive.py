@@ -1,8 +1,5 @@
-"""Zip archives of torch, read only if all programs find the same members in them.
-
-A file may hold two central directories, of which Python's ``zipfile`` reads one and torch the
-other. hookcli refuses such a file, and one with bytes that belong to no member.
-"""
+"""Zip archives of torch, read only if all programs find the same members in them."""
+# A file may hold two central directories, of which Python reads one and torch the other.
 
 from __future__ import annotations
 

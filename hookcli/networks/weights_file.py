@@ -1,9 +1,4 @@
-"""The content of a weights file, read without running any code in it.
-
-Such files come from strangers. A tensor in them may claim to be larger than the file, have no
-values, or be of a kind that no model parameter has. hookcli refuses all of these before it builds
-a model.
-"""
+"""The content of a weights file, perhaps a stranger's, read without running any code in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Options of the command line, each declared on the field of the request that it fills.
-
-A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
-"""
+"""Options of the command line, as annotations of fields: ``Flag("--tile PX", "Longest side.")``."""
 
 from __future__ import annotations
 

@@ -42,11 +42,7 @@ class FoundImages:
 def find_images(
     request: RunRequest, leave_out: Place | None = None, storage: tuple[tuple[str, str], ...] = ()
 ) -> FoundImages:
-    """Find the images, and also read their content if they are few or a clip.
-
-    Files in the folder ``leave_out`` are not used as images. From this call on, the process opens
-    URLs with the options ``storage``.
-    """
+    """Find the images, and read few or a clip; from now on, URLs are opened with ``storage``."""
     use_options(storage)
     images = request.images
     files, skipped = find_files(

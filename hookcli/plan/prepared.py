@@ -168,12 +168,9 @@ def prepare_model(
     finds_operations: bool = False,
     taken: Collection[int] = (),
 ) -> PreparedModel:
-    """Load the model, find the images that fit it, and make the runner of the model.
-
-    The caller has checked the values of the request. Without weights, the result serves only to
-    plan a run. With ``finds_operations``, the runner knows all operations, even if none is chosen.
-    Modules and parameters whose Python ``id`` is in ``taken`` are copied.
-    """
+    """Load the model, find the images that fit it, and make the runner of the model."""
+    # Without weights, only to plan a run. With ``finds_operations``, the runner knows all
+    # operations. Modules and parameters whose Python ``id`` is in ``taken`` are copied.
     if request.model.is_file:
         return _prepare_file(request, found)
     load = partial(load_model, taken=taken) if has_weights else build_skeleton

@@ -26,10 +26,7 @@ _TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, a
 
 
 class Grids(Product):
-    """Pictures of feature maps: a grid for each call, or one sheet with all calls for each image.
-
-    Beside each grid, hookcli writes its channels at the resolution of the layer, for the viewer.
-    """
+    """Pictures of feature maps: grids, and maps for the viewer, or one sheet for each image."""
 
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"

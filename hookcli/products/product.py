@@ -1,7 +1,4 @@
-"""The life cycle of a product of a run, and the facts that a product gets at each stage.
-
-A product stores its data in a ``summary.chunks.Chunk``; the run saves chunks and adds them up.
-"""
+"""The life cycle of a product of a run, and the facts that a product gets at each stage."""
 
 from __future__ import annotations
 

@@ -106,12 +106,9 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return the images with the largest values of every channel, by call id.
-
-    Each channel gets the same number of images: ``top.count``, or fewer so that all channels
-    together have at most ``most`` images. The result is empty if there are more channels than
-    ``most``. ``keys`` means the same as in ``choose_best``.
-    """
+    """Return the images with the largest values of every channel, by call id."""
+    # Each channel gets ``top.count`` images, or fewer so that all have at most ``most``; none if
+    # there are more channels than that.
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0

@@ -26,11 +26,8 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run, with the options of all requests.
-
-    The command leaves out the options of the machine (``--threads``) and of the run folder
-    (``-o``), and other options that do not affect the result, such as ``--on-error``.
-    """
+    """Return the words of the command that repeats a run, with the options of all requests."""
+    # Without options of the machine and the folder, and others that do not affect the result
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
@@ -96,11 +93,9 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield the differences between the request of an earlier run and a new request, as phrases.
-
-    A phrase continues "the earlier run was started", and has the old value first: ``with --layers
-    conv, not --layers linear``. Only the keys of the new request are compared.
-    """
+    """Yield the differences between the request of an earlier run and a new request, as phrases."""
+    # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
+    # conv, not --layers linear``. Only the keys of the new request are compared.
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
         if old == new:

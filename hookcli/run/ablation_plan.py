@@ -1,8 +1,4 @@
-"""The plan of an ablation: which channels are zeroed, and in which forward passes.
-
-hookcli makes the plan from the shapes of tensors in two forward passes: one with a single image,
-and one with a batch that holds the same image twice.
-"""
+"""The plan of an ablation: which channels are zeroed, found in passes of one image, and of two."""
 
 from __future__ import annotations
 

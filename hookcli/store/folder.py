@@ -1,8 +1,5 @@
-"""The run folder while a run writes into it: the request, the files, and the manifest at the end.
-
-``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
-last, so its presence means that the run is complete.
-"""
+"""The run folder while a run writes into it: ``run.json`` comes first, and stays locked."""
+# ``manifest.json`` is written last, so its presence means that the run is complete.
 
 from __future__ import annotations
 

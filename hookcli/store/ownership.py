@@ -1,8 +1,4 @@
-"""Find out which files belong to a run; hookcli changes and deletes no other files.
-
-A folder is a run folder if hookcli wrote its ``run.json``, or without one its ``manifest.json``. A
-run's files are those in its manifest and in its journals.
-"""
+"""Find out which files belong to a run, as its manifest and journals say; no other is touched."""
 
 from __future__ import annotations
 

@@ -34,14 +34,11 @@ def write_shard(
     number: int,
     kept: Mapping[str, Sequence[tuple[str, Tensor]]],
 ) -> str:
-    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
-
-    ``kept`` has, for each call id, the key of each image and the image's tensor (1, …). For each
-    call, tensors of the same shape and dtype become the rows of one tensor in the shard. The first
-    such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``, ``CALL_ID@2``, in
-    order of appearance. The metadata entry ``rows`` (JSON) has the call id and the images of every
-    tensor in the shard, in the order of ``kept``.
-    """
+    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``."""
+    # ``kept`` has, by call id, the key and the tensor (1, …) of each image. Tensors of the same
+    # shape and dtype become the rows of one tensor: the first of a call is named ``CALL_ID``, the
+    # next ones ``CALL_ID@1``, ``CALL_ID@2``. The metadata entry ``rows`` (JSON) has the call id and
+    # the images of every tensor, in the order of ``kept``.
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
     taken = {_RESERVED, *map(reversible, kept)}

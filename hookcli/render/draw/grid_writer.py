@@ -50,12 +50,7 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws and writes pictures of feature maps on threads.
-
-    A grid shows the channels of one layer, a sheet the first channels of every layer.
-    ``write_grid`` and ``write_sheet`` queue a picture and return at once; ``take`` returns a
-    function that waits.
-    """
+    """Draws and writes grids and sheets of feature maps on threads; ``take`` waits for them."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         self.write = write
