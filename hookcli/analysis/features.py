@@ -248,7 +248,6 @@ def _number(keys: Sequence[str]) -> dict[str, int]:
 
 
 def _put(values: Array, keys: Sequence[str], order: Mapping[str, int], rows: Array) -> None:
-    """Put the values of images into the rows of those in ``order``."""
     chosen = [row for row, key in enumerate(keys) if key in order]
     rows[[order[keys[row]] for row in chosen]] = values[chosen]
 

@@ -196,7 +196,6 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
 
 
 def _match_images(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[list[str]]:
-    """Return, for each call, the keys of the images that all calls have, in one order."""
     run = a[0].run
     others = match_contents(run, b[0].run) if b else dict(zip(run.images, run.images, strict=True))
     keys = [key for key in run.images if key in others]

@@ -134,7 +134,6 @@ def _apply(
     size: tuple[int, int] | None,
     images: int | None,
 ) -> Tensor:
-    """Return the edited values, and record the edit and the first NaN or Inf in ``effects``."""
     effects.used.add(edit.text)
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)

@@ -278,7 +278,6 @@ def _mend_transparency(image: ImageFile) -> None:
 def _decode_frames(
     image: ImageFile, file: BinaryIO, style: ReadStyle, places: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
-    """Return the frames at ``places`` with ranges, until one cannot be decoded."""
     drawn = [_to_upright(image, file, style)]
     for place in places[1:]:
         try:
@@ -320,7 +319,6 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent_tiff(file: BinaryIO) -> Iterator[None]:
-    """Keep libtiff's messages off stderr."""
     file.seek(0)
     if not file.read(len(_TIFF[0])).startswith(_TIFF):
         yield

@@ -130,7 +130,6 @@ def _split(values: Array) -> Iterator[Array]:
 
 
 def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
-    """Return the chosen bands along ``axis``; all without a choice."""
     there = values.shape[axis]
     if max(bands, default=0) >= there:
         raise UndecodableError(

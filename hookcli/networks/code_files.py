@@ -86,7 +86,6 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
 
 
 def _find_unloaded(name: str) -> tuple[Path, bool]:
-    """Return the file of a module that is not imported yet, and whether it is a package."""
     # The path is empty without a file, or if the module's parent package is not imported.
     parent = name.rpartition(".")[0]
     places = ask(sys.modules.get(parent), "__path__") if parent else None

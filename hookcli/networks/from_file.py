@@ -197,7 +197,6 @@ def _with_versions(
 
 
 def _is_counter(key: str, missing: Collection[str]) -> bool:
-    """Return whether a key is a batch counter, which older files lack and nothing needs."""
     return key.endswith(_COUNTER) and f"{key.removesuffix(_COUNTER)}running_mean" not in missing
 
 

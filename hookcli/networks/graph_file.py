@@ -175,7 +175,6 @@ def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[
 
 
 def _scale_to_bytes(request: ModelRequest, taken: GraphInput) -> ModelRequest:
-    """Return the request for pixels from 0 to 255."""
     if request.mean is not None or request.std is not None:
         raise RequestError(
             f"{request.name!r} takes {taken.dtype}, so its pixels are from 0 to 255",
@@ -186,8 +185,6 @@ def _scale_to_bytes(request: ModelRequest, taken: GraphInput) -> ModelRequest:
 
 
 class _Rounding:
-    """The last step to whole numbers."""
-
     def __call__(self, pixels: Tensor) -> Tensor:
         return pixels.round()
 
@@ -198,7 +195,6 @@ class _Rounding:
 def _prepare_like(
     request: ModelRequest, name: str, inputs: Sequence[GraphInput]
 ) -> tuple[Preprocessing, tuple[str, ...], str]:
-    """Return another model's preprocessing, in the graph's size, its class names and its task."""
     height, width = inputs[0].shape[-2:]
     side = height if height == width else None
     sized = replace(request, name=name, like=None, device="cpu", size=request.size or side)
@@ -215,7 +211,6 @@ def _prepare_like(
 
 
 def _check_count(request: ModelRequest, inputs: Sequence[GraphInput], count: int) -> None:
-    """Check that the graph takes as many inputs as the images give, all of them pictures."""
     if len(inputs) != count:
         raise RequestError(f"{request.name!r} takes {len(inputs)} inputs, not {count}", _LIKE)
 

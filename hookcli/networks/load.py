@@ -286,7 +286,6 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
 def _prepare_like(
     request: ModelRequest, name: str, weighted: ModelWithWeights
 ) -> tuple[ModelWithWeights, Preprocessing]:
-    """Return the preprocessing of another model, and the names of its classes where they fit."""
     like = build_skeleton(replace(request, name=name, like=None, arguments=(), inputs=()))
     if count_outputs(weighted.module) == len(like.categories):
         weighted = replace(weighted, categories=like.categories)

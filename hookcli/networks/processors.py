@@ -136,8 +136,6 @@ def _size_text(size: Any) -> str:
 
 
 class _ProcessorTask(Task):
-    """What all models of transformers have in common: the image processor."""
-
     is_faster_channels_last = False
 
     def __init__(self, load: Callable[[], Any], config: Any) -> None:
@@ -229,8 +227,6 @@ class _Detector(_ProcessorTask, BoxTask):
 
 
 class _Masks(_ProcessorTask):
-    """Models that find objects and regions as masks."""
-
     word: TaskWord = "segmentation"
     needs_values = True
 
@@ -268,8 +264,6 @@ class _Masks(_ProcessorTask):
 
 
 class _Depth(_ProcessorTask):
-    """Models that estimate the depth of each pixel, often relative and inverse."""
-
     word: TaskWord = "depth"
 
     def find(self, output: object) -> list[Tensor] | None:
@@ -312,7 +306,6 @@ def choose_task(name: str) -> type[_ProcessorTask]:
 
 
 def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple[Prediction, ...]:
-    """Return the segments of an image with their bounding boxes, the most certain first."""
     labels: Tensor = found["segmentation"]
     segments = sorted(found["segments_info"], key=lambda segment: -segment["score"])
     return tuple(

@@ -449,7 +449,6 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
 def _name_best(
     measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
 ) -> Predictions:
-    """Return the classes with the highest ``values`` (N, classes), computed from the ``rows``."""
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
     return [
@@ -483,7 +482,6 @@ def _find_top(values: Tensor) -> list[int]:
 
 
 def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits") -> Tensor:
-    """Return the score ``kind`` of the class ``index``, averaged over rows of numbers (n, K)."""
     is_pair = rows.shape[1] == 1 and reading != "values"
     if index >= (count := 2 if is_pair else rows.shape[1]):
         known = f"classes are 0 to {count - 1}" if count > 1 else "the model returns one value"

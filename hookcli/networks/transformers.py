@@ -388,7 +388,6 @@ def _load_processor(files: Files | None, config: Any, name: str) -> Any:
 
 
 def _make_processor(transformers: Any, config: Any) -> Any:
-    """Return the default processor of a type of models, for pictures of the model's size."""
     known = transformers.IMAGE_PROCESSOR_MAPPING
     kinds = known.get(type(config), {})
     kind = kinds.get("torchvision") or transformers.ViTImageProcessor

@@ -147,7 +147,6 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 def _check_export(config: CompareConfig, way: str) -> None:
-    """Refuse settings of B that only PyTorch's own way of running a model has."""
     asked = {
         "channels-last": config.other.channels_last,
         "threads": config.other.threads is not None,

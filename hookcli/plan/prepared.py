@@ -367,7 +367,6 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
 def _restrict(
     config: InspectConfig, model: PreparedModel
 ) -> tuple[InspectConfig, PreparedModel, FeatureCall | None]:
-    """Restrict a run to the layers that ``TensorRequest.only`` asks for, and find the features."""
     only = config.tensors.only
     if only == "act":
         with suppress(RequestError):  # the model has no module that is an activation
@@ -394,7 +393,6 @@ def _choose_again(
     forms: tuple[str, ...],
     left_out: Sequence[str] = (),
 ) -> tuple[InspectConfig, PreparedModel]:
-    """Choose some layers of a model whose layers were all chosen before, with their layouts."""
     run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
     runner = model.runner
     if isinstance(runner, EagerRunner):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class _Chart(Product):
-    """A chart, written as PNG and, if the user asked for another format, also in that format."""
-
     file: str  # the name of the PNG
 
     def claim(self) -> list[str]:

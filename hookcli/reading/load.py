@@ -393,6 +393,5 @@ def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
-    """Return a cell of ``layers.csv`` in the type of its column; None for an empty number."""
     kind = _TYPES.get(name, str)
     return text if kind is str else kind(text) if text else None

@@ -46,8 +46,6 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the header of a shard says of a tensor."""
-
     dtype: str
     shape: Axes
     data_offsets: tuple[Whole, Whole]

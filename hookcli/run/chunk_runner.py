@@ -164,7 +164,6 @@ class ChunkRunner:
         return results
 
     def _read(self, result: BatchResult) -> BatchResult:
-        """Add the results of the images, which hookcli reads from the model's output."""
         images = [self.running.prepared[key] for key in result.keys]
         predictions = self._predict(result.output, images)
         unedited = self._predict(result.unedited, images)
@@ -184,7 +183,6 @@ class ChunkRunner:
     def _predict(
         self, output: object, images: Sequence[PreparedImage]
     ) -> Sequence[tuple[Prediction, ...]]:
-        """Return the predictions for each image, which has none if the output's form is unknown."""
         sizes = [image.size for image in images]
         found = [] if output is None else self._model.loaded.read(output, sizes)
         return found if len(found) == len(images) else [()] * len(images)

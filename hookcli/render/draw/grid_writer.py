@@ -90,7 +90,6 @@ class GridWriter:
         self._threads.shutdown(cancel_futures=True)
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
-        """Write a PNG and, if the user asked for one, an SVG or a PDF beside it."""
         self.write(file, to_png(canvas.to_image(palette)))
         for other in list_formats(file, self.style.format)[1:]:
             self.write(other, to_vector(canvas, palette, self.style.format))
@@ -180,7 +179,6 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
 def _render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
-    """Draw a row for each layer; also return the positions of the tiles in each row."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"

@@ -233,7 +233,6 @@ def _attention_data(
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """Map fields to titles; ``change`` and ``sparsity`` only if a row has a value for them."""
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
         columns["change"] = "change"

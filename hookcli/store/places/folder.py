@@ -63,7 +63,6 @@ class Folder(Protocol):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close the folder."""
         return
 
     def is_in_place(self) -> bool:
