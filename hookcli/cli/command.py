@@ -127,7 +127,6 @@ class TerminalListener(Listener):
         self._rest = []
 
     def print_rest(self) -> None:
-        """Print the messages below the outcome."""
         rest, self._rest = self._rest or [], None
         for note in rest:
             self.hear(note)

@@ -86,6 +86,5 @@ class Held(OwnCode):
         return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
-        """Return the model as it is."""
         module = self.builder(**dict(request.arguments))
         return ModelWithWeights(module, "as in memory", sha256=hash_weights(module))

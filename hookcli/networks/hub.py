@@ -142,7 +142,6 @@ class FileSource(Source):
         return None if self.files is None else self.files.most_values
 
     def find_weights(self) -> list[Path]:
-        """Return the files of the weights; none without any."""
         if self.files is None:
             return []
         return next(([file] for file in map(self.files.find, self.weight_names) if file), [])

@@ -60,7 +60,6 @@ class Scope:
 
     @property
     def has_several(self) -> bool:
-        """Whether there is more than one image."""
         return self.images > 1
 
     @property
@@ -85,7 +84,6 @@ class Outlook:
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """The layers that are observed."""
         return self.runner.layers
 
     @cached_property
@@ -125,7 +123,6 @@ class RunningChunk:
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
 
     def skip(self, image: PreparedImage, reason: str) -> None:
-        """Note why an image did not go through the model."""
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
@@ -141,7 +138,6 @@ class RunningChunk:
         return self._find_part(image.size, as_pixels=image.is_tensor)
 
     def list_records(self) -> list[LayerRecord]:
-        """Return all records, image by image."""
         return [record for key in self.keys for record in self.records.get(key, ())]
 
     def sum_up(self, limits: Mapping[str, float]) -> None:
