@@ -145,10 +145,7 @@ class Termination(SystemExit):
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with up to three names in ``known`` that are similar to ``wanted``.
-
-    If no name is similar, return the hint ``otherwise``.
-    """
+    """Return a hint with up to three similar names in ``known``, or else the hint ``otherwise``."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 
@@ -179,14 +176,7 @@ class FilterSyntaxError(RequestError):
 
 
 class EditSyntaxError(RequestError):
-    """An edit cannot be read.
-
-    Args:
-        text: the edit as the user wrote it.
-        start: index of the error in ``text``, from 0; the message counts from 1.
-        what: what is wrong at this position.
-        hint: what to write instead.
-    """
+    """An edit cannot be read; the message points at the index ``start`` of ``text``."""
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)

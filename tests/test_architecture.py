@@ -110,7 +110,7 @@ THIRD_PARTY = {
     "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"images", "outside", "verbs"},
+    "_typeshed": {"outside", "verbs"},
 }
 # What messages may have: commands of other programs, the name of the module, and CSS.
 OF_OTHERS = re.compile(

@@ -1,9 +1,4 @@
-"""The probabilities of an attention, recomputed from the arguments of its function.
-
-The model's own computation is unchanged: a fused function never creates the probabilities, so
-hookcli recomputes them from the queries and keys, in float32, for one image at a time. For an image
-of 1,374 tokens and 16 heads, the probabilities take 120 MB.
-"""
+"""The probabilities of an attention, recomputed: the model's fused function creates none."""
 
 from __future__ import annotations
 
@@ -24,12 +19,9 @@ MULTI_HEAD_ARGUMENTS = inspect.signature(functional.multi_head_attention_forward
 def call_probabilities(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
 ) -> Tensor:
-    """Return the share of each query's attention on each key, (…, queries, keys) in float32.
-
-    Dropout is left out. If masks hide all keys from a query, its probabilities are zeros, as in
-    torch's own function. Do not overwrite a softmax's probabilities, which may share its output's
-    memory. ``TokenPlaces.arrange`` orders the leading axes.
-    """
+    """Return the share of each query's attention on each key, (…, queries, keys) in float32."""
+    # Dropout is left out. As in torch's own function, the probabilities are zeros if masks hide all
+    # keys. They may share a softmax's memory.
     with torch.no_grad():
         if function == "softmax":
             probabilities: Tensor = output.float()

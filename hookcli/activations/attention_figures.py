@@ -69,12 +69,10 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Return one query's attention to the image, for every head: (heads, rows, columns).
+    """Return one query's attention to the image, for every head: (heads[, frames], rows, columns).
 
-    A clip has (heads, frames, rows, columns). The map is the mean over the queries of the ``cell``,
-    counted row by row; ``CLASS_TOKEN`` chooses the first query that covers no part of the image. It
-    is None without such a query, or without places of the keys. A rollout has one window and one
-    head.
+    It is the mean over the queries of the ``cell``; ``CLASS_TOKEN`` chooses the first query that
+    covers no part of the image. It is None without such a query, or without places of the keys.
     """
     if not places.key_grid:
         return None

@@ -38,11 +38,9 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 
 
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
-    """Return the rollout ``before``, continued with one call's attention: (tokens, tokens).
-
-    This averages ``probabilities`` (1, heads, tokens, tokens) over the heads, and with the identity
-    for the residual connection, as Abnar and Zuidema do (https://arxiv.org/abs/2005.00928).
-    """
+    """Return the rollout ``before``, continued with one call's attention: (tokens, tokens)."""
+    # The mean over the heads, and with the identity for the residual connection, as Abnar and
+    # Zuidema do (https://arxiv.org/abs/2005.00928)
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
     mean /= mean.sum(-1, keepdim=True)
@@ -66,10 +64,7 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
 
 
 def thin_map(values: Tensor, side: int | None) -> Tensor:
-    """Return maps (heads, rows, columns) as levels 0 to 255 in uint8, averaged down to ``side``.
-
-    In each head's map, the largest value has the level 255. No map may be negative; NaN becomes 0.
-    """
+    """Return maps (heads, rows, columns) as levels in uint8, 255 for each head's largest value."""
     values = values.nan_to_num(0)
     if side is not None:
         rows, columns = (min(side, length) for length in values.shape[-2:])

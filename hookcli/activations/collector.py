@@ -178,11 +178,8 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return the relative L2 distance of each row from the same row of ``plain``, (rows,).
-
-    It is 0 if both rows are equal, Inf if only the row of ``plain`` is all zero, and NaN if the
-    numbers of values differ.
-    """
+    """Return the relative L2 distance of each row from the same row of ``plain``, (rows,)."""
+    # Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
     shape = (len(rows), math.prod(rows.shape[1:]))  # a row can be one number

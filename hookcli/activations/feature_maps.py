@@ -1,9 +1,4 @@
-"""Small pictures of an activation, still as tensors on its device.
-
-This runs inside the hook. It ranks the channels, scales the first of them down, turns them into
-colour levels, and keeps no reference to the activation. Nothing here draws text, reads or writes
-files.
-"""
+"""Small pictures of an activation, made inside the hook, still as tensors on its device."""
 
 from __future__ import annotations
 
@@ -68,11 +63,8 @@ class Picture:
 def take_tiles(
     activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
 ) -> Tiles | Bars:
-    """Return the tiles of one image's activation (1, …), or bars if it has no height and width.
-
-    With ``focus``, how much of each pixel lies inside and outside a box (2, H, W), channels are
-    ranked by how much larger their values are inside.
-    """
+    """Return the tiles of one image's activation (1, …), or bars if it has no height and width."""
+    # ``focus`` (2, H, W) ranks channels by how much larger they are inside a box than outside.
     values = as_real(activation.detach()).float()
     if not layout.is_spatial:
         return _take_bars(values, layout)
@@ -112,20 +104,14 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient.
-
-    Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
-    """
+    """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient."""
+    # Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return each channel's mean inside a box minus its mean outside, in standard deviations, (C,).
-
-    A constant channel has the score 0. ``focus`` (2, H, W) says how much of each input pixel lies
-    inside and outside; each place of ``maps`` (C, h, w) gets the mean over its area.
-    """
+    """Return each channel's mean inside a box minus that outside, in standard deviations, (C,)."""
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)

@@ -1,8 +1,4 @@
-"""The saved part of an activation: some channels, pooled over their pixels, in another dtype.
-
-This runs inside the hook. The result shares no memory with the activation, since the model may
-overwrite the activation right after.
-"""
+"""The saved part of an activation, copied inside the hook: channels, pooled, in another dtype."""
 
 from __future__ import annotations
 

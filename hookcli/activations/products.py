@@ -19,11 +19,8 @@ FACTORS = {
 def letters_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
-    """Return one letter for each axis of both factors and of the product, as in ``einsum``.
-
-    The first two items are the factors with their letters. Products of vectors give None; a
-    ValueError means that there are not two factors.
-    """
+    """Return the factors, and a letter for each axis of both and of the product (``einsum``)."""
+    # Products of vectors give None; a ValueError means that there are not two factors.
     if name == "einsum":
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands

@@ -23,10 +23,7 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Follows each attention's probabilities until they weigh the values.
-
-    Attentions are numbered from 0 in the order of their calls.
-    """
+    """Follows attentions' probabilities, numbered by their calls, until they weigh values."""
 
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
@@ -37,11 +34,9 @@ class Shares:
     _keys: list[int] = field(default_factory=list)
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Follow the next attention's probabilities; none if its own function weighed the values.
-
-        ``keys`` is the part of their ``Trail`` over which the softmax runs: 0 for ``own``, 1 for
-        ``columns``.
-        """
+        """Follow the next attention's probabilities, unless its own function weighed the values."""
+        # ``keys`` is the part of their ``Trail`` with the softmax: 0 for ``own``, 1 for
+        # ``columns``.
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
 
@@ -56,11 +51,9 @@ class Shares:
         outputs: Sequence[Tensor],
         summed: Collection[int],
     ) -> None:
-        """Follow the probabilities through a call that neither begins nor ends an attention.
-
-        ``summed`` has the parts of their ``Trail`` over which a product sums; none for a sum over
-        heads.
-        """
+        """Follow the probabilities through a call that neither begins nor ends an attention."""
+        # ``summed``: the parts of their ``Trail`` over which a product sums; none for a sum over
+        # heads
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
         weighs = operation in FACTORS and bool(summed)
         self.weighs_unknown = weighs and _UNKNOWN in shares

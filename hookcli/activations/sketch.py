@@ -17,10 +17,8 @@ from hookcli.records.golden import BUCKETS
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """Return a sketch per row of a dense tensor of any dtype, (rows, 67) in float32.
-
-    NaN and Inf count as 0. A sum that is too large for float32 becomes the largest float32 number.
-    """
+    """Return a sketch per row of a dense tensor of any dtype, (rows, 67) in float32."""
+    # NaN and Inf count as 0, and too large a sum becomes the largest float32 number.
     flat = _as_real(rows).flatten(1)  # in the order of the axes, whatever the order in memory
     own = _own_signs(flat.device)
     row_signs = _row_signs(max(1, -(-flat.shape[1] // PERIOD)), flat.device)

@@ -42,11 +42,7 @@ class RowStats:
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Return the statistics of each row (one image) of ``rows``.
-
-    Half precision is converted to float32 and integers to float64, quantized values are
-    dequantized, and complex values are replaced by their magnitudes.
-    """
+    """Return the statistics of each row (one image); complex values count by their magnitudes."""
     values = _as_float(rows)
     if values.device.type == "mps":
         values = values.cpu()  # MPS has no float64

@@ -87,11 +87,8 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the places of queries (…, L) and keys (…, M), given their pixels as in ``Trail.own``.
-
-    ``sizes`` are (height, width) or (frames, height, width) in pixels; ``collapsed`` are the axes
-    in ``sizes`` that the model has reduced to a single line.
-    """
+    """Return the places of queries (…, L) and keys (…, M), by their pixels as in ``Trail.own``."""
+    # ``collapsed`` are the axes in ``sizes`` that the model has reduced to a single line.
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
     shape: list[int] = []

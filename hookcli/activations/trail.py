@@ -66,10 +66,8 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the trail of a sum, mean, maximum or minimum: the first pixel of the reduced values.
-
-    A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
-    """
+    """Return the trail of a sum, mean or maximum: the first pixel of the reduced values."""
+    # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
     of_all = varies(trail.reshape(-1), 0) and not varies(first.reshape(-1), 0)
@@ -79,11 +77,8 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Return the trail of a product's factor, expanded to the shape of the product.
-
-    There is a letter for each axis of the factor and of the product, which sums over the other
-    letters.
-    """
+    """Return the trail of a product's factor, expanded to the shape of the product."""
+    # There is a letter for each axis; the product sums over letters that it does not have.
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
     ordered = trail[summed].permute([kept.index(each) for each in in_output if each in kept])

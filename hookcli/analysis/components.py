@@ -1,7 +1,4 @@
-"""Principal components of features that arrive in blocks, exact whatever their number.
-
-hookcli adds up the covariance of the features, so that memory depends on their width alone.
-"""
+"""Principal components of features in blocks: memory depends on the width of the features alone."""
 
 from __future__ import annotations
 
@@ -29,20 +26,13 @@ _NOTHING = 1e-12  # the share of the squared mean below which a variance is roun
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The first principal components of features.
+    """The first principal components of features, the most variable first."""
 
-    Attributes:
-        mean: the mean of the features, (C,).
-        axes: the directions of the components, (K, C), of length 1, the most variable first. The
-            entry of each with the largest magnitude is positive, which fixes the sign.
-        spread: the standard deviation of the features along each direction, (K,).
-        explained: the share of the variance along each direction, (K,).
-    """
-
-    mean: NDArray[np.float64]
+    mean: NDArray[np.float64]  # of the features, (C,)
+    # directions (K, C) of length 1; the entry of each with the largest magnitude is positive
     axes: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    explained: NDArray[np.float64]
+    spread: NDArray[np.float64]  # the standard deviation of the features along each, (K,)
+    explained: NDArray[np.float64]  # the share of the variance along each, (K,)
 
     def project(self, features: Features) -> NDArray[np.float64]:
         """Return the coordinates of features (rows, C) along the directions, (rows, K)."""
@@ -56,12 +46,9 @@ def split_rows(features: Features) -> Iterator[Features]:
 
 
 def find_components(blocks: Iterable[Features], count: int) -> Components:
-    """Return the first components of features.
-
-    The result equals that of a singular value decomposition of the stacked features without their
-    mean, apart from rounding. hookcli keeps the rows if there are fewer of them than features, and
-    adds up their covariance otherwise. ``blocks`` are features (rows, C) in any number of parts.
-    """
+    """Return the first components of features, given in blocks (rows, C)."""
+    # As by a singular value decomposition of the features without their mean, apart from rounding.
+    # The rows are kept if they are fewer than features; else, their covariance is added up.
     rows, shift, total = 0, np.zeros(0), np.zeros(0)
     kept: list[NDArray[np.float64]] = []
     products: NDArray[np.float64] | None = None
@@ -112,11 +99,9 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
 def _find_leading(
     matrix: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the largest eigenvalues of a symmetric matrix (C, C), and their vectors (C, count).
-
-    All eigenvalues of a large matrix would take half a minute. The few largest ones are those of
-    the matrix within a Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
-    """
+    """Return the largest eigenvalues of a symmetric matrix (C, C), and their vectors (C, count)."""
+    # All eigenvalues would take half a minute. The few largest ones are those of the matrix within
+    # a Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
     if len(matrix) > _SMALL:
         block = np.random.default_rng(0).normal(size=(len(matrix), count + _SPARE))
         basis = np.zeros((len(matrix), 0))

@@ -1,8 +1,4 @@
-"""The saved tensors of a run as features: a row for each image, or a row for each place.
-
-A place is a pixel of a feature map, or a token that covers a part of the image. hookcli reads the
-tensors in blocks, so that only features, and never whole tensors of all images, are in memory.
-"""
+"""The saved tensors of a run as features, read in blocks: a row for each image or each place."""
 
 from __future__ import annotations
 
@@ -55,10 +51,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of one call for one image: ``values`` are (places, C), row by row.
+    """The places of one call for one image: ``values`` are (places, C), row by row."""
 
-    ``prefix`` is the number of left out tokens, which cover no part of the image.
-    """
+    # ``prefix`` is the number of left out tokens, which cover no part of the image.
 
     key: str
     values: Features
@@ -68,20 +63,14 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class SavedCall:
-    """A call whose tensors a run saved.
-
-    Attributes:
-        pool: how the run reduced the tensors: ``none``, ``mean``, ``max``, or a number N for maps
-            of N x N values.
-        pixels: the height and width of the network's input, by image key.
-        on_read: called with the number of images in each block that is read.
-    """
+    """A call whose tensors a run saved."""
 
     run: Run
     call_id: str
     layout: str
-    pool: str
-    pixels: Mapping[str, tuple[int, int]]
+    pool: str  # how the run reduced them: none, mean, max, or N for maps of N x N values
+    pixels: Mapping[str, tuple[int, int]]  # height and width of the network's input, by image key
+    # called with the number of images in each block that is read
     on_read: Callable[[int], None] = field(default=lambda _: None, compare=False)
 
     @property
@@ -238,10 +227,7 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield all saved values of the images in ``keys``, by default all images.
-
-        They come in parts, (images, values), of at most about ``most`` bytes.
-        """
+        """Yield all values of the images in ``keys`` (None: of all), (images, values), in parts."""
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
@@ -270,11 +256,8 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls of a run whose tensors were saved, in the order in which the calls started.
-
-    ``forms`` are ids of calls, or globs; empty for all calls. ``pool`` is the form in which the
-    tensors are needed, for the hint of an error.
-    """
+    """Return the calls of a run whose tensors were saved, in the order in which they started."""
+    # ``forms`` are ids or globs; empty for all. ``pool`` is the needed form, for a hint.
     if not run.calls:
         raise RequestError(
             f"the run in {str(run.folder)!r} saved no tensors", _saving_hint(run, pool)
@@ -320,10 +303,8 @@ def check_finite(features: Array) -> None:
 
 
 def find_directions(features: Features) -> Features:
-    """Return features (rows, C) with the length 1; rows of zeros stay zero.
-
-    hookcli divides by the largest number first, whose square may be too large or small for float32.
-    """
+    """Return features (rows, C) with the length 1; rows of zeros stay zero."""
+    # Dividing by the largest number first, whose square may be too large or small for float32
     largest = np.abs(features).max(1, keepdims=True)
     shares = features / np.where(largest > 0, largest, 1)
     directions: Features = shares.astype(np.float32, copy=False)

@@ -1,8 +1,4 @@
-"""The folder of an analysis, in which hookcli replaces only its own files.
-
-The files are collected in a temporary folder beside it, and move into it when all of them are
-complete. ``analysis.json`` names the files, so that a later analysis can replace them.
-"""
+"""The folder of an analysis, in which only the files that ``analysis.json`` lists are replaced."""
 
 from __future__ import annotations
 
@@ -45,15 +41,11 @@ class AnalysisList(Document):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisFolder:
-    """The files of an analysis while it is made, in a temporary folder or in memory.
+    """The files of an analysis while it is made, in a temporary folder or in memory."""
 
-    Attributes:
-        place: where the files will be; None keeps them in memory.
-        files: by name, where each file will be, or what it holds.
-    """
-
-    place: Path | None
+    place: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
+    # by name, where each file will be, or what it holds
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
@@ -88,10 +80,7 @@ class AnalysisFolder:
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write an analysis into a folder, which need not exist.
-
-    The folder must be local and hold nothing but an earlier analysis, which ``overwrite`` replaces.
-    """
+    """Check that an analysis may be written into a local folder, which may hold an earlier one."""
     refuse_url(folder)
     refuse_run_folder(folder)
     try:

@@ -32,10 +32,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the places of an image are: ``size`` is (width, height).
+    """Where the places of an image of ``size`` (width, height) are."""
 
-    ``part`` is what the network saw: left, top, right and bottom; None if that is unknown.
-    """
+    # ``part`` is what the network saw: left, top, right and bottom; None if that is unknown.
 
     file: str
     size: tuple[int, int]

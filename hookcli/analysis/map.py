@@ -1,7 +1,4 @@
-"""A map of a run's images by the features of one layer: neighbours, near duplicates, outliers.
-
-The distance of two images is one minus the cosine of the angle between their pooled features.
-"""
+"""A map of a run's images by the features of one layer: neighbours, near duplicates, outliers."""
 
 from __future__ import annotations
 
@@ -125,22 +122,15 @@ class MapDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest images of each image.
+    """The nearest images of each image."""
 
-    Attributes:
-        places: the positions of the nearest images, (images, N), the nearest first.
-        distances: their distances, (images, N).
-        duplicates: groups of near duplicates, as positions of images, in ascending order. Any two
-            images of a group are at most ``near`` apart. Unless the user chose ``near``, each is
-            also much closer to another one than to the next image that is no duplicate
-            (``CLOSER``), and of fewer than ten images, only exact copies are found.
-        crowded: the number of images that are not judged, as in ``MapDocument``.
-    """
-
-    places: NDArray[np.int64]
-    distances: NDArray[np.float64]
+    places: NDArray[np.int64]  # positions of the nearest images, (images, N), the nearest first
+    distances: NDArray[np.float64]  # (images, N)
+    # Groups of near duplicates, in ascending order: any two images are at most ``near`` apart.
+    # Unless the user chose ``near``, each is also much closer to another one than to the next
+    # image that is no duplicate (``CLOSER``), and fewer than ten images have only exact copies.
     duplicates: list[tuple[int, ...]]
-    crowded: int
+    crowded: int  # the number of images that are not judged, as in ``MapDocument``
     near: float
 
 
@@ -222,10 +212,9 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
-    """Return groups of linked images by complete linkage: any two are at most ``near`` apart.
-
-    ``links`` are pairs of images, (2, pairs); images that no chain of links joins are not compared.
-    """
+    """Return groups of linked images by complete linkage: any two are at most ``near`` apart."""
+    # ``links`` are pairs of images, (2, pairs); only images that a chain of links joins are
+    # compared.
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

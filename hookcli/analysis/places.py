@@ -1,8 +1,4 @@
-"""The places of a layer, which are tokens or pixels of a map: components, similarity, matches.
-
-Each question is answered for all images of a run together: one basis of components, so that the
-same colour is the same thing everywhere, and the similarity of all places to one place.
-"""
+"""The places of a layer, which are tokens or pixels of a map: components, similarity, matches."""
 
 from __future__ import annotations
 
@@ -144,10 +140,9 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The place of a second image that is most similar to each place of a first; all are (P,).
+    """The place of a second image that is most similar to each place of a first; all are (P,)."""
 
-    A match is mutual if its own most similar place is the place itself.
-    """
+    # A match is mutual if its own most similar place is the place itself.
 
     places: NDArray[np.int64]
     similarity: Values
@@ -155,11 +150,8 @@ class Matches:
 
 
 def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
-    """Return the components of the places of all images, or of those in the foreground.
-
-    The foreground is the side of a threshold of the first component of all places that is rarer at
-    the edges of the images.
-    """
+    """Return the components of the places of all images, or of those in the foreground."""
+    # The foreground is the side of a threshold of the first component that is rarer at the edges.
     components = _find(call, lambda places: places.values)
     if not foreground:
         return Basis(components)
@@ -199,11 +191,9 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Values]:
-    """Return the colours of places (P, 3), and their coordinates along the components (P, 3).
-
-    A component is half bright at its mean, and dark or bright at two standard deviations. Places in
-    the background are black, and their coordinates NaN.
-    """
+    """Return the colours of places (P, 3), and their coordinates along the components (P, 3)."""
+    # A component is half bright at its mean, and dark or bright at two standard deviations. Places
+    # in the background are black, and their coordinates NaN.
     coordinates = basis.components.project(features)
     spread = np.where(basis.components.spread > 0, basis.components.spread, 1)
     shades = (0.5 + coordinates / (2 * REACH * spread)).clip(0, 1)
@@ -249,23 +239,15 @@ def _normalize(features: Features) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer for the places of one image.
-
-    Attributes:
-        columns: what is known of each place, by the name of the column, (P,) each.
-        kept: the places that count; None for all.
-        colours: the colours of the places, (P, 3); None for values.
-        values: a value of each place, (P,); None for colours, or if there is none.
-        marks: the middles of the places to mark, in shares of the width and height.
-    """
+    """The answer for the places of one image."""
 
     places: Places
     row: PlacesRow
-    columns: Mapping[str, NDArray[np.generic]]
-    kept: NDArray[np.bool_] | None = None
-    colours: NDArray[np.uint8] | None = None
-    values: Values | None = None
-    marks: tuple[tuple[float, float], ...] = ()
+    columns: Mapping[str, NDArray[np.generic]]  # of the table of places, (P,) each
+    kept: NDArray[np.bool_] | None = None  # the places that count; None for all
+    colours: NDArray[np.uint8] | None = None  # (P, 3)
+    values: Values | None = None  # (P,); None for colours, or if there is none
+    marks: tuple[tuple[float, float], ...] = ()  # middles of places, in shares of width and height
 
 
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
@@ -308,10 +290,7 @@ def answer_matches(
     *,
     mutual: bool = False,
 ) -> tuple[Answered, Answered]:
-    """Return the matches of the places of one image in another image, as seen from both.
-
-    Without ``point``, a pixel of the first image, some good matches are marked.
-    """
+    """Return the matches of places of two images; without ``point``, some good ones are marked."""
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
     kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)

@@ -50,24 +50,17 @@ _NOTED = 4  # layers whose components a picture describes
 
 @dataclass(slots=True)
 class LayerAnswers:
-    """The answers for one layer, as far as tables, pictures and the page need them.
-
-    Attributes:
-        drawn: the keys of the images with pictures; that of the question comes first.
-        room: the bytes of features that the page still has room for.
-        maps: the answers for images with pictures, by image key, without features.
-        page: what the page's script gets of these images.
-        low: the smallest value of all images.
-    """
+    """The answers for one layer, as far as tables, pictures and the page need them."""
 
     call_id: str
-    drawn: Sequence[str]
-    room: int
+    drawn: Sequence[str]  # the keys of the images with pictures; that of the question comes first
+    room: int  # the bytes of features that the page still has room for
     basis: Basis | None
     rows: list[PlacesRow] = field(default_factory=list)
+    # of the images with pictures, by image key: the answers, and what the page's script gets
     maps: dict[str, Answered] = field(default_factory=dict)
     page: dict[str, dict[str, object]] = field(default_factory=dict)
-    low: float = 1.0
+    low: float = 1.0  # the smallest value of all images
     _places: int = 0  # of all images
     _prefix: int = 0
     _features: int = 0
@@ -118,21 +111,14 @@ class LayerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlacesQuestion:
-    """What is asked of every layer.
-
-    Attributes:
-        image: the key of the image that the question starts from; empty for components.
-        other: the key of the matched image; empty for other questions.
-        point: a pixel of the image; None for components, or to mark some good matches.
-        bases: the components of another analysis, by layer; None to find them.
-    """
+    """What is asked of every layer."""
 
     kind: Question
-    image: str
-    other: str
-    point: tuple[int, int] | None
+    image: str  # the key of the image that the question starts from; empty for components
+    other: str  # the key of the matched image; empty for other questions
+    point: tuple[int, int] | None  # a pixel; None for components, or to mark some good matches
     geometry: Mapping[str, Geometry]
-    bases: Mapping[str, Basis] | None
+    bases: Mapping[str, Basis] | None  # components of another analysis; None to find them
     foreground: bool
     mutual: bool
 
@@ -239,10 +225,8 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,).
-
-    The product of two such features, times both scales, is their cosine within about 0.01.
-    """
+    """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,)."""
+    # The product of two such features, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127
     levels = np.round(directions / np.where(scales > 0, scales, 1)[:, None])

@@ -62,22 +62,14 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerSimilarity:
-    """The similarities of layers.
+    """The linear CKA of each call of A with each call of B."""
 
-    Attributes:
-        a: the ids of the calls of A, which are the rows.
-        b: the ids of the calls of B, which are the columns; those of A without B.
-        left_out: the ids of the calls that have the same features for all images.
-        ckas: the linear CKA of each call of A with each call of B.
-        batch: the number of images whose similarities were compared at once.
-    """
-
-    a: tuple[str, ...]
-    b: tuple[str, ...]
-    left_out: tuple[str, ...]
+    a: tuple[str, ...]  # the ids of the rows
+    b: tuple[str, ...]  # the ids of the columns; those of A without B
+    left_out: tuple[str, ...]  # the ids of the calls that have the same features for all images
     ckas: NDArray[np.float64]
     images: int
-    batch: int
+    batch: int  # how many images were compared at once
     is_one_run: bool
 
     def list_pairs(self) -> Iterator[PairRow]:
@@ -191,10 +183,8 @@ def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
 
 
 def split_images(count: int) -> list[NDArray[np.int64]]:
-    """Return the batches of images, each as positions among ``count`` images.
-
-    More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
-    """
+    """Return the batches of images, each as positions among ``count`` images."""
+    # More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
     if count < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, not {count}", "run more images"
@@ -262,10 +252,8 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Center similarities (n, n) in place, without the diagonal, so that batches can be added.
-
-    The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
-    """
+    """Center similarities (n, n) in place, without the diagonal, so that batches can be added."""
+    # The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     count = len(similarities)
     np.fill_diagonal(similarities, 0)
     rows = similarities.sum(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -104,7 +105,7 @@ class TerminalListener(Listener):
 
     @property
     def shows_downloads(self) -> bool:
-        return not self._quiet and console.is_watched()
+        return not self._quiet and sys.stderr.isatty()
 
     def hear(self, note: Note) -> None:
         if self._rest is not None:
@@ -126,7 +127,6 @@ class TerminalListener(Listener):
         self._rest = []
 
     def print_rest(self) -> None:
-        """Print the messages below the outcome."""
         rest, self._rest = self._rest or [], None
         for note in rest:
             self.hear(note)

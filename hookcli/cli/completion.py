@@ -26,10 +26,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def save_model_names(source: str | None = None) -> None:
-    """Save names of models for completion; ignore a cache folder that cannot be written.
-
-    The names are those of a source, or with None of all sources that list them quickly.
-    """
+    """Save names of models, of a source or of all quick ones, unless the cache is not writable."""
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()

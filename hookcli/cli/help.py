@@ -1,7 +1,4 @@
-"""Parse the options of a command, and print its help: panels of options, notes and examples.
-
-This module does not use Rich, whose import takes 70 ms.
-"""
+"""The options and the help of a command, without Rich, whose import takes 70 ms."""
 
 from __future__ import annotations
 

@@ -29,11 +29,8 @@ def collect_as_usual() -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process with an exit code, without freeing Python's objects one by one.
-
-    As in a usual exit, hookcli waits for threads and runs exit handlers. But libraries such as
-    triton get no chance to complain about objects that are still alive.
-    """
+    """End the process with an exit code, without freeing Python's objects one by one."""
+    # Threads and exit handlers run as usual, but triton cannot complain about live objects.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stderr.flush()

@@ -1,7 +1,4 @@
-"""Join or start a Ray cluster, count the workers that fit, and start, call and stop workers.
-
-This is the only file that imports Ray.
-"""
+"""Join or start a Ray cluster, and run workers on it; only this module imports Ray."""
 
 from __future__ import annotations
 

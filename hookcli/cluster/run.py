@@ -43,10 +43,7 @@ _SAVED_EVERY = 5.0  # seconds between two saves of the top images; a save takes 
 def run_on_cluster(
     prepared: PreparedRun, cluster: ClusterRequest, listener: ProgressListener | None = None
 ) -> RunResult:
-    """Run a prepared run on a Ray cluster, and write the run folder that one machine would write.
-
-    After a KeyboardInterrupt, complete chunks are in the folder.
-    """
+    """Execute a prepared run on a Ray cluster, and write the folder that one machine would."""
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals, model = Chunk(), prepared.model
     settings = _pin_model(prepared.settings, model)
@@ -100,12 +97,10 @@ def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
-    """Yield the results of the chunks in order.
-
-    A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
-    share a forward pass. hookcli therefore runs the first chunks one by one, and runs a chunk again
-    that ran before a fact was known.
-    """
+    """Yield the results of the chunks in order."""
+    # A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
+    # share a forward pass. So the first chunks run one by one, and a chunk that ran too early runs
+    # again.
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
     while merger.following < merger.count:

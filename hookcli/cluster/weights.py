@@ -1,7 +1,4 @@
-"""The file of trained weights, or of a whole model, which the driver sends to all workers.
-
-The driver reads the file once. A worker stores the file if its node lacks the file.
-"""
+"""The file of trained weights, or of a whole model, which the driver sends to nodes without it."""
 
 from __future__ import annotations
 
@@ -20,16 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights, or of a whole model.
+    """A file of weights, or of a whole model."""
 
-    Attributes:
-        url: the address from which torchvision downloads the file; empty for a user's own file.
-        field: the field of the model's request that names a user's own file.
-    """
-
-    url: str
+    url: str  # from which torchvision downloads it; empty for a user's own file
     data: bytes
-    field: str = "weights"
+    field: str = "weights"  # the field of the model's request that names a user's own file
 
     def store(self, request: ModelRequest) -> ModelRequest:
         """Write the file into torch's cache unless this node has it; return the request for it."""

@@ -33,22 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """The message that every worker of a run receives once, before any chunk.
-
-    Attributes:
-        first: the first image of the run that can be used.
-        folder: the run folder, as a full path or a URL.
-        home: the working directory of the driver, to which file names are relative.
-        weights: the file of trained weights for nodes that lack it; None if no file is needed.
-    """
+    """The message that every worker of a run receives once, before any chunk."""
 
     settings: RunSettings
     fitter: Fitter
-    first: ImageSource
-    folder: Place
-    home: Path
+    first: ImageSource  # the first image of the run that can be used
+    folder: Place  # the run folder, as a full path or a URL
+    home: Path  # the working directory of the driver, to which file names are relative
     threads: int
-    weights: SentWeights | None = None
+    weights: SentWeights | None = None  # for nodes that lack them; None if no file is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +74,11 @@ class ChunkResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """An error that a worker sends to the driver; its ``__cause__`` is lost on the way.
-
-    Attributes:
-        part: the observations of the chunk before the model failed; None after any other error.
-        number: the errno of the system error that caused the error, such as ENOSPC, if one did.
-    """
+    """An error that a worker sends to the driver; its ``__cause__`` is lost on the way."""
 
     raised: errors.HookcliError
-    part: Chunk | None
-    number: int | None
+    part: Chunk | None  # what was observed before the model failed; None after any other error
+    number: int | None  # the errno of the system error that was the cause, such as ENOSPC
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:

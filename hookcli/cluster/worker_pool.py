@@ -82,7 +82,6 @@ class WorkerPool:
         return member
 
     def _admit(self, member: _Member, result: WorkerFacts | WorkerFailure) -> None:
-        """Let a worker run chunks if its ``prepare`` returned the facts of this process."""
         if isinstance(result, WorkerFailure):
             raise result.error()
         for name, here in self._facts.facts.items():

@@ -1,7 +1,4 @@
-"""Edits applied to tensors.
-
-The given tensor is never overwritten: autograd may need it, and the model may share it.
-"""
+"""Edits applied to tensors; the given tensor is never overwritten, since autograd may need it."""
 
 from __future__ import annotations
 
@@ -89,7 +86,6 @@ def _round(number: float, values: Tensor) -> float:
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """Return a copy with each value replaced by the mean over ``axes``; unchanged without axes."""
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))

@@ -50,24 +50,16 @@ _CHANNELS_AFTER_REGEX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to the outputs, inputs, gradients or parameters of some layers.
-
-    Attributes:
-        layers: a form of the filter language; for ``param`` a glob on full parameter names.
-        channels: the indices of the channels to change, without duplicates; None for all channels.
-        value: the value of ``scale``, ``clip-norm`` and ``set``.
-        low, high: the bounds of ``clamp``; None without one.
-        text: the edit as the user wrote it.
-    """
+    """One change to the outputs, inputs, gradients or parameters of some layers."""
 
     side: Side
-    layers: str
-    channels: tuple[int, ...] | None
+    layers: str  # a form of the filter language; for ``param`` a glob on full parameter names
+    channels: tuple[int, ...] | None  # without duplicates; None for all channels
     verb: Verb
-    value: float = 0.0
-    low: float | None = None
+    value: float = 0.0  # of ``scale``, ``clip-norm`` and ``set``
+    low: float | None = None  # of ``clamp``
     high: float | None = None
-    text: str = ""
+    text: str = ""  # as the user wrote it
 
 
 def read_edit(text: str, default_side: Side) -> Edit:
@@ -219,18 +211,11 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """One request to prune: which layers, how much, and by which method.
-
-    Attributes:
-        amount: the share to prune, above 0 and at most 1. With ``ln``, it is a share of the output
-            channels, and with other methods a share of the weights.
-        method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
-            L2 norm).
-    """
+    """One request to prune: which layers, how much, and by which method."""
 
     layers: str
-    amount: float
-    method: str
+    amount: float  # the share to prune, above 0: with ``ln`` of the output channels, else weights
+    method: str  # ``l1`` (the smallest weights), ``random``, or ``ln`` (the smallest L2 norms)
     text: str
 
 

@@ -30,10 +30,9 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 
 @dataclass(slots=True)
 class Pruning:
-    """The modules with pruned weights, by path, and how to undo the pruning.
+    """The modules with pruned weights, by path, and how to undo the pruning."""
 
-    ``parameters`` are the names of each module's own parameters in their original order, by ``id``.
-    """
+    # ``parameters`` are the names of each module's own ones in their original order, by ``id``.
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
     parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)

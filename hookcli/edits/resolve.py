@@ -57,11 +57,9 @@ class Edits:
         size: tuple[int, int] | None = None,
         images: int | None = None,
     ) -> tuple[Change, ...]:
-        """Return the edits as changes for ``hooks.change.change``, which record their ``effects``.
-
-        ``size`` is the height and width of the layers' input, which help to find the channel axis.
-        A leading axis counts images if it has the length ``images``; with None, every one does.
-        """
+        """Return the edits as changes for ``hooks.change``, which record their ``effects``."""
+        # ``size`` is that of the layers' input, which helps to find the channel axis. A leading
+        # axis counts images if it has the length ``images``; with None, every one does.
         return tuple(
             Change(
                 resolved.edit.side,
@@ -93,10 +91,7 @@ def resolve_edits(
     default_side: Side,
     operations: Sequence[FoundOperation] = (),
 ) -> Edits:
-    """Return the edits, with the layers and parameters of the model that they change.
-
-    ``operations`` (the model's functional operations) is needed only to edit one.
-    """
+    """Return the edits, with the layers, parameters and operations that they change."""
     edits = [read_edit(text, default_side) for text in texts]
     return Edits(tuple(_resolve(model, edit, operations) for edit in edits))
 
@@ -139,7 +134,6 @@ def _apply(
     size: tuple[int, int] | None,
     images: int | None,
 ) -> Tensor:
-    """Return the edited values, and record the edit and the first NaN or Inf in ``effects``."""
     effects.used.add(edit.text)
     if call is None:
         changed = apply_edit(edit, values, None, per_image=False)

@@ -85,13 +85,10 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """Return ``output`` with the inputs in place of their aliases.
-
-        If the call wrote to an alias or returned it, the input also takes the alias's place in
-        autograd's graph. Autograd then knows about the write, and about later writes to either
-        tensor. Only the alias of a leaf or of a view that the call returned unwritten stays in
-        ``output``.
-        """
+        """Return ``output`` with the inputs in place of their aliases."""
+        # If the call wrote to an alias or returned it, the input also takes the alias's place in
+        # autograd's graph, so that autograd knows about this write and later ones. Only the alias
+        # of a leaf or of a view that the call returned unwritten stays in ``output``.
         tensors = {}
         for given in self._running.pop(call.id):
             comes_out = any(tensor is given.alias for tensor in tensors_in(output))

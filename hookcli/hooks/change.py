@@ -38,11 +38,8 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Apply ``changes`` in their order to floating-point tensors, while the block lasts.
-
-    An observer that is entered inside the block sees the changed tensors. For changes of the side
-    ``grad_input``, enter :func:`change_input_gradients` after the observers.
-    """
+    """Apply ``changes`` in their order to floating-point tensors, while the block lasts."""
+    # An observer entered inside sees the changed tensors. For ``grad_input``, see below.
     with ExitStack() as stack:
         for each in changes:
             if each.side == "param":

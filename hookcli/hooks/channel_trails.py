@@ -55,10 +55,7 @@ _NOTHING: Mapping[Tensor, int] = {}
 
 
 class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the channels through all operations in a block.
-
-    ``inputs`` has the channel axis of each input tensor; ``learned`` has parameters and buffers.
-    """
+    """Follows channels through all operations in a block, from those of ``inputs`` on."""
 
     supports_higher_order_operators = True
 
@@ -74,11 +71,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes along which the channel differs; None if hookcli could not follow them.
-
-        There are several if heads or groups split the channels. The first is the axis along which
-        the index of the channel changes least.
-        """
+        """Return the axes along which the channel differs, the slowest first; None: unknown."""
         if tensor not in self._trails:
             return None
         trail = self._trails[tensor]
@@ -287,11 +280,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {output: trail}
 
     def _multiply(self, one: Tensor, other: Tensor, output: Tensor) -> _Trails:
-        """Return the trail of a product of two matrices, or of two batches of matrices.
-
-        The product with weights has new channels, unless the weights mix positions. A sum over the
-        channels of both factors, such as queries and keys, leaves none.
-        """
+        """Return the trail of a product of two matrices, or of two batches of matrices."""
+        # The product with weights has new channels, unless the weights mix positions. A sum over
+        # the channels of both factors, such as queries and keys, leaves none.
         left, right = self._trails.get(one), self._trails.get(other)
         row, column = one.dim() - 2, one.dim() - 1
         (rows, sums), (sums_right, columns) = (

@@ -1,13 +1,10 @@
-"""Gradients of the inputs and outputs of modules, and of parameters.
-
-``register_full_backward_hook`` raises on models that work in place, for example torchvision's
-resnet and vgg. hookcli therefore puts hooks on tensors during the forward pass: on the output, and
-on an alias of each input. The alias's gradient belongs to one module alone; the input's own
-gradient is the sum over all modules that use the input. When code overwrites a tensor, an earlier
-hook still receives the gradient of the old value
-(https://docs.pytorch.org/docs/stable/notes/autograd.html, "Behavior of Tensor hooks when Tensor is
-modified in-place"). Views are an exception, so autograd must not treat the alias as a view.
-"""
+"""Gradients of the inputs and outputs of modules, and of parameters."""
+# ``register_full_backward_hook`` raises on models that work in place, such as torchvision's resnet
+# and vgg. So hooks are put on tensors during the forward pass: on the output, and on an alias of
+# each input, whose gradient belongs to one module alone. When code overwrites a tensor, an earlier
+# hook still receives the gradient of the old value
+# (https://docs.pytorch.org/docs/stable/notes/autograd.html, "Behavior of Tensor hooks when Tensor
+# is modified in-place"), except with views, so autograd must not treat the alias as a view.
 
 from __future__ import annotations
 

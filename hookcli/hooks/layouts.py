@@ -1,8 +1,4 @@
-"""Inferring layouts during a forward pass, if neither the module's type nor a shape shows them.
-
-A layout names the axes of a tensor, as in NCHW. ``ChannelTrails`` follows the channels through the
-operations of the model.
-"""
+"""Layouts inferred in a forward pass, if neither the module's type nor a shape shows the axes."""
 
 from __future__ import annotations
 
@@ -86,10 +82,7 @@ class LayoutWatcher:
             self._infer(replace(call, output_key=key), tensor)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return ``layer`` with the inferred layouts of its tensors.
-
-        If calls have different layouts with as many axes, no axis is known to hold the channels.
-        """
+        """Return ``layer`` with inferred layouts; if calls disagree, the channels are unknown."""
         names = set()
         for (path, tensor), inferred in self.inferred.items():
             if path == layer.module_path:
@@ -123,11 +116,8 @@ class LayoutWatcher:
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
-    """Return the name of a layout with ``count`` axes, of which ``axes`` hold the channels.
-
-    If the channels are split, as into heads or into maps of a vector, they are where the layout
-    ``own`` says. Question marks mean that no axis holds them.
-    """
+    """Return the name of a layout with ``count`` axes, of which ``axes`` hold the channels."""
+    # Channels split into heads or maps are where the layout ``own`` says. Question marks: nowhere.
     if axes is None:
         return ""
     names = [_BY_AXIS.get(count, {}).get(axis, "?" * count) for axis in axes]

@@ -129,11 +129,8 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Disable the fast path of ``nn.MultiheadAttention``, a global setting, while the block lasts.
-
-    In evaluation mode, the fast path computes the whole attention in one step that hides all
-    intermediate tensors, and the results differ in the last digits.
-    """
+    """Disable the fast path of ``nn.MultiheadAttention``, a global setting, in the block."""
+    # In evaluation mode, it hides all intermediate tensors, and differs in the last digits.
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
     try:

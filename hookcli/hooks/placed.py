@@ -29,10 +29,10 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    """The hooks that one caller has put on modules, whose ``label`` is for error messages.
+    """The hooks that one caller has put on modules, whose ``label`` is for error messages."""
 
-    The methods of ``nn.Module`` itself register them, because a module may override these methods.
-    """
+    # The methods of ``nn.Module`` itself register them, because a module may override these
+    # methods.
 
     _placed: list[_PlacedHook] = field(default_factory=list)
 
@@ -50,11 +50,8 @@ class PlacedHooks:
         always: bool = False,
         first: bool = False,
     ) -> None:
-        """Call ``hook(module, args, output)`` after each forward pass of ``module``.
-
-        With ``always``, also if the forward pass raised, with None as the output; with ``first``,
-        before the earlier hooks of the module.
-        """
+        """Call ``hook(module, args, output)`` after each forward pass of ``module``."""
+        # With ``always``, also if it raised, with None as the output; ``first``: before others
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))

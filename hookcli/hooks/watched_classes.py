@@ -36,7 +36,6 @@ class Hook(functools.partial[Any]):
     """A hook of hookcli. Its copies take anything and do nothing, and need no hookcli."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the method that is the copy."""
         return getattr, (nullcontext(), "__exit__")
 
 

@@ -18,7 +18,7 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
@@ -34,13 +34,11 @@ from hookcli.images.style import (
     check_shared,
     check_size,
 )
-from hookcli.records.frames import spread_evenly
-from hookcli.records.images import join_intensities
+from hookcli.records.images import join_intensities, spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
     from hookcli.images.intensities import BandPicture
@@ -76,7 +74,7 @@ _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
 _WIDENED = {"L;2": 85, "L;4": 17}  # Pillow's names, and the factor by which Pillow expands them
 _UNREADABLE = re.compile(
-    r"^-?\d+$|invalid literal|Invalid argument|decoder error|unpack|b['\"]|0x|<"
+    r"^-?\d+$|invalid literal|Invalid argument|negative seek|decoder error|unpack|b['\"]|0x|<"
 )
 # Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
 # one could restore the other's replacement, and stderr would be lost for good.
@@ -91,8 +89,7 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }  # keys are orientations of EXIF 2.3
 _FITS_CARD = re.compile(rb"(BZERO|BSCALE|BITPIX) *= *([-+.\dDE]+)")
-_BUFFER = 1 << 16  # bytes
-_MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
+_MOST_READ = 256 << 20  # bytes; a larger file is not read into memory as a whole
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
 
@@ -106,9 +103,10 @@ class Decoded:
     intensities: Intensities | None = None  # None for values of 8 bits
 
 
-def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
+def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
     """Return the pictures in a file, or of an animation at most ``frames`` evenly spaced ones."""
     try:
+        file = _hold(file)
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -124,7 +122,15 @@ def decode(file: io.BufferedIOBase, frames: int = 1, style: ReadStyle = PLAIN) -
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
 
-def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
+def _hold(file: BinaryIO) -> BinaryIO:
+    # libtiff would map an open file into memory, and the process would be killed if someone then
+    # truncated the file.
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return file if size > _MOST_READ else io.BytesIO(file.read())
+
+
+def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
     from hookcli.images.intensities import draw  # imports numpy, which takes 0.1 s
     from hookcli.images.other_files import read_dicom, read_tiff
 
@@ -135,7 +141,7 @@ def _read_other(file: io.BufferedIOBase, style: ReadStyle) -> Decoded:
     read = read_dicom if start[128:] == b"DICM" else read_tiff
     file.seek(0)
     place = style.page if isinstance(style.page, int) else 0
-    values, samples, pages = read(io.BufferedReader(_Unmapped(file), _BUFFER), place)
+    values, samples, pages = read(file, place)
     picture, found = draw(values, style, samples)
     return Decoded([picture], 1 if isinstance(style.page, int) else pages, found)
 
@@ -145,7 +151,7 @@ def is_picture(head: bytes) -> bool:
     return bool(_PICTURE.match(head) or _HEIC.match(head)) or head.startswith((*_TIFF, *_UNREAD))
 
 
-def _name_content(file: io.BufferedIOBase) -> str:
+def _name_content(file: BinaryIO) -> str:
     file.seek(0)
     head = file.read(PICTURE_HEAD)
     start = head[:12]
@@ -169,7 +175,7 @@ def _name_content(file: io.BufferedIOBase) -> str:
 
 
 def _to_upright(
-    image: ImageFile, file: io.BufferedIOBase, style: ReadStyle
+    image: ImageFile, file: BinaryIO, style: ReadStyle
 ) -> tuple[Picture, Intensities | None]:
     stored: Any = image.tile[0].args if image.tile else ""
     image.load()
@@ -193,8 +199,8 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Decoded:
-    with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
+def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
+    with _open_raster(file) as image:
         tags: Any = getattr(image, "tag_v2", {})
         is_apart = tags.get(_PLANAR) == 2 and max(tags.get(_BITS, (8,))) > 8
         if is_apart or _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ()):
@@ -218,7 +224,7 @@ def _read_frames(file: io.BufferedIOBase, frames: int, style: ReadStyle) -> Deco
     return Decoded([picture for picture, _ in drawn], pages, join_intensities(found))
 
 
-def _find_zero(file: io.BufferedIOBase, size: int) -> float:
+def _find_zero(file: BinaryIO, size: int) -> float:
     """Return what the header says to add to the values: 0, or 32,768 to unsigned ones."""
     place = file.tell()
     file.seek(0)
@@ -233,17 +239,15 @@ def _find_zero(file: io.BufferedIOBase, size: int) -> float:
     return zero
 
 
-def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> Image.Image | None:
-    """Return the lower bytes of colours of 16 bits; None for other pictures.
-
-    Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    lower ones; for grey with transparency, there is no such name, but one for four single bytes.
-    """
+def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
+    """Return the lower bytes of colours of 16 bits; None for other pictures."""
+    # Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
+    # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
     is_grey, place = stored.startswith("LA"), file.tell()
     name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
-    with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as other:
+    with _open_raster(file) as other:
         other.seek(image.tell())
         for number, tile in enumerate(other.tile):
             args: Any = tile.args
@@ -258,11 +262,9 @@ def _read_low_bytes(image: ImageFile, file: io.BufferedIOBase, stored: str) -> I
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels.
-
-    Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
-    reduced pixels do not show which of them had a transparent colour of 16 bits.
-    """
+    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels."""
+    # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
+    # reduced pixels do not show which of them had a transparent colour of 16 bits.
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
         return
@@ -274,9 +276,8 @@ def _mend_transparency(image: ImageFile) -> None:
 
 
 def _decode_frames(
-    image: ImageFile, file: io.BufferedIOBase, style: ReadStyle, places: Sequence[int]
+    image: ImageFile, file: BinaryIO, style: ReadStyle, places: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
-    """Return the frames at ``places`` with ranges, until one cannot be decoded."""
     drawn = [_to_upright(image, file, style)]
     for place in places[1:]:
         try:
@@ -288,42 +289,9 @@ def _decode_frames(
     return drawn
 
 
-class _Unmapped(io.RawIOBase):
-    """A file that hides its descriptor, unless the file is too large to read into memory.
-
-    With the descriptor, libtiff would map the file into memory; if someone then truncated the file,
-    the process would be killed.
-    """
-
-    name = "picture"  # for libraries that ask
-
-    def __init__(self, file: io.BufferedIOBase) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        number = self._file.fileno()
-        if os.fstat(number).st_size <= _MOST_READ:
-            raise io.UnsupportedOperation
-        return number
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._file.readinto(buffer)
-
-    def readall(self) -> bytes:
-        return self._file.read()
-
-
-def _open_raster(file: io.BufferedReader) -> ImageFile:
+def _open_raster(file: BinaryIO) -> ImageFile:
     """Open the image; try Pillow's common formats first, since loading all takes long."""
+    file.seek(0)
     Image.preinit()
     try:
         return Image.open(file, formats=_raster_formats())
@@ -350,10 +318,9 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
-    """Keep libtiff's messages off stderr."""
+def _silent_tiff(file: BinaryIO) -> Iterator[None]:
     file.seek(0)
-    if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
+    if not file.read(len(_TIFF[0])).startswith(_TIFF):
         yield
         return
     with contextlib.ExitStack() as back:
@@ -364,14 +331,6 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
                 os.dup2(nothing.fileno(), 2)
             back.callback(os.dup2, kept, 2)
         yield
-
-
-def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Return whether the file has descriptor 2, free only if stderr was closed."""
-    try:
-        return file.fileno() == 2
-    except OSError:  # the file is in memory
-        return False
 
 
 @functools.cache

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """What ``local`` and ``remote`` implement; ``check`` to ``list_images`` may raise an OSError.
-
-    A name is a path on this machine, without ``file://``, or a URL.
-    """
+    """What ``local`` and ``remote`` implement; all functions with a name may raise an OSError."""
 
     def check(self, name: str) -> None:
         """Raise a RequestError if hookcli cannot use a name; nothing is read."""
@@ -49,11 +46,9 @@ class Filesystem(Protocol):
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
     ) -> list[str | SkippedImage]:
-        """Return the files in a folder that have one of ``suffixes``, in the order of their paths.
-
-        Hidden files, files of runs, and files in the folder ``leave_out`` (empty for none) are left
-        out. A folder that cannot be read is returned as a skipped image.
-        """
+        """Return the files in a folder with one of ``suffixes``, in the order of their paths."""
+        # Hidden files, files of runs and those in ``leave_out`` are left out. A folder that cannot
+        # be read is a skipped image.
 
 
 def choose_filesystem(name: str) -> Filesystem:

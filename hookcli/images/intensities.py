@@ -1,8 +1,4 @@
-"""The rule of intensities: how the values of a picture become black, white, and what is between.
-
-Values of 8 bits stay as they are. Other values are scaled from a range, which is the same for all
-pictures of a run, unless the user asks for the range of each picture.
-"""
+"""The rule of intensities: values of more than 8 bits are scaled from one range of all pictures."""
 
 from __future__ import annotations
 
@@ -77,10 +73,7 @@ def draw(
 def scale_rows(
     rows: Rows, shape: tuple[int, ...], style: ReadStyle, samples: Samples
 ) -> tuple[Array, Intensities | None]:
-    """Return values from 0 (black) to 255 (white), and their range; None for bytes.
-
-    Pictures of one or three bands are rounded to bytes, which people can see; others are floats.
-    """
+    """Return values from 0 to 255, as bytes for one or three bands, and their range, if any."""
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)
     found, top = None, 0
@@ -137,7 +130,6 @@ def _split(values: Array) -> Iterator[Array]:
 
 
 def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
-    """Return the chosen bands along ``axis``; all without a choice."""
     there = values.shape[axis]
     if max(bands, default=0) >= there:
         raise UndecodableError(
@@ -147,11 +139,9 @@ def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
 
 
 def _find_bands(shape: Sequence[int]) -> int:
-    """Return which axis of an array holds the bands: 0 for (C, H, W), or -1 for (H, W, C).
-
-    Two equal lengths are the sides of a square picture. Of three different lengths, the bands are
-    the shorter end axis.
-    """
+    """Return which axis of an array holds the bands: 0 for (C, H, W), or -1 for (H, W, C)."""
+    # Two equal lengths are the sides of a square; of three others, the shorter end axis has the
+    # bands.
     first, middle, last = shape
     if first == last:
         raise UndecodableError(f"is {shape_text(shape)}: the bands may be the first or last axis")

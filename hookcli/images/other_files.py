@@ -70,10 +70,7 @@ def turn(values: Array, orientation: int) -> Array:
 
 
 def read_dicom(file: Any, place: int) -> tuple[Array, Samples, int]:
-    """Return the values (H, W, C) of a frame of a DICOM file, their meaning, and the frames.
-
-    The values are in the units of the modality, such as Hounsfield units.
-    """
+    """Return the values (H, W, C) of a frame in its own units, their meaning, and the frames."""
     try:
         import pydicom
         from pydicom import pixels

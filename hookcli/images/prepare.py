@@ -160,10 +160,9 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, but skip it if it is unlike ``first`` and the model's channels are unknown.
-
-    ``first`` is the shape of the first pixels that the model accepted; None if there are none yet.
-    """
+    """Prepare an image, but skip it if it is unlike ``first`` and no channels are known."""
+    # ``first`` is the shape of the first pixels that the model accepted; None if there are none
+    # yet.
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
         return ready
@@ -200,11 +199,9 @@ def prepare_images(
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
-    """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one.
-
-    If a worker is killed, hookcli warns, and replaces the workers once. ``close_in_worker`` is a
-    descriptor, such as that of a lock file, that workers must not keep open.
-    """
+    """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one."""
+    # Killed workers are replaced once. ``close_in_worker`` is a descriptor, such as that of a lock
+    # file, that workers must not keep open.
     done, deaths = 0, 0
     while done < len(images):
         try:

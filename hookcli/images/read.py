@@ -24,8 +24,7 @@ from hookcli.images.style import (
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.outside.urls import HELD
-from hookcli.records.frames import spread_evenly
-from hookcli.records.images import FileState, SkippedImage, join_intensities
+from hookcli.records.images import FileState, SkippedImage, join_intensities, spread_evenly
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
@@ -95,10 +94,8 @@ def _name(file: str) -> str:
 
 
 def _make_key(name: str, taken: dict[str, int]) -> str:
-    """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken.
-
-    ``taken`` has the keys in lower case, and the next number to try for each.
-    """
+    """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken."""
+    # ``taken`` has the keys in lower case, and the next number to try for each.
     stem = safe_name(name)
     key, number = stem, taken.get(stem.lower(), 2)
     while key.lower() in taken:
@@ -144,10 +141,8 @@ def read_images(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the size and the modification time of a file and, with ``verify``, the file's hash.
-
-    A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
-    """
+    """Return the size and the time of change of a file and, with ``verify``, the file's hash."""
+    # A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
     state = FileState(file)
     try:
         state = FileState(file, *choose_filesystem(file).find_state(file))

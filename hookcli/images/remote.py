@@ -90,6 +90,5 @@ def _names_file(name: str) -> bool:
 
 
 def _find_marked(names: dict[str, int]) -> set[str]:
-    """Return the possible run folders among files: those with ``run.json`` or a manifest."""
     marks = {REQUEST, MANIFEST}
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}

@@ -1,8 +1,5 @@
-"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory.
-
-Values of more than 8 bits are not left to Pillow, which clips them or drops their lower bytes, and
-ignores the tags of a TIFF that give the values a meaning.
-"""
+"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory."""
+# Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations
 
@@ -31,11 +28,8 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, (1,), (2,)
 def to_rgb(
     image: Image.Image, style: ReadStyle = PLAIN, low: Image.Image | None = None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return an RGB copy of ``image``, and the range of its values; None for values of 8 bits.
-
-    A transparent picture is laid on white. ``low`` has the lower bytes of colours of 16 bits, whose
-    higher bytes are in ``image``.
-    """
+    """Return an RGB copy of ``image`` on white, and the range of its values; None for 8 bits."""
+    # ``low`` has the lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):
         image, found = _scale(image, style, low)

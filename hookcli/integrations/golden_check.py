@@ -51,11 +51,7 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Run a model, and return how the results differ from a golden file.
-
-    The result is empty if nothing differs. With ``update``, write the golden file instead of
-    comparing, and return an empty string.
-    """
+    """Return how a model differs from a golden file, or "" if not; ``update`` writes the file."""
     if update:
         check_replaceable(golden, overwrite=False)
     with (

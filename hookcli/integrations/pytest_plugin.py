@@ -1,8 +1,4 @@
-"""The pytest plugin: the fixture ``activations`` and the option ``--activations-update``.
-
-pytest imports this file at the start of every test run where hookcli is installed. torch and the
-rest of hookcli are imported when a test calls ``activations.check``.
-"""
+"""The pytest plugin, which imports torch only when a test calls ``activations.check``."""
 
 from __future__ import annotations
 

@@ -87,12 +87,10 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return two masks (2, H, W) from 0 to 1 for the layers' input: inside a box, and outside.
-
-        hookcli prepares a picture of a white box like the image. Both masks are 0 at padding. The
-        ``size`` is (width, height), and the ``box`` left, top, width and height, in pixels of the
-        image. ``as_pixels``: the image is a tensor file, whose values are used unchanged.
-        """
+        """Return masks (2, H, W) from 0 to 1 for the layers' input: inside a box, and outside."""
+        # hookcli prepares a white box like the image. Both masks are 0 at padding. ``size`` is
+        # (width, height), ``box`` left, top, width and height, in pixels of the image.
+        # ``as_pixels``: the image is a tensor file.
         left, top, width, height = box
 
         def draw_box() -> Image.Image:

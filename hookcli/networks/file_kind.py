@@ -108,7 +108,8 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     classes = [name for kind, name in names if kind == "class"]
     if shard := name_shard(name for _, name in names):
         return shard
-    if not (foreign := [name for name in classes if _is_foreign(name)]):
+    foreign = [each for each in classes if each.startswith(_MODULES) or not each.startswith(_OURS)]
+    if not foreign:
         return WEIGHTS if any(name.startswith(_TENSORS) for name in classes) else UNKNOWN
     made = next((name for name in foreign if not name.startswith(_NO_MODULES)), "")
     if any(name.startswith(_MODULES) for name in classes) and not texts & {*WRAPPERS[:2]}:
@@ -120,10 +121,6 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     return FileKind(
         f"more than tensors ({foreign[0]})", state=f'{load}["{wrapper}"]' if wrapper else ""
     )
-
-
-def _is_foreign(name: str) -> bool:
-    return name.startswith(_MODULES) or not name.startswith(_OURS)
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:

@@ -47,11 +47,7 @@ _WRAPPERS = re.compile(
 
 
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with weights from a file.
-
-    Unless the user set ``num_classes``, the model gets the number of classes of the weights. For a
-    model of a library, hookcli checks that the file fits before it builds the model with values.
-    """
+    """Return the model with weights from a file, and by default with as many classes as those."""
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)
@@ -213,11 +209,9 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the model's tensors in the file, under the names that the model gives them.
-
-    The file's names may have a prefix: a parallel model adds ``module.``, and a training class the
-    attribute that holds the model. Tensors without it, such as a criterion's, are left out.
-    """
+    """Return the model's tensors in the file, under the names that the model gives them."""
+    # The file's names may have a prefix: a parallel model adds ``module.``, and a training class
+    # the attribute that holds the model. Tensors without it, such as a criterion's, are left out.
     names = {_bare(key): key for key in expected}
     has_all = len(names) == len(expected)
     is_bare = has_all and len({*map(_bare, saved.tensors)}) == len(saved.tensors)
@@ -281,11 +275,9 @@ def _left_out(file: str, others: list[str], prefix: str) -> str:
 
 
 def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
-    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``.
-
-    The kinds are floats, complex numbers, and integers (including booleans). The values must also
-    be in the range of the model's dtype. Loading any other file would change values silently.
-    """
+    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``."""
+    # Kinds are floats, complex numbers, and integers. The values must also be in the range of the
+    # model's dtype. Loading any other file would change values silently.
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]
     shared = {

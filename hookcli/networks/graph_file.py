@@ -1,8 +1,5 @@
-"""Models in files that hold a graph: ONNX files and exported programs of PyTorch.
-
-Such a file does not say how its images are prepared, or which classes its outputs stand for. Both
-come from the options of the user, or from the model that the user names with ``like``.
-"""
+"""Models in files that hold a graph: ONNX files and exported programs of PyTorch."""
+# How images are prepared and what the classes are comes from options, or the model in ``like``.
 
 from __future__ import annotations
 
@@ -44,26 +41,17 @@ _LIKE = "name the model that it was made from: `like=MODEL`"
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """An input of a graph.
+    """An input of a graph."""
 
-    Attributes:
-        shape: the shape, (N, C, H, W) for a picture; None for a length that the file does not fix.
-        dtype: the dtype, such as ``float32``.
-        name: the name.
-        is_nhwc: whether the graph takes pictures (N, H, W, C).
-    """
-
-    shape: tuple[int | None, ...]
-    dtype: str
+    shape: tuple[int | None, ...]  # (N, C, H, W) for a picture; None for a length that may vary
+    dtype: str  # such as ``float32``
     name: str = ""
-    is_nhwc: bool = False
+    is_nhwc: bool = False  # whether the graph takes pictures (N, H, W, C)
 
     def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
-        """Return the input, found to be NHWC or not.
-
-        The layout is the one that the user ``asked`` for; otherwise, ``axis`` is that of the
-        channels, if the first operators show it; otherwise, the lengths of the axes decide.
-        """
+        """Return the input, found to be NHWC or not, as ``asked`` or as its channels show."""
+        # Unless asked, ``axis`` is that of the channels, if the first operators show it; else, the
+        # lengths of the axes decide.
         if len(self.shape) != 4:
             return self
         count, height, width, channels = self.shape
@@ -81,13 +69,9 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDescription(ModelDescription):
-    """What hookcli knows of a model in a file that holds a graph.
+    """What hookcli knows of a model in a file that holds a graph."""
 
-    Attributes:
-        predicts: whether hookcli reads predictions from the model's output.
-    """
-
-    predicts: bool
+    predicts: bool  # whether hookcli reads predictions from the model's output
 
     def read(
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
@@ -120,10 +104,8 @@ def check_graph_request(request: ModelRequest) -> None:
 def describe_graph(
     request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, reading: Reading | None
 ) -> GraphDescription:
-    """Return the description of the model in the file that the request names.
-
-    ``reading`` says what the output is if the graph ends in a linear layer; else None.
-    """
+    """Return the description of the model in the file that the request names."""
+    # ``reading`` says what the output is if the graph ends in a linear layer; else None.
     extra = read_inputs(request)
     if extra is not None:
         extra.check(repr(request.name), [each.name for each in inputs])

@@ -14,9 +14,8 @@ import torch
 from hookcli.config import DTYPES
 from hookcli.errors import RequestError
 from hookcli.networks.fingerprint import hash_weights
-from hookcli.networks.own_code import OwnCode
+from hookcli.networks.own_code import OwnCode, check_structure
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.structure import check_structure
 from hookcli.outside.foreign import ForeignCode
 from hookcli.outside.urls import IN_MEMORY
 
@@ -35,10 +34,7 @@ _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield the name that stands for a model, or for a copy of it, while the block lasts.
-
-    Another thread that holds the same model waits.
-    """
+    """Yield the name of a model, or of its copy, in the block; other threads wait for the model."""
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
         name = next(n for n in _list_names(kind) if n not in _held)
@@ -93,6 +89,5 @@ class Held(OwnCode):
         return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
-        """Return the model as it is."""
         module = self.builder(**dict(request.arguments))
         return ModelWithWeights(module, "as in memory", sha256=hash_weights(module))

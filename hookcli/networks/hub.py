@@ -1,8 +1,4 @@
-"""The files of a model: in a folder, or in a repository of the Hugging Face hub.
-
-The hub's own library downloads files into its cache, continues a broken transfer, and checks that
-files are complete.
-"""
+"""The files of a model: in a folder, or in a repository of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -146,7 +142,6 @@ class FileSource(Source):
         return None if self.files is None else self.files.most_values
 
     def find_weights(self) -> list[Path]:
-        """Return the files of the weights; none without any."""
         if self.files is None:
             return []
         return next(([file] for file in map(self.files.find, self.weight_names) if file), [])
@@ -236,10 +231,8 @@ def require_config(
 
 
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
-    """Return the content of a configuration file; empty if it is JSON but no mapping.
-
-    It is refused with a number that no model has or, in a folder, with a part from elsewhere.
-    """
+    """Return the content of a configuration file; empty if it is JSON but no mapping."""
+    # It is refused with a number that no model has or, in a folder, with a part from elsewhere.
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
         content = json.loads(read_regular(file, _MOST_BYTES))
@@ -330,10 +323,8 @@ def connection_errors() -> Iterator[None]:
 
 
 def fail_fast_offline() -> None:
-    """Make libraries use only the hub's cache if the hub cannot be reached.
-
-    Otherwise, they keep trying for most of a minute. Behind a proxy, this does nothing.
-    """
+    """Make libraries use only the hub's cache if the hub cannot be reached."""
+    # They keep trying for most of a minute. Behind a proxy, this does nothing.
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE or any(os.environ.get(name) for name in _PROXIES):

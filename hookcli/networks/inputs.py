@@ -100,11 +100,9 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any.
-
-        A tensor whose leading axis is 1 is repeated N times. What ``arguments_of`` returns for the
-        pixels goes to the parameters that ``find_places`` finds.
-        """
+        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any."""
+        # A leading axis of 1 is repeated N times. What ``arguments_of`` returns for the pixels goes
+        # to the parameters that ``find_places`` finds.
         own = list(arguments_of(pixels))
         values = {name: _place(value, pixels) for name, value in self.values.items()}
         named = [name for name, value in self.values.items() if value is _PIXELS]

@@ -99,11 +99,8 @@ class LoadedModel(ModelDescription):
         )
 
     def use_channels_last(self) -> bool:
-        """Convert the weights to channels-last if this is faster, and return whether they have it.
-
-        It is faster for 2-D convolutions on the CPU and on CUDA. The choice depends on the kind of
-        device, but not on the machine.
-        """
+        """Convert the weights to channels-last if that is faster, and return whether they are."""
+        # It is faster for 2-D convolutions on the CPU and on CUDA, whatever the machine.
         modules = self.module.modules()
         convolutions = [m for m in modules if isinstance(m, nn.Conv2d) and not is_lazy(m.weight)]
         if self.source.keeps_format:
@@ -124,10 +121,7 @@ class LoadedModel(ModelDescription):
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
-        """Return a function for the score of one image's output.
-
-        Its argument ``target`` is a class index in place of the target in ``style``.
-        """
+        """Return a function for the score of one image's output, or of its argument ``target``."""
         if ":" in style.score:
             load_score(style.score)
         if needs_gradient and not style.needs_pixels:
@@ -240,10 +234,7 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 
 
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
-    """Build the model, load its weights, and put it on the device.
-
-    Parts whose Python ``id`` is in ``taken`` are replaced by copies before anything changes.
-    """
+    """Build the model with its weights on the device; parts with ``taken`` ids are copied."""
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
     extra = read_inputs(request)

@@ -88,10 +88,7 @@ def note_compiled(model: nn.Module) -> str:
 
 @contextmanager
 def run_eagerly() -> Iterator[None]:
-    """Run compiled modules and functions in eager mode in the ``with`` block.
-
-    Hooks do not fire in compiled code, and torch.compile cannot trace the hooks of hookcli.
-    """
+    """Run compiled modules and functions in eager mode in the block: hooks do not fire in them."""
     if not _BLOCKS:
         _begin()
     _BLOCKS.append(None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,10 +16,10 @@ from hookcli.errors import ModelError, RequestError
 from hookcli.networks.build import build_random, seeded
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.source import ModelWithWeights, Source
-from hookcli.networks.structure import check_structure
 from hookcli.outside.files import open_regular
-from hookcli.outside.foreign import ForeignCode, Surroundings
+from hookcli.outside.foreign import ForeignCode, Surroundings, ask
 from hookcli.outside.urls import HELD
+from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
 _FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
+# torch walks modules by recursion, with one call per level, inside some other calls.
+_OTHER_CALLS = 250
+# Independent of Python's recursion limit: the time to name and measure modules grows with the cube
+# of the depth, and is 14 s at this depth.
+_DEEPEST = 1_000
 
 
 class OwnCode(Source):
@@ -79,7 +84,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FUNCTION",
                 )
             target = getattr(target, attribute)
-    return partial(_make_own, name, target, surroundings)
+    return functools.partial(_make_own, name, target, surroundings)
 
 
 def _make_own(
@@ -144,3 +149,41 @@ def _import_module(name: str) -> ModuleType:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise not_found from error
         raise
+
+
+def check_structure(name: str, model: nn.Module) -> None:
+    """Check that the modules of the user's model are nested finitely and named consistently."""
+    _check_nesting(name, model, {id(model): ""}, {id(model)})
+    for path, module in model.named_modules():
+        kind = type(module).__name__
+        is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
+        names = filter(None, path.split("."))  # TorchScript has no get_submodule
+        if not is_module or functools.reduce(getattr, names, model) is not module:
+            raise ModelError(
+                f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
+                " a different module or none",
+                "do not override named_modules of nn.Module",
+            )
+    for parameter in model.parameters():
+        parameter.is_floating_point()
+
+
+def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
+    """Refuse a module that contains itself, or many levels; ``outer`` has paths by ``id``."""
+    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
+    if len(outer) > most:
+        raise ModelError(
+            f"{name} nests its modules more than {most:,} deep",
+            "put them side by side in one nn.Sequential",
+        )
+    for key, child in list(ask(module, "_modules", {}).items()):
+        inner = f"{outer[id(module)]}.{key}".removeprefix(".")
+        if id(child) in outer:
+            raise ModelError(
+                f"{name}: {outer[id(child)] or ROOT_LABEL} ({type(child).__name__}) contains"
+                f" itself, as {inner}",
+                "a module may be used in several places, but not inside itself",
+            )
+        if isinstance(child, nn.Module) and id(child) not in known:
+            known.add(id(child))
+            _check_nesting(name, child, {**outer, id(child): inner}, known)

@@ -117,18 +117,12 @@ class Task:
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image of a batch from what ``find`` returned.
-
-        ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
-        """
+        """Return the predictions for each image of a batch from what ``find`` returned."""
+        # ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
-        """Return a score of the one image in ``found``, which ``find`` returned.
-
-        ``kind`` is ``logit``, ``probability`` or ``cross-entropy``; ``target`` is None for the
-        predicted class.
-        """
+        """Return a score of the one image in ``found``; the predicted class without ``target``."""
         raise NotImplementedError
 
 

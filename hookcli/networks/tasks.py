@@ -16,8 +16,7 @@ from hookcli.networks.presets import colour_changes
 from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
-from hookcli.records.frames import CLIP_FRAMES, spread_evenly
-from hookcli.records.images import Prediction
+from hookcli.records.images import CLIP_FRAMES, Prediction, spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -328,8 +327,9 @@ class OpticalFlow(Task):
 
     def find(self, output: object) -> Tensor | None:
         """Return the last and most refined flow (N, 2, H, W)."""
-        if isinstance(output, list) and output and all(map(_is_flow, output)):
-            last: Tensor = output[-1]
+        flows = output if isinstance(output, list) else []
+        if flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows):
+            last: Tensor = flows[-1]
             return last
         return None
 
@@ -353,10 +353,6 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
         max(_LEAST, math.floor(side * scale / _STEP + 0.5) * _STEP) for side in picture.size
     )
     return width, height
-
-
-def _is_flow(value: object) -> bool:
-    return is_floats(value, 4) and value.shape[1] == 2
 
 
 CLASSIFICATION = Classification()
@@ -401,11 +397,8 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the part of an output that may be features of a model without a classifier.
-
-    The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
-    Return None if the output has a different form.
-    """
+    """Return what may be features of a model without a classifier in an output, else None."""
+    # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
     if "logits" in output:
@@ -488,7 +481,6 @@ def _find_top(values: Tensor) -> list[int]:
 
 
 def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits") -> Tensor:
-    """Return the score ``kind`` of the class ``index``, averaged over rows of numbers (n, K)."""
     is_pair = rows.shape[1] == 1 and reading != "values"
     if index >= (count := 2 if is_pair else rows.shape[1]):
         known = f"classes are 0 to {count - 1}" if count > 1 else "the model returns one value"

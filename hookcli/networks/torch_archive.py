@@ -1,8 +1,5 @@
-"""Zip archives of torch, read only if all programs find the same members in them.
-
-A file may hold two central directories, of which Python's ``zipfile`` reads one and torch the
-other. hookcli refuses such a file, and one with bytes that belong to no member.
-"""
+"""Zip archives of torch, read only if all programs find the same members in them."""
+# A file may hold two central directories, of which Python reads one and torch the other.
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ class OtherArchiveError(ValueError):
 
 
 def load_archive(stream: BinaryIO) -> object:
-    """Load the tensors of an archive that ``torch.save`` wrote.
-
-    Torch raises exceptions of many classes if the archive is damaged, or holds more than tensors.
-    """
+    """Load the tensors of an archive that ``torch.save`` wrote; torch raises many exceptions."""
     # Each tensor storage must have a member of the same size: with a shorter one, some versions of
     # torch (at least 2.6 to 2.9) read memory beyond it.
     members = Counter(member.file_size for member in list_members(stream))
@@ -52,12 +46,9 @@ def load_archive(stream: BinaryIO) -> object:
 
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
-    """Return the members of an archive, after a check that torch reads exactly these.
-
-    Entries of folders are left out. Afterwards, the stream is at its beginning. An archive with a
-    second directory, gaps, or members that overlap or share a name is refused, or one that is much
-    larger unpacked.
-    """
+    """Return the members of an archive, but no folders, after a check that torch reads them."""
+    # An archive is refused with a second directory, gaps, or members that overlap or share a name,
+    # or if it is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     end = 0

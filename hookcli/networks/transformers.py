@@ -1,8 +1,4 @@
-"""Vision models of the library transformers, from the hub, from a folder, or from a configuration.
-
-hookcli builds them with the library's own classes, prepares images with the model's own image
-processor, and reads outputs with the methods of that processor. Code from a repository never runs.
-"""
+"""Vision models of transformers, built by the library itself: no code of a repository runs."""
 
 from __future__ import annotations
 

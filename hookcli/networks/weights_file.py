@@ -1,9 +1,4 @@
-"""The content of a weights file, read without running any code in it.
-
-Such files come from strangers. A tensor in them may claim to be larger than the file, have no
-values, or be of a kind that no model parameter has. hookcli refuses all of these before it builds
-a model.
-"""
+"""The content of a weights file, perhaps a stranger's, read without running any code in it."""
 
 from __future__ import annotations
 
@@ -58,11 +53,9 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, perhaps a checkpoint.
-
-    ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
-    beginning of the names of its tensors.
-    """
+    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file or checkpoint."""
+    # ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
+    # beginning of the names of its tensors.
     content, sha256 = load_content(file)
     if shard := name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
@@ -322,7 +315,6 @@ def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def name_some(texts: list[str], most: int = 3) -> str:
-    """Join the first ``most`` names, and say how many more there are."""
-    rest = len(texts) - most
-    return ", ".join(map(_clip, texts[:most])) + and_more(rest)
+def name_some(texts: list[str]) -> str:
+    """Join the first three names, and say how many more there are."""
+    return ", ".join(map(_clip, texts[:3])) + and_more(len(texts) - 3)

@@ -46,10 +46,8 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, unless it imports a part of the compiler.
-
-    A compiler that is loaded later may compile functions that it declares not compilable.
-    """
+    """Call ``function`` without loading torch's compiler, unless it imports a part of it."""
+    # A compiler that is loaded later may compile functions that it declares not compilable.
     try:
         with _declaring_not_compilable():
             return function()

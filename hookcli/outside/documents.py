@@ -53,10 +53,7 @@ LEFT_OUT = MappingProxyType({"left out": True})
 
 
 def keywords(**values: object) -> Meta:
-    """Return metadata that adds keywords to the JSON Schema of a type.
-
-    Reading does not check the keywords, because files of other versions may have further values.
-    """
+    """Return metadata for the JSON Schema alone: files of other versions may have more values."""
     return Meta(extra_json_schema=values)
 
 

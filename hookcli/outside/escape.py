@@ -18,10 +18,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def for_terminal(text: str) -> str:
-    """Return ``text`` as one line, with control characters and odd bytes as visible escapes.
-
-    So is a colon at the start of ``::``, which logs of continuous integration take for a command.
-    """
+    """Return ``text`` as one line, with control characters and odd bytes as visible escapes."""
+    # Logs of continuous integration take ``::`` at the start for a command.
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
 

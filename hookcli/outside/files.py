@@ -51,13 +51,9 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file for reading; links are followed.
-
-    Reading from a pipe or a device could last forever, so the kind of file is checked twice. The
-    check before opening is for pipes, since opening a pipe would disturb a process that waits to
-    write into it. The check of the open descriptor is for files that are replaced in between.
-    A name that contains a NUL raises a ValueError.
-    """
+    """Open a regular file for reading; links are followed, a NUL in a name is a ValueError."""
+    # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
+    # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, flags)
@@ -162,10 +158,8 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder inside ``parent``, and delete it when the ``with`` block ends.
-
-    This also deletes the folders that killed processes left in ``parent``: nobody locks them.
-    """
+    """Yield a new folder inside ``parent``, and delete it, and those of killed processes."""
+    # Nobody locks the folders that killed processes left.
     for left in parent.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             _lock(left, stack, fcntl.LOCK_NB)

@@ -1,7 +1,4 @@
-"""Options of the command line, each declared on the field of the request that it fills.
-
-A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
-"""
+"""Options of the command line, as annotations of fields: ``Flag("--tile PX", "Longest side.")``."""
 
 from __future__ import annotations
 
@@ -24,46 +21,29 @@ _OF_JSON = {"null"}  # the name of an option, but in messages the value
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An option or an argument of the command line.
+    """An option or an argument of the command line."""
 
-    Attributes:
-        usage: the names of the option, and the word for the value in ``--help``: ``-o --out DIR``.
-            An argument has one name without dashes. If the option sets the field to False, the name
-            begins with ``--no-``.
-        read: parses a text, given the text and the name of the option; None to convert the text by
-            the type of the field.
-        write: turns a value of the field back into a text; None for ``str``, with commas between
-            the items of a tuple.
-        many: whether the option may be given several times, each for one item of a tuple.
-        word: for an option that several fields share (``--save tensors,attention``), the word that
-            turns on this field.
-        none: an option and its value that set this field to None: ``("--channels", "all")``.
-        panel: the title of the group of options in ``--help``, unless the docstring of the request
-            names a group.
-        late: whether ``--help`` shows the option after the other options of its group.
-        in_diff: whether ``hookcli diff`` reports that two runs differ in this option. Set this for
-            an option that affects the outputs of layers and is recorded only in a run's command.
-        always: whether the command that repeats a run includes the option even if the value is the
-            default.
-        repeats: whether the option belongs in the command that repeats a run.
-        needs: other options, ``URL`` or ``@LIST``, with ``|`` between them. Without all of these
-            that the command has, the option has no effect, and the command line refuses it.
-    """
-
+    # The names of the option, and the word for its value: ``-o --out DIR``. An argument has one
+    # name without dashes. A name that begins with ``--no-`` sets the field to False.
     usage: str
     help: str = ""
     at_least: int | None = None
     at_most: int | None = None
+    # Parses a text, given the name of the option, too; None converts it by the type of the field
     read: Callable[[str, str], Any] | None = None
-    write: Callable[[Any], str] | None = None
-    many: bool = False
-    word: str = ""
-    none: tuple[str, str] | None = None
-    panel: str = ""
-    late: bool = False
+    write: Callable[[Any], str] | None = None  # a value as text; None for ``str``, with commas
+    many: bool = False  # whether it may be given several times, each for one item of a tuple
+    word: str = ""  # that turns on this of several fields: ``--save tensors,attention``
+    none: tuple[str, str] | None = None  # what sets the field to None: ``("--channels", "all")``
+    panel: str = ""  # the title of the group in ``--help``, unless the request's docstring names it
+    late: bool = False  # whether ``--help`` shows the option after the others of its group
+    # Whether ``hookcli diff`` reports that two runs differ in this option. Set this for an option
+    # that affects the outputs of layers and is recorded only in a run's command.
     in_diff: bool = False
-    always: bool = False
-    repeats: bool = True
+    always: bool = False  # whether the command that repeats a run has it even with its default
+    repeats: bool = True  # whether it belongs in the command that repeats a run at all
+    # Other options, ``URL`` or ``@LIST``, with ``|`` between them. Without all of these that the
+    # command has, the option has no effect, and the command line refuses it.
     needs: str = ""
 
     @property
@@ -131,19 +111,13 @@ def _write(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a request.
-
-    Attributes:
-        kind: the type of the field, without the ``Flag``.
-        default: the default value; ``MISSING`` if there is no default.
-        request: the class of the field's value if the value is itself a request.
-    """
+    """A field of a request."""
 
     name: str
-    kind: Any
-    default: Any
+    kind: Any  # the type, without the ``Flag``
+    default: Any  # ``MISSING`` if there is none
     flag: Flag | None
-    request: type | None
+    request: type | None  # the class of the value if the value is itself a request
 
     @property
     def is_required(self) -> bool:

@@ -1,8 +1,6 @@
-"""Run foreign code (not hookcli's own), which may raise any exception or change the process.
-
-Only this module and ``passes/call`` catch every exception but Ctrl-C and signals that end the
-process. Standard library only.
-"""
+"""Run foreign code (not hookcli's own), which may raise any exception or change the process."""
+# Only this module and ``passes/call`` catch every exception but Ctrl-C and signals that end the
+# process. Standard library only.
 
 from __future__ import annotations
 

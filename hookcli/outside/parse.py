@@ -1,7 +1,4 @@
-"""Parsers for command-line texts that are more than a number or a choice.
-
-Each takes the text and the name of the option.
-"""
+"""Parsers for command-line texts, with the name of the option, that are no number or choice."""
 
 from __future__ import annotations
 

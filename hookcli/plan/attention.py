@@ -25,10 +25,8 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 def choose_attention(
     scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
-    """Return which attention to compute; None if none was asked for, or without weights to find it.
-
-    ``sources`` are the run's images; a worker of a cluster passes only one of them.
-    """
+    """Return which attention to compute; None if none was asked for, or without weights."""
+    # ``sources`` are the run's images; a worker of a cluster passes only one of them.
     request = scope.config.attention
     if request is None:
         return None

@@ -53,10 +53,7 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options that are common to all commands that run a model.
-
-    The caller has called ``check_values``. ``edited_side`` is the side of edits that name no side.
-    """
+    """Check the options that all commands that run a model have, after ``check_values``."""
     model = request.model
     _check_words(request)
     _check_colours(model)

@@ -48,11 +48,8 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
 
 
 def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
-    """Check that hookcli may write the run into its folder.
-
-    To resume a complete run raises a CompleteError; ``cleans_up`` says whether to delete the chunks
-    that this run left behind.
-    """
+    """Check that hookcli may write the run into its folder; a complete run is a CompleteError."""
+    # ``cleans_up`` says whether to delete the chunks that a complete run left behind.
     config = scope.config
     folder = name_folder(config, sources)
     if isinstance(folder, Path):

@@ -13,7 +13,7 @@ from hookcli.images.read import list_images, read_images
 from hookcli.images.rgb import has_natural_range
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_shared
 from hookcli.outside.urls import choose
-from hookcli.records.frames import CLIP_FRAMES
+from hookcli.records.images import CLIP_FRAMES
 from hookcli.store.places.storage import use_options
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ class FoundImages:
 def find_images(
     request: RunRequest, leave_out: Place | None = None, storage: tuple[tuple[str, str], ...] = ()
 ) -> FoundImages:
-    """Find the images, and also read their content if they are few or a clip.
-
-    Files in the folder ``leave_out`` are not used as images. From this call on, the process opens
-    URLs with the options ``storage``.
-    """
+    """Find the images, and read few or a clip; from now on, URLs are opened with ``storage``."""
     use_options(storage)
     images = request.images
     files, skipped = find_files(
@@ -81,11 +77,9 @@ def find_images(
 def _read_some(
     sources: Sequence[ImageSource], range_: str | tuple[float, float]
 ) -> Iterator[tuple[str, int, Intensities | None]]:
-    """Yield the name, the bands and the range of each image that is read before the run.
-
-    Of images that are not in memory, these are the first one and, unless the user gave a range, up
-    to eight whose values may have no natural range; in a folder, only if one of them has none.
-    """
+    """Yield the name, the bands and the range of each image that is read before the run."""
+    # Of images that are not in memory, these are the first one and, unless the user gave a range,
+    # up to eight whose values may have no natural range; in a folder, only if one of them has none.
     count, is_refused = 0, False
     for place, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)

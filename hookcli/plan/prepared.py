@@ -124,11 +124,9 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """A text of the settings in which two chunks must agree to be merged.
-
-        They depend on the number of images and on how this version saves chunks. The user's own
-        options are in the recorded command.
-        """
+        """A text of the settings in which two chunks must agree to be merged."""
+        # They depend on the number of images and on how this version saves chunks. The user's own
+        # options are in the recorded command.
         shows_all = self.images <= MOST_IMAGES
         key = f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, "
         key += f"{self.has_several}, {self.threads} threads"
@@ -170,12 +168,9 @@ def prepare_model(
     finds_operations: bool = False,
     taken: Collection[int] = (),
 ) -> PreparedModel:
-    """Load the model, find the images that fit it, and make the runner of the model.
-
-    The caller has checked the values of the request. Without weights, the result serves only to
-    plan a run. With ``finds_operations``, the runner knows all operations, even if none is chosen.
-    Modules and parameters whose Python ``id`` is in ``taken`` are copied.
-    """
+    """Load the model, find the images that fit it, and make the runner of the model."""
+    # Without weights, only to plan a run. With ``finds_operations``, the runner knows all
+    # operations. Modules and parameters whose Python ``id`` is in ``taken`` are copied.
     if request.model.is_file:
         return _prepare_file(request, found)
     load = partial(load_model, taken=taken) if has_weights else build_skeleton
@@ -238,11 +233,9 @@ def prepare_side(
     judges_all: bool = False,
     beside: Side | None = None,
 ) -> Side:
-    """Load the model and find the images for one side of a comparison.
-
-    With ``judges_all``, the runner also observes all leaf layers and all operations. Modules that
-    the model would share with the side ``beside`` are copied for this side.
-    """
+    """Load the model and find the images for one side of a comparison."""
+    # With ``judges_all``, the runner also observes all leaf layers and all operations. Modules that
+    # the model would share with the side ``beside`` are copied for this side.
     parts = {} if beside is None else _list_unshared(beside, request)
     taken = {each for each, can_copy in parts.items() if can_copy}
     model = prepare_model(request.run, found, at=at, finds_operations=judges_all, taken=taken)
@@ -277,10 +270,8 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Return the modules and parameters of A that B must not share, by ``id``.
-
-    The values say whether B may copy them, because they are as the user's code made them.
-    """
+    """Return the modules and parameters of A that B must not share, by ``id``."""
+    # The values say whether B may copy them, because they are as the user's code made them.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
         return {}  # the sides run in turn, and neither changes its modules
@@ -344,10 +335,7 @@ def list_outputs(side: Side) -> Side:
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Settle the plan, the score, the attention and whatever else a run needs besides the model.
-
-    Without weights, hookcli can only print the plan.
-    """
+    """Settle the plan, the score and the attention of a run; without weights, only the plan."""
     features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)

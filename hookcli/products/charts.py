@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class _Chart(Product):
-    """A chart, written as PNG and, if the user asked for another format, also in that format."""
-
     file: str  # the name of the PNG
 
     def claim(self) -> list[str]:
@@ -48,7 +46,6 @@ class Overview(_Chart):
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        """Draw the overview from pictures that the run has written."""
         from hookcli.render.charts.overview_png import draw_overview
 
         try:
@@ -78,7 +75,6 @@ class GradientFlow(_Chart):
         self._backward = backward
 
     def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
-        """Draw the norm of each gradient."""
         from hookcli.render.charts.flow_png import draw_flow
 
         info, images = document.model, document.images

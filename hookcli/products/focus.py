@@ -35,10 +35,8 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return two masks (2, H, W) of the network's input: shares of pixels inside and outside a box.
-
-    ``box`` is left, top, width and height in pixels of the image; the result is None without it.
-    """
+    """Return masks (2, H, W) of the network's input: shares of pixels inside and outside a box."""
+    # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     if box is None:
         return None
     if len(sources) != 1:

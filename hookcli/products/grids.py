@@ -21,18 +21,12 @@ if TYPE_CHECKING:
 
 _MOST_IN_A_STRIP = 12
 _SECOND_FORMAT = 3.5  # bytes of an SVG, which has no palette, per byte of the PNG
-# Sizes in bytes:
-_GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
-_GRID_BYTES = 4_700  # per picture: heading, and entries in the page and the manifest
-_MAP_BYTES_PER_PIXEL = 0.03  # of a channel at full resolution, per pixel of the network's input
-_TILE_BYTES = 320  # per tile: its label, and its figures in the page and its JSON
+_PIXEL_BYTES = 0.55  # per pixel of a tile: palette PNGs of real feature maps, measured
+_TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, and its figures
 
 
 class Grids(Product):
-    """Pictures of feature maps: a grid for each call, or one sheet with all calls for each image.
-
-    Beside each grid, hookcli writes its channels at the resolution of the layer, for the viewer.
-    """
+    """Pictures of feature maps: grids, and maps for the viewer, or one sheet for each image."""
 
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
@@ -43,15 +37,13 @@ class Grids(Product):
         drawn, weight = sum(map(bool, tiles)), 1 if scope.formats == 1 else 1 + _SECOND_FORMAT
         # in a run with gradients, only the gradients of outputs are drawn
         sides = len(scope.config.sides) if scope.config.backward is None else 1
-        grids, maps, area = min(drawn, 1), 0, 0
+        grids, maps = min(drawn, 1), 0
         if scope.style.mode == "layers":
             grids = drawn * sides
-            area = math.prod(outlook.loaded.prepare.nominal_shape[-2:])
             layers = zip(outlook.layers, tiles, strict=True)
             maps = sum(layer.module_type != "Linear" for layer, count in layers if count) * sides
-        of_tile = scope.style.tile**2 * _GRID_BYTES_PER_PIXEL * weight + _TILE_BYTES
-        of_tile += area * _MAP_BYTES_PER_PIXEL
-        size = grids * _GRID_BYTES * weight + sides * sum(tiles) * of_tile
+        of_tile = scope.style.tile**2 * _PIXEL_BYTES * weight + _TILE_BYTES
+        size = sides * sum(tiles) * of_tile
         return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
 
     def _count_tiles(self, outlook: Outlook) -> list[int]:

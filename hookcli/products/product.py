@@ -1,7 +1,4 @@
-"""The life cycle of a product of a run, and the facts that a product gets at each stage.
-
-A product stores its data in a ``summary.chunks.Chunk``; the run saves chunks and adds them up.
-"""
+"""The life cycle of a product of a run, and the facts that a product gets at each stage."""
 
 from __future__ import annotations
 
@@ -63,7 +60,6 @@ class Scope:
 
     @property
     def has_several(self) -> bool:
-        """Whether there is more than one image."""
         return self.images > 1
 
     @property
@@ -88,7 +84,6 @@ class Outlook:
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """The layers that are observed."""
         return self.runner.layers
 
     @cached_property
@@ -106,16 +101,7 @@ class Cost:
 
 
 class RunningChunk:
-    """A chunk, from its first forward pass until its files are written.
-
-    Attributes:
-        chunk: the results that are saved; products add what they collect.
-        keys: the keys of the chunk's images in order, including skipped images.
-        prepared: the images by key, until the last forward pass has ended.
-        images: by key, the results of the images that went through; a product may replace one.
-        records: by key, one record for each observed tensor of the image.
-        jobs: write the rest of the chunk's files.
-    """
+    """A chunk, from its first forward pass until its files are written."""
 
     def __init__(
         self,
@@ -125,9 +111,10 @@ class RunningChunk:
         find_part: Callable[..., Box | None],
     ) -> None:
         """``show`` and ``find_part`` are those of the model's ``ModelDescription``."""
-        self.chunk = chunk
-        self.keys = [image.key for image in images]
-        self.prepared = {image.key: image for image in images}
+        self.chunk = chunk  # the results that are saved; products add what they collect
+        self.keys = [image.key for image in images]  # in order, including skipped images
+        self.prepared = {image.key: image for image in images}  # until the last forward pass ends
+        # By key, the results of images that went through, which a product may replace, and records
         self.images: dict[str, ImageResult] = {}
         self.records: dict[str, list[LayerRecord]] = {}
         self.jobs: Sequence[Job] = ()
@@ -136,7 +123,6 @@ class RunningChunk:
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
 
     def skip(self, image: PreparedImage, reason: str) -> None:
-        """Note why an image did not go through the model."""
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
@@ -152,7 +138,6 @@ class RunningChunk:
         return self._find_part(image.size, as_pixels=image.is_tensor)
 
     def list_records(self) -> list[LayerRecord]:
-        """Return all records, image by image."""
         return [record for key in self.keys for record in self.records.get(key, ())]
 
     def sum_up(self, limits: Mapping[str, float]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopTally
 
 _FIRING_BYTES = 60  # per top image of a channel in the page
-_ROW_BYTES = 30  # per row of the table, without names
+_ROW_BYTES = 80  # per row of the table
 
 
 class TopImages(Product):
@@ -36,19 +36,8 @@ class TopImages(Product):
         if "output" not in self.scope.config.sides:
             return Cost()
         top = min(self.scope.config.top_images, self.scope.images)
-        shown = len(outlook.layers) * top * MOST_CHANNELS
-        return Cost(1, shown * _FIRING_BYTES + self._measure(outlook) * top)
-
-    def _measure(self, outlook: Outlook) -> float:
-        """Return how many bytes the table takes if it has one image per channel."""
-        sources = outlook.sources
-        of_names = sum(len(source.key) + len(source.name) for source in sources) / max(
-            1, len(sources)
-        )
-        return sum(
-            width * (of_names + len(layer.label) + _ROW_BYTES)
-            for layer, width in zip(outlook.layers, outlook.channels, strict=True)
-        )
+        shown = len(outlook.layers) * MOST_CHANNELS
+        return Cost(1, top * (shown * _FIRING_BYTES + sum(outlook.channels) * _ROW_BYTES))
 
     def close(self, end: RunEnd) -> list[str]:
         if not end.top.values:
@@ -63,11 +52,8 @@ class TopImages(Product):
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    """Return ``top_images.csv``: the images with the largest values of each channel, call by call.
-
-    The table can have more rows than all other tables together. Each name is therefore escaped only
-    once, and the rows of one call are joined before the rows of the next call are made.
-    """
+    """Return ``top_images.csv``: the images with the largest values of each call's channels."""
+    # It can have more rows than all other tables together, so each name is escaped only once.
 
     @functools.cache
     def name(at: int) -> str:
@@ -90,20 +76,18 @@ def choose_best(
     top: TopTally,
     calls: Iterable[str],
     asked: Sequence[int] | None,
-    most: int = MOST_CHANNELS,
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows, by call id, with the images of their largest values.
 
     ``keys`` are those of all images of the run, in order, including skipped images. Of the channels
-    that were ``asked`` for, the page shows the first ``4 * most`` that exist; without any, the
-    ``most`` whose best images stand out most.
+    that were ``asked`` for, the first ones count; without any, those whose best images stand out.
     """
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
-            return top.strongest(call_id, most)
+            return top.strongest(call_id, MOST_CHANNELS)
         known = [channel for channel in asked if channel < len(top.values[call_id])]
-        return known[: 4 * most]
+        return known[: 4 * MOST_CHANNELS]
 
     return {
         call_id: tuple(
@@ -122,12 +106,9 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return the images with the largest values of every channel, by call id.
-
-    Each channel gets the same number of images: ``top.count``, or fewer so that all channels
-    together have at most ``most`` images. The result is empty if there are more channels than
-    ``most``. ``keys`` means the same as in ``choose_best``.
-    """
+    """Return the images with the largest values of every channel, by call id."""
+    # Each channel gets ``top.count`` images, or fewer so that all have at most ``most``; none if
+    # there are more channels than that.
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0

@@ -1,4 +1,1 @@
-"""Read run folders: load finished runs, and make their pages again.
-
-Nothing here writes into a run folder.
-"""
+"""Read run folders: load finished runs, and make their pages again, without writing there."""

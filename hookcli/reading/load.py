@@ -352,10 +352,7 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match a form (an id, or a glob), in the run's order.
-
-    A text in ``forms`` may hold several forms, separated by commas.
-    """
+    """Return the saved call ids that match forms (ids or globs, or several with commas)."""
     separate = [each for form in forms for each in _split(run, form)]
     chosen = {call_id for form in separate for call_id in _match(run, form)}
     return tuple(call_id for call_id in run.calls if call_id in chosen)
@@ -415,6 +412,5 @@ def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
-    """Return a cell of ``layers.csv`` in the type of its column; None for an empty number."""
     kind = _TYPES.get(name, str)
     return text if kind is str else kind(text) if text else None

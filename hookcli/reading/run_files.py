@@ -1,8 +1,4 @@
-"""Read access to the files of a run folder, on this machine, in cloud storage or in memory.
-
-Errors about missing and damaged files are made here, so that all commands report them in the same
-words.
-"""
+"""Read access to the files of a run folder, wherever it is, with the same errors everywhere."""
 
 from __future__ import annotations
 
@@ -62,11 +58,7 @@ class RunFiles(Protocol):
 
 
 class LocalFiles(RunFiles):
-    """The files of a run folder on this machine.
-
-    The folder may come from a stranger, who may have put a link to one of the user's own files into
-    it. Such links are rejected.
-    """
+    """The files of a run folder on this machine, without links that lead out of it."""
 
     place: Path
 
@@ -98,11 +90,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in cloud storage or in memory.
-
-    What is opened from a cloud storage is copied to this machine first. The folder with the copies
-    is deleted with this object.
-    """
+    """The files of a run folder in cloud storage, copied when they are opened, or in memory."""
 
     place: Url
 

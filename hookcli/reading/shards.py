@@ -46,8 +46,6 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the header of a shard says of a tensor."""
-
     dtype: str
     shape: Axes
     data_offsets: tuple[Whole, Whole]
@@ -66,13 +64,9 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read.
-
-    The function also checks that the dtype and the shape in the shard are those of the index. Set
-    ``start`` equal to ``stop`` for the check alone.
-
-    ``ranges`` has the part to read of each axis after the first; empty for all of it.
-    """
+    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read."""
+    # The dtype and the shape must be those of the index: ``start`` equal to ``stop`` checks only
+    # this. ``ranges`` has the part to read of each axis after the first; empty for all of it.
     array_dtype(tensor)
     try:
         with run.open(tensor.shard) as stream:

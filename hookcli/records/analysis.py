@@ -52,12 +52,7 @@ class AnalysisDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class ImagePictures:
-    """The part of ``report.json`` that describes images and their thumbnails.
+    """The part of ``report.json`` that describes images and their thumbnails."""
 
-    Attributes:
-        images: the images of the run; ``seen`` is the file of the network's input.
-        thumbnails: the pictures that hold the images' thumbnails.
-    """
-
-    images: tuple[ImageResult, ...]
+    images: tuple[ImageResult, ...]  # ``seen`` is the file of the network's input
     thumbnails: tuple[Thumbnails, ...] = ()

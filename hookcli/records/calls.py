@@ -92,11 +92,9 @@ class LayerInfo:
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return the layout of a tensor (with the batch axis) that the layer takes or returns.
-
-        ``pixels`` are the height and width of the network's input, and ``tensor`` is as in
-        ``Call.tensor``.
-        """
+        """Return the layout of a tensor (with the batch axis) that the layer takes or returns."""
+        # ``pixels`` are the height and width of the network's input; ``tensor`` is as in
+        # ``Call.tensor``.
         names = (name for each, name in self.inferred if each == tensor)
         name = next((each for each in names if len(each) == len(shape)), "")
         if name.startswith("?") or _is_unbatched(self, len(shape)):

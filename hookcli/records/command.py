@@ -26,11 +26,8 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run, with the options of all requests.
-
-    The command leaves out the options of the machine (``--threads``) and of the run folder
-    (``-o``), and other options that do not affect the result, such as ``--on-error``.
-    """
+    """Return the words of the command that repeats a run, with the options of all requests."""
+    # Without options of the machine and the folder, and others that do not affect the result
     # Options with their default value are left out, unless their ``Flag`` has ``always``.
     options = [
         flag.list_words(value)
@@ -40,8 +37,8 @@ def command_words(
     ]
     options.sort(key=lambda words: words[:1] != ("--layers",))
     run = config.run
-    begin = ("hookcli", command, run.model.name, *map(_as_word, run.images.names))
-    return (*begin, *chain.from_iterable(options))
+    files = [f"./{file}" if file.startswith("-") else file for file in run.images.names]
+    return ("hookcli", command, run.model.name, *files, *chain.from_iterable(options))
 
 
 def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -59,10 +56,7 @@ def list_options(config: RunConfig) -> tuple[str, ...]:
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the words of the command of a run, or of the options that it had in Python.
-
-    ``document`` is the content of a file of the run.
-    """
+    """Return the words of a run's command, or of its options in Python, from a file of the run."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -99,11 +93,9 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield the differences between the request of an earlier run and a new request, as phrases.
-
-    A phrase continues "the earlier run was started", and has the old value first: ``with --layers
-    conv, not --layers linear``. Only the keys of the new request are compared.
-    """
+    """Yield the differences between the request of an earlier run and a new request, as phrases."""
+    # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
+    # conv, not --layers linear``. Only the keys of the new request are compared.
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
         if old == new:
@@ -141,10 +133,7 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the options that affect the layers' outputs and differ: the name and both values.
-
-    A value is None if the command lacks the option; a missing ``--mode`` has the default mode.
-    """
+    """Yield the name and both values of options that affect outputs and differ; None if missing."""
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
@@ -204,7 +193,3 @@ def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
         else:
             phrases[name][-1] += f" {word}"
     return phrases
-
-
-def _as_word(file: str) -> str:
-    return f"./{file}" if file.startswith("-") else file

@@ -12,6 +12,8 @@ from hookcli.records.text import and_more, count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+CLIP_FRAMES = 16  # the number of frames in a clip for a video model
+
 Measure: TypeAlias = Annotated[
     str,
     keywords(
@@ -239,10 +241,8 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that two runs have, given hashes by key.
-
-    Images match by content, preferably with the same key; and by key if no content matches.
-    """
+    """Yield the key in A and the key in B of each image that two runs have, given hashes by key."""
+    # Images match by content, preferably with the same key; and by key if no content matches.
     contents: dict[str, list[str]] = {}
     for key, content in b.items():
         if a.get(key) != content:
@@ -254,3 +254,8 @@ def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[s
             yield key, contents[content].pop(0)
         elif key in b:
             yield key, key
+
+
+def spread_evenly(count: int, wanted: int) -> list[int]:
+    """Return ``wanted`` evenly spaced indices, first and last included; repeated if too few."""
+    return [round(place * (count - 1) / max(1, wanted - 1)) for place in range(wanted)]

@@ -33,10 +33,8 @@ class UncalledGroup:
 def group_uncalled(
     uncalled: Iterable[tuple[str, str]], chosen: Collection[str] = ()
 ) -> list[UncalledGroup]:
-    """Return (name, reason) of layers grouped by reason, in the order of each group's first layer.
-
-    If all selected layers are ``chosen``, globs that match no other of them may replace many names.
-    """
+    """Return (name, reason) of layers grouped by reason, in the order of the first layers."""
+    # If all selected layers are ``chosen``, globs may replace many names.
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
         kind = _HOLDER.sub(r"inside the \1 that holds it", reason)

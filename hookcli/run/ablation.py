@@ -57,10 +57,8 @@ def ablate_images(
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
-    """Zero the channels of the prepared layers, one image after the other.
-
-    ``planned`` is called when the first image is ready, ``forward_done`` after each forward pass.
-    """
+    """Zero the channels of the prepared layers, one image after the other."""
+    # ``planned`` is called when the first image is ready, ``forward_done`` after each forward pass.
     model, style, on_error = prepared.model, prepared.config.style, prepared.model.request.on_error
     skipped = list(model.skipped)
     ablation: _Ablation | None = None

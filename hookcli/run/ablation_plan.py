@@ -1,8 +1,4 @@
-"""The plan of an ablation: which channels are zeroed, and in which forward passes.
-
-hookcli makes the plan from the shapes of tensors in two forward passes: one with a single image,
-and one with a batch that holds the same image twice.
-"""
+"""The plan of an ablation: which channels are zeroed, found in passes of one image, and of two."""
 
 from __future__ import annotations
 
@@ -85,10 +81,7 @@ class AblationPlan:
 def plan_ablation(
     model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
-    """Return which channels of the layers will be zeroed, and in which forward passes.
-
-    The weights of the model may be missing. Without ``pixels``, (C, …), it takes the first image.
-    """
+    """Return which channels will be zeroed, in which forward passes; weights are not needed."""
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
@@ -155,11 +148,9 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Choose the channels to zero; ``size`` is (height, width) of the image.
-
-    If a call returns several tensors, the first with channels decides how many there are, and
-    hookcli zeroes every tensor that has this number.
-    """
+    """Choose the channels to zero; ``size`` is (height, width) of the image."""
+    # Of several tensors, the first with channels decides how many there are; hookcli zeroes every
+    # tensor that has this number.
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()
     for call, shape in shapes:

@@ -53,12 +53,7 @@ class _Failure:
 
 
 class ChunkRunner:
-    """Runs the chunks of a run through the model, one after the other.
-
-    Attributes:
-        running: the chunk that is running.
-        stopped: whether to stop before the next batch; the caller sets this to stop the run.
-    """
+    """Runs the chunks of a run through the model, one after the other."""
 
     def __init__(
         self,
@@ -68,7 +63,7 @@ class ChunkRunner:
         warn: Callable[[str], None],
         start: ChunkStart,
     ) -> None:
-        self.stopped = False
+        self.stopped = False  # whether to stop before the next batch; the caller sets it
         self._model, self._settings = prepared.model, prepared.settings
         self._run_images = _choose_pass(prepared)
         self._products, self._writer, self._warn = products, writer, warn
@@ -79,11 +74,9 @@ class ChunkRunner:
         self.running = self._start(0, ())
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> RunningChunk:
-        """Run the images of a chunk; ``number`` is the chunk's number, from 0.
-
-        If the model fails, and failing images must not be skipped, ``running`` then holds the
-        observations so far. A caller that sets ``stopped`` gets a KeyboardInterrupt.
-        """
+        """Run the images of a chunk; ``number`` is the chunk's number, from 0."""
+        # If the model fails, and failing images must not be skipped, ``running`` then holds the
+        # observations so far. A caller that sets ``stopped`` gets a KeyboardInterrupt.
         self.running = running = self._start(number, images)
         try:
             for batch in self._choose_batches([each for each in images if each.pixels is not None]):

@@ -26,11 +26,7 @@ class ChunkWriter:
     """Writes finished chunks while the model works on the next chunk, and adds them up in order.
 
     In a resumed run, the first chunk to write is the one after the saved chunks that can be used.
-
-    Attributes:
-        done: the number of chunks that are on disk and in the totals.
-        top: the images that fire each channel most, in these chunks.
-        grids: draws and writes the pictures of the chunk that is running.
+    ``done`` counts the chunks that are on disk and in the totals, and ``top`` is of these chunks.
     """
 
     def __init__(

@@ -110,10 +110,7 @@ def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
 def write_tables(
     folder: RunFolder, model: PreparedModel, totals: Chunk
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
-    """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
-
-    Return the rows of ``layers.csv``, and the names of the written files.
-    """
+    """Write ``layers.csv`` and ``skipped.csv``; return the rows of the first, and the names."""
     rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]

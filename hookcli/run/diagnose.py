@@ -23,11 +23,8 @@ _LATE = "it was not observed: a later image calls it, but the first one does not
 def diagnose(
     prepared: PreparedRun, totals: Chunk
 ) -> tuple[tuple[Uncalled, ...], tuple[Finding, ...]]:
-    """Return the chosen layers without a record, and all findings, the most serious first.
-
-    The layers include operations that only a later image calls. hookcli may run the model again, to
-    find out which module made a NaN.
-    """
+    """Return the chosen layers without a record, and all findings, the most serious first."""
+    # hookcli may run the model again, to find out which module made a NaN.
     model = prepared.model
     uncalled = tuple(_find_uncalled(model.runner, totals))
     evidence = Evidence(
@@ -70,11 +67,9 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
 
 
 def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
-    """Run the first image with a NaN or Inf again, and say where it came from, if that is known.
-
-    A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
-    unless the run has several chunks.
-    """
+    """Run the first image with a NaN or Inf again, and say where it came from, if that is known."""
+    # A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
+    # unless the run has several chunks.
     model, settings = prepared.model, prepared.settings
     producers: dict[str, str] = {}
     fail_on = settings.config.findings.fail_on

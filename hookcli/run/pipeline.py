@@ -1,8 +1,4 @@
-"""A run on one machine: images and a model in, a run folder and a RunResult out.
-
-The run goes chunk by chunk. While the model works on a chunk, worker processes prepare the next
-chunk's images, and threads write the previous chunk's pictures and tables.
-"""
+"""A run on one machine, chunk by chunk: images and a model in, a run folder and a RunResult out."""
 
 from __future__ import annotations
 
@@ -49,11 +45,9 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Execute a prepared run, and return the result; the model is unchanged afterwards.
-
-    If the model fails, the folder has a table of the observations so far, but no manifest. After
-    Ctrl-C, it has the files of the finished chunks.
-    """
+    """Execute a prepared run, and return the result; the model is unchanged afterwards."""
+    # If the model fails, the folder has a table of the observations so far, but no manifest. After
+    # Ctrl-C, it has the files of the finished chunks.
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals = Chunk()

@@ -18,36 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a run.
-
-    Attributes:
-        rows: one row per layer call and output tensor, with statistics over all images.
-        uncalled: the selected layers that never ran.
-        layers: the number of selected layers.
-        findings: the findings, the most serious first.
-        grids: the pictures of feature maps, with the content of each tile.
-        attention: one row per attention call, with statistics over all images.
-        undrawn: the layers for which a Grad-CAM or ``--heat`` was requested, but nothing was drawn.
-        failed: the rules of ``--fail-on`` that have a finding.
-        out_dir: the run folder; empty when nothing was written.
-        files: the written files, relative to ``out_dir``.
-        seconds: the duration of each stage in seconds, by the name of the stage.
-    """
+    """The result of a run."""
 
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
-    rows: tuple[LayerRow, ...]
+    rows: tuple[LayerRow, ...]  # one per layer call and output tensor, over all images
     uncalled: tuple[Uncalled, ...]
-    layers: int
-    findings: tuple[Finding, ...] = ()
+    layers: int  # how many were selected
+    findings: tuple[Finding, ...] = ()  # the most serious first
     grids: tuple[Grid, ...] = ()
-    attention: tuple[AttentionRow, ...] = ()
-    undrawn: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    out_dir: str = ""
-    files: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
+    attention: tuple[AttentionRow, ...] = ()  # one per attention call, over all images
+    undrawn: tuple[str, ...] = ()  # layers whose Grad-CAM or heat map was requested, but not drawn
+    failed: tuple[str, ...] = ()  # the rules of ``--fail-on`` that have a finding
+    out_dir: str = ""  # empty when nothing was written
+    files: tuple[str, ...] = ()  # relative to ``out_dir``
+    seconds: dict[str, float] = field(default_factory=dict)  # by the name of the stage
 
     @property
     def exit_code(self) -> int:

@@ -34,11 +34,9 @@ def resume_chunks(
     totals: Chunk,
     listener: ProgressListener,
 ) -> TopTally:
-    """With ``--resume``, add the saved chunks of the interrupted run to ``totals``.
-
-    If one of them can no longer be used, none is added, and the run starts again. Saved chunks that
-    are not added are deleted. Return the images that fire each channel most in the added chunks.
-    """
+    """With ``--resume``, add the saved chunks to ``totals``, and return their top images."""
+    # If one of them can no longer be used, none is added, and the run starts again. Saved chunks
+    # that are not added are deleted.
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:

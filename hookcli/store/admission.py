@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 def check_folder(
     place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Check that a run may write files into a folder, and return the run that it already holds.
-
-    With ``replace_run``, the new run may replace or resume that run. With ``replace_any``, the
-    folder may also hold files that no run wrote.
-    """
+    """Check that a run may write files into a folder, and return the run that it already holds."""
+    # ``replace_run`` allows to replace or resume that run, ``replace_any`` files that no run wrote.
     folder = find_folder(place)
     if folder is None:
         return None

@@ -74,11 +74,9 @@ class ChunkFiles:
         return name
 
     def save(self, place: Place, chunk: Chunk) -> None:
-        """Write a journal with the names of all files, then the files, and last ``chunk`` itself.
-
-        If an earlier process was killed while it saved the same chunk, this deletes the files that
-        only the earlier process wrote. A run folder that no longer exists raises an OSError.
-        """
+        """Write a journal with the names of all files, then the files, and then ``chunk``."""
+        # An earlier process may have been killed while it saved the same chunk: its other files are
+        # deleted. A run folder that no longer exists raises an OSError.
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
         with open_folder(place) as folder:
             before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}

@@ -1,8 +1,5 @@
-"""The run folder while a run writes into it: the request, the files, and the manifest at the end.
-
-``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
-last, so its presence means that the run is complete.
-"""
+"""The run folder while a run writes into it: ``run.json`` comes first, and stays locked."""
+# ``manifest.json`` is written last, so its presence means that the run is complete.
 
 from __future__ import annotations
 
@@ -96,11 +93,8 @@ class RunFolder:
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
-        """Reserve names for files that the run will write, and add the names to the journal.
-
-        ``write`` claims the name of each file. In cloud storage, it is faster to claim many at
-        once. A file that no run wrote and that has one of the names is an error.
-        """
+        """Reserve names for files that the run will write, and add the names to the journal."""
+        # ``write`` claims the name of each file; in cloud storage, claiming many at once is faster.
         self._check_lock()
         with self._mutex:
             if self._claimed.issuperset(names):
@@ -138,11 +132,8 @@ class RunFolder:
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
 
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
-        """Write the manifest, which makes the run complete.
-
-        This also deletes the files of the run that the manifest does not list, such as chunks.
-        ``files`` are all files to list but ``run.json`` and the manifest.
-        """
+        """Write the manifest, which lists ``run.json`` and ``files``: the run is complete."""
+        # This also deletes the files of the run that the manifest does not list, such as chunks.
         self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))
         if not self._folder.is_in_place():
@@ -220,11 +211,8 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
-    """Check that the unfinished run is the requested run, maybe on another machine.
-
-    Earlier versions of hookcli did not record the user's code and the installed versions; what the
-    old request does not record of these is not compared.
-    """
+    """Check that the unfinished run is the requested run, maybe on another machine."""
+    # Earlier versions recorded no code and no versions; what the old request lacks is not compared.
     known, wanted = (decode_both(each, Request)[0] for each in (old, request))
     versions, before = wanted.get("versions"), known.get("versions")
     if isinstance(versions, dict) and isinstance(before, dict):

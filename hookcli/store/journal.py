@@ -1,7 +1,4 @@
-"""The journals of a run, in which hookcli lists each file before it writes the file.
-
-Each chunk that another process writes has a journal of its own.
-"""
+"""The journals of a run and of its chunks: each file is listed before hookcli writes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Find out which files belong to a run; hookcli changes and deletes no other files.
-
-A folder is a run folder if hookcli wrote its ``run.json``, or without one its ``manifest.json``. A
-run's files are those in its manifest and in its journals.
-"""
+"""Find out which files belong to a run, as its manifest and journals say; no other is touched."""
 
 from __future__ import annotations
 
@@ -29,17 +25,11 @@ R = TypeVar("R", Request, FileList)
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run that is in a folder.
+    """A run that is in a folder."""
 
-    Attributes:
-        known: the names of the files that belong to the run.
-        journal: the names of the files that a killed run may have left as ``.partial-NAME``.
-        complete: the list of files in the manifest; None for an unfinished run.
-    """
-
-    known: frozenset[str]
-    journal: frozenset[str]
-    complete: FileList | None
+    known: frozenset[str]  # the names of the run's files
+    journal: frozenset[str]  # of files that a killed run may have left as ``.partial-NAME``
+    complete: FileList | None  # the files in the manifest; None for an unfinished run
 
 
 def find_run(folder: Folder) -> HeldRun | None:
@@ -91,10 +81,8 @@ def refuse_run_folder(folder: Path, hint: str = "choose another folder with `out
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return a sentence for each file of a complete run that is missing or has a different size.
-
-    ``measure`` returns the present size of a file in bytes, or None if the file is missing.
-    """
+    """Return a sentence for each file of a complete run that is missing or has a different size."""
+    # ``measure`` returns the present size of a file in bytes, or None if the file is missing.
     found = {}
     for name, size in sizes.items():
         there = measure(name) if is_run_file(name) else None

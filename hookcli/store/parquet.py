@@ -1,7 +1,4 @@
-"""Write ``records.parquet``, a table with one row per image, layer call and output tensor.
-
-The table is a folder with a file for each chunk; ``reading/parquet_reader`` reads it.
-"""
+"""Write ``records.parquet``: a row per image, call and output tensor, and a file for each chunk."""
 
 from __future__ import annotations
 
@@ -56,11 +53,8 @@ def write_records(
     records: Sequence[LayerRecord],
     pictures: Mapping[tuple[str, str], str],
 ) -> str:
-    """Write the records of one chunk, in order, and return the name of the file.
-
-    ``write`` writes a file of the run folder, given its name and content, and returns the name.
-    ``pictures`` has the files of the tensors' pictures, by image and call id.
-    """
+    """Write the records of one chunk, in order, with ``write``, and return the name of the file."""
+    # ``pictures`` has the files of the tensors' pictures, by image and call id.
     rows = [to_row(each, pictures.get((each.image, each.call.id), "")) for each in records]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     stream = io.BytesIO()

@@ -1,7 +1,4 @@
-"""Write tensors to safetensors files (shards), and an index of all shards.
-
-A shard holds the tensors of one chunk of images. The index is made from the headers alone.
-"""
+"""Write tensors to safetensors files, a shard for each chunk, and an index of their headers."""
 
 from __future__ import annotations
 
@@ -37,14 +34,11 @@ def write_shard(
     number: int,
     kept: Mapping[str, Sequence[tuple[str, Tensor]]],
 ) -> str:
-    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
-
-    ``kept`` has, for each call id, the key of each image and the image's tensor (1, …). For each
-    call, tensors of the same shape and dtype become the rows of one tensor in the shard. The first
-    such tensor of a call is named ``CALL_ID``, and the next ones ``CALL_ID@1``, ``CALL_ID@2``, in
-    order of appearance. The metadata entry ``rows`` (JSON) has the call id and the images of every
-    tensor in the shard, in the order of ``kept``.
-    """
+    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``."""
+    # ``kept`` has, by call id, the key and the tensor (1, …) of each image. Tensors of the same
+    # shape and dtype become the rows of one tensor: the first of a call is named ``CALL_ID``, the
+    # next ones ``CALL_ID@1``, ``CALL_ID@2``. The metadata entry ``rows`` (JSON) has the call id and
+    # the images of every tensor, in the order of ``kept``.
     tensors: dict[str, Tensor] = {}
     rows: dict[str, dict[str, object]] = {}
     taken = {_RESERVED, *map(reversible, kept)}
@@ -77,10 +71,8 @@ def write_index(
     shards: Sequence[str],
     channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Write ``tensors/index.json`` and return that name; no tensor is loaded.
-
-    ``channels`` are the saved channels by call id; a call that saved all channels is left out.
-    """
+    """Write ``tensors/index.json`` and return that name; no tensor is loaded."""
+    # ``channels`` are the saved channels by call id; a call that saved all channels is left out.
     calls: dict[str, list[SavedTensor]] = {}
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
@@ -115,11 +107,9 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
 def _read_header(
     read_part: Callable[[str, int, int], bytes], shard: str
 ) -> Iterator[tuple[str, SavedTensor]]:
-    """Yield the call id and the index entry of each tensor of a shard.
-
-    A shard begins with the length of its header (8 bytes, little-endian), and then has the header
-    as JSON: https://huggingface.co/docs/safetensors/index#format
-    """
+    """Yield the call id and the index entry of each tensor of a shard."""
+    # A shard begins with the length of its header (8 bytes, little-endian), and then has the header
+    # as JSON: https://huggingface.co/docs/safetensors/index#format
     try:
         length = int.from_bytes(read_part(shard, 0, _LENGTH), "little")
         if length > _LONGEST_HEADER:

@@ -84,11 +84,9 @@ class CallTally:
         return np.frombuffer(self.low), np.frombuffer(self.high)
 
     def row(self, sparsity: float | None = None, weight: float | None = None) -> LayerRow:
-        """Return the call's row of ``layers.csv``.
-
-        ``sparsity`` is the share of zeros in the weight of a pruned layer. ``weight`` is the norm
-        of the parameter whose gradient the row describes.
-        """
+        """Return the call's row of ``layers.csv``."""
+        # ``sparsity`` is the share of zeros in the weight of a pruned layer, ``weight`` the norm of
+        # the parameter whose gradient the row describes.
         call, stats = self.call, self.stats
         ranges = self.ranges()
         dead = None if ranges is None else int(((ranges[0] == 0) & (ranges[1] == 0)).sum())

@@ -44,8 +44,6 @@ _SAYS = {
 
 @dataclass(slots=True)
 class _Hit:
-    """A call whose share of dead, constant or saturated channels reaches the threshold."""
-
     rule: str
     tally: CallTally
     places: frozenset[int]  # channel indices

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def add_records(
     calls: dict[str, CallTally], records: Iterable[LayerRecord], limits: Mapping[str, float]
 ) -> None:
-    """Add the records of one or more images to the statistics of all calls, by call id.
-
-    ``limits`` has the thresholds of the rules with which each image is compared; empty to apply no
-    rules.
-    """
+    """Add the records of images to the statistics of all calls; ``limits`` are of the rules."""
     ordered = sorted(records, key=lambda r: (r.image, r.call.order))
     for record in ordered:
         merge_by_call(calls, {record.call.id: tally_of(record)})
@@ -71,11 +67,9 @@ def list_rows(
     sparsities: Mapping[str, float],
     norm_of: Callable[[Call], float | None],
 ) -> tuple[LayerRow, ...]:
-    """Return the rows of ``layers.csv``, one per tensor, in the order of the calls' starts.
-
-    ``sparsities`` has the shares of zeros in the weights of pruned layers, by module path;
-    ``norm_of`` returns the norm of the parameter of a ``param`` call.
-    """
+    """Return the rows of ``layers.csv``, one per tensor, in the order of the calls' starts."""
+    # ``sparsities`` has the shares of zeros in the weights of pruned layers, by module path;
+    # ``norm_of`` returns the norm of the parameter of a ``param`` call.
     rows = (
         tally.row(
             sparsities.get(tally.call.layer.module_path),

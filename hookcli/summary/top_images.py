@@ -35,10 +35,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add the next chunk's records of outputs; ``positions`` in the run are by image key.
-
-        Return the records whose number of channels differs from that in the call's first image.
-        """
+        """Add a chunk's records; return those with other numbers of channels than at first."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -118,10 +115,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Return the top images of one chunk, independently of the chunks before.
-
-    Further tallies, with ``chunks`` 0, have the images with other numbers of channels.
-    """
+    """Return the top images of one chunk; further tallies are for other numbers of channels."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))

@@ -24,7 +24,7 @@ from hookcli.errors import ForwardError, ModelError, RequestError, Termination
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.networks.load import load_model
-from hookcli.networks.structure import check_structure
+from hookcli.networks.own_code import check_structure
 from hookcli.outside.foreign import ForeignCode, Forgiveness, Surroundings, ask
 from hookcli.passes.call import call_backward, call_model
 from hookcli.reading.load import load_run

@@ -60,11 +60,6 @@ def keep_stdout() -> None:
         sys.stdout = open(stdout, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
 
 
-def is_watched() -> bool:
-    """Return whether stderr is a terminal."""
-    return sys.stderr.isatty()
-
-
 def is_plain() -> bool:
     """Return whether the environment asks for text without colours (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

@@ -1,9 +1,6 @@
-"""Translate messages that name parts of the Python API into the words of the command line.
-
-Messages put these names in backticks. A name may be a field of a request, perhaps with a value
-(`` `weights='random'` ``), or a function (`` `hookcli.layers(MODEL)` ``). If
-several fields have the same name, the message adds parts of the path until the name is unique.
-"""
+"""Translate messages that name parts of the Python API into the words of the command line."""
+# Messages put these names in backticks: a field of a request, perhaps with a value, or a function.
+# The path of a field is as long as it must be to be unique.
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for the path of a field, or the command for a function.
-
-    The result is empty if ``name`` is unknown.
-    """
+    """Return the option of a field's path, or the command of a function; empty if unknown."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)

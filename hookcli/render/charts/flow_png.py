@@ -62,7 +62,6 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
-    """Mark what a logarithmic axis cannot show: NaN, Inf, zeros and missing gradients."""
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
@@ -115,7 +114,6 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
 
 
 def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Write the name of every layer, or of every n-th layer if the names would overlap."""
     step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
     places = range(0, len(names), step)
     axes.set_xticks(places, names[::step], rotation=90, fontsize=7, parse_math=False)

@@ -65,7 +65,6 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
-    """Draw each layer's largest ratio as a bar; draw a sentence if no layer has a ratio."""
     if not any(layer.ratio for layer in layers):
         text = "no parameter of these layers has a gradient other than zero"
         return svg.caption(_BASE - _RATIOS - 8, text)

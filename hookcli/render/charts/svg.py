@@ -87,7 +87,6 @@ def drawing_of_calls(
 
 
 def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
-    """Write every name, or every n-th if the names would overlap."""
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'

@@ -40,12 +40,9 @@ def draw_heads(
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
 ) -> Canvas:
-    """Draw the network's input and, beside it, each head's map over a grey copy of the input.
-
-    ``maps`` (heads, h, w) has no negative value; each map has a scale of its own. ``mark`` is the
-    query's area: left, top, width and height as shares of the image; None if there is none.
-    ``tile`` is the longest side of a channel in grids; a map is 2.6 times as large.
-    """
+    """Draw the network's input and, beside it, each head's map over a grey copy of the input."""
+    # ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area: left, top, width
+    # and height as shares of the image. ``tile`` is that of grids; a map is 2.6 times as large.
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
     width, height = (max(1, round(side * factor)) for side in picture.size)
@@ -75,11 +72,8 @@ def draw_heads(
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
-    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours.
-
-    A pixel's palette index is its level. A page lays the file over a grey copy of the image with
-    brightness 0.55, which looks like a map from ``draw_heads``.
-    """
+    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours."""
+    # A page lays the file over a grey copy of the image, which looks like a map of ``draw_heads``.
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
     image.putpalette(colours.round().astype(np.uint8).tobytes())

@@ -139,10 +139,8 @@ def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
 
 
 def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
-    """Return an image as a PNG file.
-
-    Level 4 takes two thirds of the time of Pillow's default 6, and makes grids 1 % larger.
-    """
+    """Return an image as a PNG file."""
+    # Level 4 takes two thirds of the time of Pillow's default 6, and makes grids 1 % larger.
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
     return stream.getvalue()
@@ -187,10 +185,8 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
 
 
 def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
-    """Wrap the lines of a heading that are wider than the picture below it, or than 330 pixels.
-
-    The first line, the title, breaks only where three spaces separate its parts.
-    """
+    """Wrap the lines of a heading that are wider than the picture below it, or than 330 pixels."""
+    # The first line, the title, breaks only where three spaces separate its parts.
     width = max(width, _NARROWEST)
     title, *notes = heading
     lines = _wrap(title, _PARTS, _TITLE_SIZE, width)
@@ -258,12 +254,10 @@ def _blend(pixels: Pixels, text: Text) -> None:
 
 @functools.lru_cache
 def load_font(size: int) -> ImageFont.FreeTypeFont:
-    """Return the font DejaVu Sans, whose file comes with matplotlib.
-
-    In Pillow's own font, a space has 2 pixels at size 10, so that words run together, and most
-    letters that are not Latin are missing. The layout engine is Pillow's basic one, because Raqm is
-    not installed everywhere and places letters differently.
-    """
+    """Return the font DejaVu Sans, whose file comes with matplotlib."""
+    # In Pillow's own font, a space has 2 pixels at size 10, so that words run together, and most
+    # letters that are not Latin are missing. Raqm is not installed everywhere and places letters
+    # differently.
     spec = find_spec("matplotlib")  # importing matplotlib takes 0.1 s
     (folder,) = spec.submodule_search_locations  # type: ignore[union-attr, misc]
     file = Path(folder, "mpl-data/fonts/ttf/DejaVuSans.ttf")

@@ -49,10 +49,7 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return the values to draw for two tensors (1, …) of the same call and image that differ.
-
-    If their layout has no height and width, the result has one bar per channel instead of maps.
-    """
+    """Return the maps, or bars per channel, to draw for two differing tensors (1, …) of a call."""
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
@@ -117,11 +114,8 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return one bar per channel or, if ``axis`` is None, one per value, at most ``MOST_BARS``.
-
-    ``tokens`` has words such as "the class token differs" if ``values`` has only some of the
-    tokens.
-    """
+    """Return one bar per channel or, if ``axis`` is None, one per value, at most ``MOST_BARS``."""
+    # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size

@@ -1,8 +1,4 @@
-"""Draw two activations, A and B, and their difference, B - A, as a labelled PNG.
-
-A and B share one scale; the scale of B - A is centred on zero. To keep the files small, both colour
-maps are in one palette, and each has half of the levels.
-"""
+"""Draw two activations, A and B, on one scale, and B - A, as a labelled PNG with one palette."""
 
 from __future__ import annotations
 

@@ -89,11 +89,9 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[Places]]:
-    """Draw a sheet: one row per layer, with the layer's name above the labelled tiles.
-
-    ``rows`` has the name, the tiles (K, h, w) and the labels of each layer. If a single column
-    would be too tall, the rows continue in further columns. Also return each row's tile positions.
-    """
+    """Draw a sheet: one row per layer, with the layer's name above the labelled tiles."""
+    # If a single column would be too tall, the rows continue in further columns. Also returned:
+    # each row's tile positions.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
         _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)

@@ -50,12 +50,7 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws and writes pictures of feature maps on threads.
-
-    A grid shows the channels of one layer, a sheet the first channels of every layer.
-    ``write_grid`` and ``write_sheet`` queue a picture and return at once; ``take`` returns a
-    function that waits.
-    """
+    """Draws and writes grids and sheets of feature maps on threads; ``take`` waits for them."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         self.write = write
@@ -70,11 +65,7 @@ class GridWriter:
         return _name_source(self.model, image_key)
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer, and return the name of the grid's file in the run folder.
-
-        If the picture also has the channels at the layer's full resolution, these channels are
-        queued too, for a file of their own.
-        """
+        """Queue the grid and the maps of one layer, and return the grid's name in the folder."""
         file = picture_file(GRIDS, picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
@@ -99,7 +90,6 @@ class GridWriter:
         self._threads.shutdown(cancel_futures=True)
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
-        """Write a PNG and, if the user asked for one, an SVG or a PDF beside it."""
         self.write(file, to_png(canvas.to_image(palette)))
         for other in list_formats(file, self.style.format)[1:]:
             self.write(other, to_vector(canvas, palette, self.style.format))
@@ -189,7 +179,6 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
 def _render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
-    """Draw a row for each layer; also return the positions of the tiles in each row."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the HTML page of an analysis; ``values`` are for ``VERB.html.j2``.
-
-    A verb without such a file shows the ``rows`` and names their file, ``table``.
-    """
+    """Return the page of an analysis, with ``values`` for its template, or else its ``rows``."""
     environment = make_environment()
     environment.filters |= {
         "data": script_data,

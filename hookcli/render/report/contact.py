@@ -27,11 +27,9 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    """Return the images that the page shows, at most 2,000, in the order of the run.
-
-    Of a larger run, images without any picture are left out. Images that findings name are
-    preferred, and then images with a picture of the network's input.
-    """
+    """Return the images that the page shows, at most 2,000, in the order of the run."""
+    # Of a larger run, images that findings name come first, then images with a picture of the
+    # network's input; images without any picture are left out.
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
         return images
@@ -94,12 +92,10 @@ def lay_out(
     note: str = "",
     sorts: Mapping[str, Sort] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the values that the template of a contact sheet shows.
-
-    A tile's ``thumbnail`` is the position of the thumbnail picture, and the column and row in it. A
-    tile's ``findings`` are the positions of the groups that have the image; ``is_marked`` is true
-    if one of these groups has at most half of the images.
-    """
+    """Return the values that the template of a contact sheet shows."""
+    # A tile's ``thumbnail`` is the position of its picture, and the column and row in it. Its
+    # ``findings`` are the positions of groups; ``is_marked``: one of them has at most half of the
+    # images.
     shown = {image.key for image in images}
     sheets = [each for each in thumbnails if shown.intersection(each.images)]
     at = {
@@ -154,11 +150,8 @@ def count_named(finding: Finding, images: int) -> str:
 def top_for_script(
     document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return data for the page's script: the channels that stand out in each layer.
-
-    The result has ``[position of the layer, [[channel, [[image, value], …]], …]]`` for each layer.
-    ``image`` is a position on the page or, of an image that the page does not show, its key.
-    """
+    """Return the channels that stand out, as ``[layer, [[channel, [[image, value], …]], …]]``."""
+    # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
     return [

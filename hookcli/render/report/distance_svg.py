@@ -25,11 +25,10 @@ _NARROWEST = 4.0  # the width of the band of a culprit, at least
 def draw_distances(
     rows: Sequence[DiffRow], anchors: Mapping[int, str], blame: Blame | None = None
 ) -> str:
-    """Return an SVG chart of the relative L2 and the tolerance of every call.
-
-    With ``blame``, it also has the own error of every call, and marks the culprits. It is empty for
-    one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a call.
-    """
+    """Return an SVG chart of the relative L2 and the tolerance of every call."""
+    # With ``blame``, it also has the own error of every call, and marks the culprits. It is empty
+    # for one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a
+    # call.
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
         return ""

@@ -58,11 +58,8 @@ def for_script(
     is_first: bool,
     has_figures: bool = True,
 ) -> dict[str, object]:
-    """Return data for the page's script: the facts about the grids of one image.
-
-    The page already has the URLs of the first image's grids. ``has_figures`` includes four figures
-    of each channel, which take 12 MB for 1,000 images.
-    """
+    """Return data for the page's script: the facts about the grids of one image."""
+    # ``has_figures`` includes four figures of each channel, which take 12 MB for 1,000 images.
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
         {name: getattr(grid, name) for name in ("size", "places", "channels")}

@@ -1,8 +1,4 @@
-"""A result as HTML for a notebook: a table and small pictures, from plain text and PNG files.
-
-The HTML contains no script and no style sheet, takes its colours from the notebook, and embeds its
-pictures, so that it looks the same in JupyterLab, in VS Code, and in a saved notebook.
-"""
+"""A result as HTML for a notebook, without scripts and styles, which looks the same everywhere."""
 
 from __future__ import annotations
 

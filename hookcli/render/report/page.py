@@ -86,13 +86,13 @@ def _compile_template() -> Template:
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
-        "address_part": _address_part,
+        "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
         "focused": _channels_in_focus,
         "breakable": _breakable,
         "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
-        "number": _number,
+        "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
     }
     environment.globals["shares"] = _SHARES
@@ -233,17 +233,12 @@ def _attention_data(
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """Map fields to titles; ``change`` and ``sparsity`` only if a row has a value for them."""
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
         columns["change"] = "change"
     if any(row.sparsity is not None for row in layers):
         columns["sparsity"] = "sparsity"
     return columns
-
-
-def _address_part(call_id: str) -> Markup:
-    return ours(quote(escape.for_page(call_id), safe=":"))
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
@@ -276,7 +271,3 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
 def _breakable(call_id: str) -> Markup:
     name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
     return name.replace(".", Markup(".<wbr>"))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else repr(value)

@@ -25,7 +25,7 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["figure"] = _figure
+    environment.filters["figure"] = lambda value: "" if value is None else f"{value:.4g}"
     return environment
 
 
@@ -59,7 +59,3 @@ def hash_scripts(*texts: str) -> Markup:
     """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return ours(" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

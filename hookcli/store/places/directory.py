@@ -1,7 +1,4 @@
-"""A run folder on this machine, which hookcli holds open while it reads, writes and deletes files.
-
-hookcli never follows a link inside the folder.
-"""
+"""A run folder on this machine, held open and changed without following any link in it."""
 
 from __future__ import annotations
 
@@ -96,10 +93,8 @@ class Directory(Folder):
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file as ``.partial-NAME``, and rename it when it is complete.
-
-        If a killed process left such a file, the caller must first call ``remove_partial``.
-        """
+        """Write a file as ``.partial-NAME``, and rename it when it is complete."""
+        # If a killed process left such a file, the caller must first call ``remove_partial``.
         with self._explain(name), self._parent(name, make=True) as (parent, last):
             descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
             try:

@@ -1,7 +1,4 @@
-"""The lock of a run folder on this machine.
-
-A process locks ``run.json`` while it writes into the folder.
-"""
+"""The lock of a run folder on this machine: a process locks ``run.json`` while it writes there."""
 
 from __future__ import annotations
 

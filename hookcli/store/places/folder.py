@@ -1,7 +1,4 @@
-"""The interfaces of a run folder and of its lock, on this machine or in cloud storage.
-
-The module ``folders`` opens run folders.
-"""
+"""The interfaces of a run folder and of its lock, on this machine or in cloud storage."""
 
 from __future__ import annotations
 
@@ -26,15 +23,10 @@ class Entry:
 
 
 class Lock(Protocol):
-    """The lock of a run folder, held until ``close`` is called.
+    """The lock of a run folder, held until ``close`` is called."""
 
-    Attributes:
-        descriptor: that of the locked file, which a child process must close, if it is open.
-        is_new: whether ``run.json`` was created for the lock and is still empty.
-    """
-
-    descriptor: int | None
-    is_new: bool
+    descriptor: int | None  # of the locked file, which a child process must close, if it is open
+    is_new: bool  # whether ``run.json`` was created for the lock and is still empty
 
     def check(self) -> None:
         """Raise an OutputError if another run may hold the lock now."""
@@ -71,7 +63,6 @@ class Folder(Protocol):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close the folder."""
         return
 
     def is_in_place(self) -> bool:

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a run folder on this machine, which ``make`` creates, or in cloud storage.
-
-    A folder in cloud storage need not exist: it appears with its first file.
-    """
+    """Open a run folder on this machine, which ``make`` creates, or in cloud storage."""
+    # A folder in cloud storage need not exist: it appears with its first file.
     if make and choose(place, local=True, remote=False):
         Path(place).mkdir(parents=True, exist_ok=True)
     kind: Callable[[Place], Folder] = choose(place, Directory, RemoteFolder)

@@ -148,10 +148,7 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Check that no run holds the lock of a folder.
-
-    Return the number of the newest lock file, which has expired; 0 if there is no lock file.
-    """
+    """Check that no run holds the lock; return the number of the newest lock file, or 0."""
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile

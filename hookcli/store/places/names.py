@@ -1,7 +1,4 @@
-"""The names of the files and folders of a run folder, each defined only here.
-
-Names are relative to the run folder, with ``/`` between their parts. Nothing here touches a file.
-"""
+"""The names of the files and folders of a run, relative to its folder, each defined only here."""
 
 from __future__ import annotations
 

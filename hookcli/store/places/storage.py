@@ -115,10 +115,8 @@ def create_file(url: str, data: bytes) -> None:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether the storage of a URL may create a file only if there is none, in one step.
-
-    If fsspec first checks for the file and then writes it, two processes could both succeed.
-    """
+    """Return whether the storage of a URL may create a file only if there is none, in one step."""
+    # If fsspec first checks for the file and then writes it, two processes could both succeed.
     from fsspec import AbstractFileSystem
 
     method = _open(url)[0].pipe_file
@@ -176,11 +174,8 @@ def is_folder(url: str) -> bool:
 
 
 def find_state(url: str) -> tuple[int, int]:
-    """Return the size of a file in bytes, and the time of its last change in ns since 1970.
-
-    The time is rounded down to seconds, because S3 may report a more precise time in listings than
-    in other answers. A folder raises an IsADirectoryError.
-    """
+    """Return the size of a file in bytes, and the time of its last change in ns since 1970."""
+    # In whole seconds, because S3 may report a more precise time in listings than elsewhere
     filesystem, path = _open(url)
     facts = _retry(lambda: filesystem.info(path))
     if facts.get("type") == "directory":
