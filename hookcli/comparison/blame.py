@@ -4,7 +4,7 @@ Every call of B gets A's inputs, because every call before it passes on A's outp
 own. The distance of its output from A's is the own error of the call. To know how much of the error
 is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
 A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
-If B is quantized, A runs once more again, with the errors of 8 bits.
+If B is quantized, A runs a third time, with the errors of 8 bits.
 """
 
 from __future__ import annotations
@@ -121,20 +121,22 @@ class Blamer:
     ) -> dict[str, float]:
         """Return what quantizing inputs, weights and output explains of the calls that B quantizes.
 
-        The errors of layers that B computes together with a call add up.
+        The errors of layers that B computes together with a call add up. If A quantizes the same
+        layers, quantizing explains nothing.
         """
         a, paths = self.a.runner, self.b.runner.list_quantized()
-        if not paths:
+        if not paths or {*a.list_quantized()} == {*paths}:
             return {}
         moved = self._run_moved(image, pixels, seen, _Mover(None))
         modules = dict(a.module.named_modules()) if isinstance(a, EagerRunner) else {}
         for call_id, error in moved.errors.items():
+            if error is None:  # other values may take another way through the model
+                continue
             weight = getattr(modules.get(seen.a[call_id].call.layer.module_path), "weight", None)
             arrays = [seen.values[call_id]]
             arrays += [to_array(weight.detach())] if isinstance(weight, torch.Tensor) else []
-            if error is not None:
-                noise = math.hypot(error.own, *map(_share_of_quantizing, arrays))
-                moved.errors[call_id] = replace(error, own=noise)
+            noise = math.hypot(error.own, *map(_share_of_quantizing, arrays))
+            moved.errors[call_id] = replace(error, own=noise)
         merged = own.list_merged(moved.errors)
         quantized = {two for two, each in seen.b.items() if each.call.layer.module_path in paths}
         found = {}

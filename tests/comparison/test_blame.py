@@ -346,6 +346,30 @@ def test_quantizing_is_no_fault_of_the_few_layers_of_a_model(factor, culprits):
     assert own > 1e-3  # far above what float32 explains
 
 
+class Branch(nn.Module):
+    """Takes another way for pixels that differ in the last digits."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.way = None
+
+    def forward(self, x):
+        x = self.a(x.flatten(1))
+        self.way = x.sum().item() if self.way is None else self.way
+        return self.b(x) if x.sum().item() == self.way else self.c(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+def test_the_errors_of_8_bits_may_lead_to_a_layer_that_did_not_run():
+    net, pixels = Branch().eval(), torch.rand(1, 3, 1, 1)
+    net(pixels)
+    quantized = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
+    quantized.way = quantized.a(pixels.flatten(1)).sum().item()
+    document = hookcli.compare(net, pixels, layers="leaf", against=quantized, blame=True).document()
+    assert document.culprits == ()
+
+
 def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
     seen = SeenCalls(keeps_values=True)
     calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
