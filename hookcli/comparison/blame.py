@@ -417,7 +417,7 @@ def _quantizing_error(values: Values) -> float:
 
 def _share_of_quantizing(values: Values) -> float:
     size = math.sqrt(np.mean(np.square(values, dtype=np.float64)))
-    return _quantizing_error(values) / size if size else 0.0
+    return _quantizing_error(values) / size if size > 0 else 0.0  # not NaN
 
 
 def _feed_moved(own: _Measured, move: _Mover, call_id: str) -> Values | None:

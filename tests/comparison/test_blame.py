@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import hookcli
+import hookcli.comparison.blame as blame_module
 from hookcli.comparison.blame import Blamer, _Measured, _Mover, _share_of_quantizing
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.distance.blame import OwnError
+from hookcli.distance.blame import find_culprits as decide
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
 from hookcli.records.layouts import Channels
 
@@ -324,6 +326,7 @@ def test_the_error_of_8_bits_is_that_of_rounded_numbers():
     step = np.abs(values).max() / 127
     error = np.linalg.norm(np.round(values / step) * step - values) / np.linalg.norm(values)
     assert _share_of_quantizing(values) == pytest.approx(error, rel=0.03)
+    assert _share_of_quantizing(np.array([np.nan, 1])) == 0  # which no limit may become
     moved = _Mover(None)(values)
     assert np.linalg.norm(moved - values) / np.linalg.norm(values) == pytest.approx(error, rel=0.03)
 
@@ -344,6 +347,30 @@ def test_quantizing_is_no_fault_of_the_few_layers_of_a_model(factor, culprits):
     assert document.culprits == culprits
     (own,) = (row.own_rel_l2 for row in document.layers if row.call_id == "1")
     assert own > 1e-3  # far above what float32 explains
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+def test_quantizing_explains_what_rounding_input_weight_and_output_to_8_bits_does(monkeypatch):
+    torch.manual_seed(0)
+    net, pixels = nn.Sequential(nn.Flatten(), nn.Linear(48, 32)).eval(), torch.rand(1, 3, 4, 4)
+    found = []
+    monkeypatch.setattr(
+        blame_module,
+        "find_culprits",
+        lambda errors, *words: found.extend(errors) or decide(errors, *words),
+    )
+    quantized = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
+    hookcli.compare(net, pixels, size=4, layers="leaf", against=quantized, blame=True)
+
+    def rounded(values):
+        step = values.abs().max() / 127
+        return (values / step).round() * step
+
+    plain = net(pixels)
+    linear = nn.functional.linear(rounded(pixels.flatten(1)), rounded(net[1].weight), net[1].bias)
+    error = float((rounded(linear) - plain).norm() / plain.norm())
+    (noise,) = (each.noise for each in found if each.call_id == "1")
+    assert noise == pytest.approx(error, rel=0.2)
 
 
 class Branch(nn.Module):

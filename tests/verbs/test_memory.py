@@ -484,7 +484,8 @@ def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
     lines = "".join(traceback.format_exception(raised.value)).splitlines()
     assert lines[-1].startswith("hint: did you mean layers")
     raised.value.add_note("in the third job")
-    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301
+    for error in (raised.value, again):
         assert traceback.format_exception(error)[-2:] == [f"{lines[-1]}\n", "in the third job\n"]
 
 
