@@ -73,18 +73,24 @@ class HookcliError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self._notes: list[str] = []
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
-        """The hint, which Python shows below a traceback."""
-        return [f"hint: {self.hint}"] if self.hint else []
+        """The hint, which Python shows below a traceback, and the notes of other code."""
+        return [*([f"hint: {self.hint}"] if self.hint else []), *self._notes]
+
+    def add_note(self, note: str, /) -> None:
+        """Keep a note of other code, which Python shows below the hint."""
+        self._notes.append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
-        return _make_again, (type(self), self.message, self.hint)
+        state = {"exit_code": self.exit_code, "_notes": self._notes}
+        return _make_again, (type(self), self.message, self.hint), state
 
     def name_image(self, file: str) -> None:
         """Add the image's file name to the message, and a hint on how to leave out the image."""

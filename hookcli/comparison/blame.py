@@ -4,7 +4,7 @@ Every call of B gets A's inputs, because every call before it passes on A's outp
 own. The distance of its output from A's is the own error of the call. To know how much of the error
 is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
 A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
-If B is quantized, A runs once more again, with the errors of 8 bits.
+If B is quantized, A runs a third time, with the errors of 8 bits.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Blamer:
     def _measure_noise(self, image: str, pixels: Tensor, own: _Measured) -> dict[str, float]:
         """Return the own errors that quantizing explains, by call id in A."""
         outputs, seen = self.b.runner.list_quantized(), own.seen
-        if not outputs:
+        if not outputs or outputs.keys() == self.a.runner.list_quantized().keys():
             return {}
         pairs = {one: two for two, one in own.partners.items() if one}
         noise = QuantizingNoise(self.a.runner, seen, pairs)

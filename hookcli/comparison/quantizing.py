@@ -50,12 +50,12 @@ class QuantizingNoise:
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Measure how far an output is off because of inputs and weights."""
         values = self._seen.values.get(call.id)
-        if values is None or values.dtype.kind != "f":
+        if values is None or values.dtype.kind != "f" or values.shape != tensor.shape:
             return
         weight = self._find_weight(call.id)
         own = 0.0 if weight is None else quantizing_error(to_array(weight.detach()))
         size, off = np.linalg.norm(values), np.linalg.norm(np.subtract(to_array(tensor), values))
-        self._errors[call.id] = math.hypot(off / size if size else 0.0, own)
+        self._errors[call.id] = math.hypot(off / size if size and off < math.inf else 0.0, own)
 
     def feed(self, call_id: str) -> Values | None:
         """Return the moved output of a call of A."""

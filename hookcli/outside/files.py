@@ -128,12 +128,12 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
     made = None
     try:
         with _uninterrupted():
-            made = tempfile.mkdtemp(prefix=prefix, dir=parent)
-        yield Path(made)
+            made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+        yield Path(made.name)
     finally:
         if made is not None:
             with _uninterrupted():
-                shutil.rmtree(made)
+                made.cleanup()
 
 
 @contextlib.contextmanager
@@ -146,11 +146,12 @@ def _uninterrupted() -> Iterator[None]:
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not None  # a program in C that embeds Python has its own
     }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in reversed(before.items()):  # Ctrl-C last, as it may end the loop
             signal.signal(number, handler)
         for caught in came[:1]:
             signal.raise_signal(caught)

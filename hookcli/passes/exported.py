@@ -111,6 +111,7 @@ class ProgramRunner(GraphRunner):
         return self.find_quantized(
             (str(node.target), [each.name for each in node.all_input_nodes], [node.name])
             for node in self.module.graph.nodes
+            if node.op == "call_function"  # other targets are names of the model's weights
         )
 
     @property

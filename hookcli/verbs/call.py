@@ -94,7 +94,7 @@ class Listener:
         """Return a bar for ``total`` steps, which are called ``noun``, if that is worth one."""
         if not (is_long and _is_watched()):
             return Progress()
-        return (_NotebookBar if "ipykernel" in sys.modules else _Bar)(total, noun)
+        return (_NotebookBar if _is_notebook() else _Bar)(total, noun)
 
     def no_data(self) -> AbstractContextManager[None]:
         """Keep what other code prints out of the data on stdout."""
@@ -137,7 +137,13 @@ class _NotebookBar(_Bar):
 
 
 def _is_watched() -> bool:
-    return "ipykernel" in sys.modules or bool(sys.stderr and sys.stderr.isatty())
+    return _is_notebook() or bool(sys.stderr and sys.stderr.isatty())
+
+
+def _is_notebook() -> bool:
+    # Any program may have imported ``ipykernel``.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", object)()
+    return hasattr(shell, "kernel")
 
 
 def _depth() -> int:

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 import hookcli
+from hookcli.comparison import blame as blame_module
 from hookcli.comparison.blame import Blamer, _Measured, _Mover
 from hookcli.comparison.quantizing import quantizing_error
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.distance.blame import OwnError
+from hookcli.distance.blame import find_culprits as decide
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
 from hookcli.records.layouts import Channels
 
@@ -325,6 +327,7 @@ def test_the_error_of_8_bits_is_that_of_rounded_numbers():
     step = np.abs(values).max() / 127
     error = np.linalg.norm(np.round(values / step) * step - values) / np.linalg.norm(values)
     assert quantizing_error(values) == pytest.approx(error, rel=0.03)
+    assert quantizing_error(np.array([np.nan, 1])) < 0.01  # which no limit may become
 
 
 @pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
@@ -398,6 +401,54 @@ def test_quantizing_inside_a_traced_model_is_no_culprit(wrong):
     quantized = quantize_fx.convert_fx(ready)
     document = hookcli.compare(net, x, layers="leaf", against=quantized, blame=True).document()
     assert document.culprits[:1] == ((wrong,) if wrong else ())
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(monkeypatch):
+    torch.manual_seed(0)
+    net, pixels = nn.Sequential(nn.Flatten(), nn.Linear(48, 32)).eval(), torch.rand(1, 3, 4, 4)
+    found = []
+    monkeypatch.setattr(
+        blame_module,
+        "find_culprits",
+        lambda errors, *words: found.extend(errors) or decide(errors, *words),
+    )
+    quantized = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
+    hookcli.compare(net, pixels, size=4, layers="leaf", against=quantized, blame=True)
+
+    def rounded(values):
+        step = values.abs().max() / 127
+        return (values / step).round() * step
+
+    plain = net(pixels)
+    linear = nn.functional.linear(rounded(pixels.flatten(1)), rounded(net[1].weight), net[1].bias)
+    error = float((linear - plain).norm() / plain.norm())
+    (noise,) = (each.noise for each in found if each.call_id == "1")
+    assert noise == pytest.approx(error, rel=0.2)
+
+
+class Branch(nn.Module):
+    """Takes another way for pixels that differ in the last digits."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.way = None
+
+    def forward(self, x):
+        x = self.a(x.flatten(1))
+        self.way = x.sum().item() if self.way is None else self.way
+        return self.b(x) if x.sum().item() == self.way else self.c(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
+def test_the_errors_of_8_bits_may_lead_to_a_layer_that_did_not_run():
+    net, pixels = Branch().eval(), torch.rand(1, 3, 1, 1)
+    net(pixels)
+    quantized = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
+    quantized.way = quantized.a(pixels.flatten(1)).sum().item()
+    document = hookcli.compare(net, pixels, layers="leaf", against=quantized, blame=True).document()
+    assert document.culprits == ()
 
 
 def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():

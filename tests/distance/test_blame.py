@@ -201,3 +201,17 @@ def test_among_many_calls_with_like_errors_five_times_the_median_stands_out(larg
 def test_among_many_calls_with_scattered_errors_ten_times_the_median_stands_out():
     own = [9e-3, *(1e-3 * 8.0 ** (n / 8) for n in range(-8, 9))]
     assert culprits(find_culprits(errors(*own), "float32")) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "channels", "names"),
+    [
+        (8e-2, (8e-2, 48e-2), []),
+        (8.1e-2, (0.0, 0.0), ["Conv2d0"]),
+        (0.0, (8.1e-2, 0.0), ["Conv2d0"]),
+        (0.0, (0.0, 48.1e-2), ["Conv2d0"]),
+    ],
+)
+def test_quantizing_explains_48_times_its_error_in_the_worst_channel(own, channels, names):
+    one = replace(shown(own, ROUNDED, channels, (ROUNDED, ROUNDED)), call_id="Conv2d0", noise=1e-2)
+    assert culprits(find_culprits([one], "float32")) == names

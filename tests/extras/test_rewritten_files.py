@@ -286,6 +286,28 @@ def test_a_small_quantized_model_has_a_culprit_only_with_a_fault(tmp_path, way, 
     assert "int" not in {row.other_dtype.strip("8u") for row in document.layers}
 
 
+@pytest.mark.parametrize("way", ["dynamic", "QDQ"])
+def test_a_fault_between_two_quantized_files_is_not_the_noise_of_quantizing(tmp_path, way):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    x, file = torch.rand(1, 3, 16, 16), tmp_path / "quantized.onnx"
+    quantize(net, x, tmp_path, way=way)
+    model = onnx.load(file)
+    (scale,) = (n for n in model.graph.initializer if n.name == "2.weight_scale")
+    scale.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) * 1.05, scale.name)
+    )
+    onnx.save(model, tmp_path / "other.onnx")
+    found = hookcli.compare(str(file), x, against=f"onnx={tmp_path / 'other.onnx'}", blame=True)
+    assert found.document().culprits == ("2",)
+
+
+def test_only_layers_that_compute_with_integers_are_quantized(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Softmax(1)).eval()
+    quantize(net, torch.rand(1, 3, 8, 8), tmp_path)
+    runner = OnnxRunner.of(tmp_path / "quantized.onnx", CLASSIFICATION.arguments)
+    assert {*runner.list_quantized()} == {"0", "2", ""}
+
+
 def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path):
     same = nn.Linear(8, 8)
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), same, nn.ReLU(), nn.Linear(8, 8)).eval()

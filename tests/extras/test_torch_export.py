@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import hookcli
 from hookcli.config import (
     CompareConfig,
     ExportRequest,
@@ -60,6 +64,15 @@ def test_a_program_that_was_kept_is_read_again(compare):
     program = torch.export.load("net.pt2")
     pixels = torch.from_numpy(np.load("a.npy"))[None]
     assert torch.equal(program.module()(pixels), make()(pixels))
+
+
+def test_a_layer_named_quantize_need_not_be_quantized(tmp_path):
+    net = nn.Sequential(OrderedDict(stem=nn.Conv2d(3, 8, 3), quantize=nn.Conv2d(8, 4, 3))).eval()
+    wrong, x = copy.deepcopy(net), torch.rand(1, 3, 8, 8)
+    wrong.get_parameter("quantize.weight").data *= 1.05
+    torch.export.save(torch.export.export(wrong, (x,)), tmp_path / "net.pt2")
+    found = hookcli.compare(net, x, against=f"torch-export={tmp_path / 'net.pt2'}", blame=True)
+    assert found.document().culprits == ("quantize",)
 
 
 def test_the_outputs_of_a_dictionary_are_paired_by_their_order(compare):

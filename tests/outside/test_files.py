@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hookcli.outside.files import (
     natural_key,
     open_regular,
     read_regular,
+    scratch_folder,
     temporary_folder,
     write_atomic,
 )
@@ -147,3 +149,38 @@ def test_a_temporary_folder_needs_no_locks(tmp_path, monkeypatch):
     (tmp_path / ".hookcli-left/unfinished").mkdir(parents=True)
     write_atomic(tmp_path / "whole", b"x")
     assert sorted(file.name for file in tmp_path.iterdir()) == [".hookcli-left", "whole"]
+
+
+def test_a_folder_that_others_deleted_is_no_error(tmp_path):
+    with scratch_folder(parent=tmp_path) as made:
+        made.rmdir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_signal_handlers_of_a_program_that_embeds_python_stay(tmp_path, monkeypatch):
+    """Python cannot restore a handler in C, for which it has None."""
+    changed = []
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda *words: changed.append(words))
+    with scratch_folder(parent=tmp_path):
+        pass
+    assert changed == []
+
+
+def test_a_ctrl_c_while_signals_are_restored_does_not_stop_sigterm(
+    tmp_path, monkeypatch, interruptible
+):
+    change, before = signal.signal, signal.getsignal(signal.SIGTERM)
+
+    def ring(number, handler):
+        known = change(number, handler)
+        if number == signal.SIGINT and handler is signal.default_int_handler:
+            raise KeyboardInterrupt
+        return known
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", ring)
+        with pytest.raises(KeyboardInterrupt), scratch_folder(parent=tmp_path):
+            pass
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert list(tmp_path.iterdir()) == []

@@ -227,6 +227,17 @@ def test_a_node_of_a_tool_stands_under_its_own_name_in_the_module_around_it():
     assert next(each for each in found if each.layer.label == "outer").families == ("conv",)
 
 
+def test_a_node_that_is_left_out_shows_where_a_node_of_a_tool_stands():
+    nodes = [
+        reading("one", "x", BLOCK, CONV),
+        replace(reading("size", "", BLOCK), left_out="does not depend on the input"),
+        replace(untold("shaped", "one", "Reshape"), inputs=("one", "size")),
+        reading("two", "shaped", BLOCK, RELU),
+    ]
+    found = [call.layer.module_path for call in Graph.of(nodes).calls if not call.is_told]
+    assert found == ["block/shaped"]
+
+
 def test_a_node_of_a_tool_between_the_nodes_of_a_layer_is_a_part_of_it():
     nodes = [
         reading("one", "x", BLOCK, CONV),

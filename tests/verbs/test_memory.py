@@ -3,6 +3,7 @@ import gc
 import hashlib
 import importlib
 import os
+import pickle
 import random
 import re
 import shutil
@@ -490,6 +491,10 @@ def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
         hookcli.inspect(model, picture, layer="conv")
     lines = "".join(traceback.format_exception(raised.value)).splitlines()
     assert lines[-1].startswith("hint: did you mean layers")
+    raised.value.add_note("in the third job")
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301
+    for error in (raised.value, again):
+        assert traceback.format_exception(error)[-2:] == [f"{lines[-1]}\n", "in the third job\n"]
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -501,6 +506,7 @@ def test_a_page_names_the_keyword_of_the_mode(model, picture):
 @pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (9, "1 of 2 images")])
 def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, capsys, seconds, shown):
     monkeypatch.setattr(call, "_is_watched", lambda: True)
+    monkeypatch.setitem(sys.modules, "ipykernel", call)  # which any program may import
     now = iter([0, seconds, seconds])
     monkeypatch.setattr(call.time, "monotonic", lambda: next(now))
     with call.Listener().count(2, "images", is_long=True) as bar:
