@@ -406,7 +406,8 @@ def test_quantizing_inside_a_traced_model_is_no_culprit(wrong):
 @pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
 def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(monkeypatch):
     torch.manual_seed(0)
-    net, pixels = nn.Sequential(nn.Flatten(), nn.Linear(48, 32)).eval(), torch.rand(1, 3, 4, 4)
+    layer, pixels = nn.Linear(48, 32), torch.rand(1, 3, 4, 4)
+    net = nn.Sequential(nn.Flatten(), layer).eval()
     found = []
     monkeypatch.setattr(
         blame_module,
@@ -421,7 +422,7 @@ def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(monke
         return (values / step).round() * step
 
     plain = net(pixels)
-    linear = nn.functional.linear(rounded(pixels.flatten(1)), rounded(net[1].weight), net[1].bias)
+    linear = nn.functional.linear(rounded(pixels.flatten(1)), rounded(layer.weight), layer.bias)
     error = float((linear - plain).norm() / plain.norm())
     (noise,) = (each.noise for each in found if each.call_id == "1")
     assert noise == pytest.approx(error, rel=0.2)
