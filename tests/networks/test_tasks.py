@@ -119,12 +119,6 @@ def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, ph
     assert document["layers"][0]["shape"] == [1, 3, 64, 85]
 
 
-def test_an_auxiliary_output_has_a_key_of_its_own(inspect, photo):
-    words = ("--size", "32", "--layers", "(model)", "--model-arg", "aux_loss=True")
-    document, _ = inspect("fcn_resnet50", photo, *words)
-    assert ids(document) == ["(model)[out]", "(model)[aux]"]
-
-
 def test_exact_pixels_are_not_too_small_for_a_model_that_takes_any_size(inspect):
     np.save("small.npy", np.zeros((3, 32, 32), np.float32))
     words = ("--size", "64", "--layers", "(model)", "--model-arg", "num_classes=3")
@@ -295,15 +289,6 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     (source,), _ = read_images(["frames"], clip_frames=16)
     pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart
-
-
-def test_a_folder_of_many_frames_gives_16_at_even_distances():
-    Path("frames").mkdir()
-    for place, picture in enumerate(grey_frames(*range(0, 248, 8))):  # 31 frames, every second one
-        picture.save(f"frames/{place:03}.png")
-    (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
-    assert frame_levels(pixels) == list(range(0, 248, 16))
 
 
 def test_an_empty_folder_is_no_clip_and_no_images(run):

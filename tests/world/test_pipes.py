@@ -353,6 +353,8 @@ def test_what_a_model_and_its_programs_and_libraries_print_is_not_among_the_data
 import ctypes, os
 from net import *
 
+print("from its import")
+
 class Loud(Net):
     def forward(self, x):
         print("from Python")
@@ -366,5 +368,5 @@ class Loud(Net):
     start(COMMAND, *words, out="out.txt", err="err.txt").join()
     assert strict(Path("out.txt").read_text())["command"][1] == "ablate"
     said = Path("err.txt").read_text()
-    for source in ("Python", "a program", "below Python", "a library"):
+    for source in ("its import", "Python", "a program", "below Python", "a library"):
         assert f"from {source}\n" in said
