@@ -23,7 +23,8 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.images.read import read_images
-from hookcli.networks.load import load_model
+from hookcli.networks.load import build_skeleton, load_model
+from hookcli.networks.task import FixedSize
 from hookcli.networks.tasks import read_predictions
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
@@ -690,11 +691,11 @@ def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
     assert tuple(loaded.prepare.to_pixels([colours()]).shape) == (3, 32, 32)
 
 
-def test_maxvit_takes_the_sizes_that_its_windows_divide(run):
-    words = ("layers", "maxvit_t", "--layers", "(model),stem", "--format", "json")
-    rows = json.loads(run(*words, "--size", "448").out)["layers"]
-    shapes = {row["call_id"]: row["shape"] for row in rows}
-    assert shapes == {"(model)": [1, 1000], "stem": [1, 64, 224, 224]}
+def test_maxvit_takes_the_sizes_that_its_windows_divide():
+    """Its last block has a side of a thirty-second, which windows of 7 divide."""
+    loaded = build_skeleton(ModelRequest("maxvit_t", size=448))
+    assert loaded.prepare.fixed == FixedSize(448, 448, step=4)
+    assert loaded.module.blocks[3].layers[0].layers.grid_attention.n_partitions == 2
 
 
 def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):

@@ -126,6 +126,7 @@ class Case:
         of: the commands; empty for all that have the option.
         base: words that the command has in addition, also without ``words``.
         images: what replaces the images ``photos``, or both runs of ``hookcli diff``.
+        apart: whether each verb reads the option itself, although they share its request.
     """
 
     words: str
@@ -134,6 +135,7 @@ class Case:
     of: str = ""
     base: str = ""
     images: str = "photos"
+    apart: bool = False
 
     @property
     def option(self):
@@ -229,7 +231,7 @@ CASES = [
     Case("--colormap gray", "out/grids/*", base="--grids layers"),
     Case("--tile 32", "out/grids/*", base="--grids layers"),
     Case("--theme light", "out/grids/*", base="--grids layers", of=RUNNING),
-    Case("--theme light", "out/*.png", of=ANALYSES),
+    Case("--theme light", "out/*.png", of=ANALYSES, apart=True),
     Case("--picture-format svg", "out/grids/*.svg", base="--grids layers"),
     Case("--focus 4,4,9,9", "out/grids/*", base="--grids layers", images="cat.png"),
     Case("--overview", "out/overview.png"),
@@ -383,7 +385,7 @@ def choose_rows(cases):
         for command in list_commands(case):
             owner, given = find_requests(command, case)
             covers = {(case, owner), (command, given)}
-            if not covers <= reached:
+            if case.apart or not covers <= reached:
                 reached |= covers
                 rows.append((command, case))
     return rows

@@ -24,7 +24,7 @@ HALVED = (
     "the model has float16 values, which run in float32: "
     "`dtype='float16'` runs the whole model in that type"
 )
-INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet", "quantized_inception_v3"]
+INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet"]
 TOY = """
 import torch
 from torch import nn
