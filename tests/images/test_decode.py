@@ -432,20 +432,8 @@ def test_an_empty_file_is_said_to_be_empty():
 
 
 KINDS = [
-    "png",
-    "jpg",
-    "gif",
-    "tif",
-    "bmp",
-    "webp",
-    "ppm",
-    "tga",
-    "ico",
-    "jp2",
-    "avif",
-    "sgi",
-    "pcx",
-    "qoi",
+    *("png", "jpg", "gif", "tif", "bmp", "webp", "ppm", "tga", "ico", "jp2", "avif", "sgi"),
+    *("pcx", "qoi"),
     pytest.param(
         "dds",
         marks=pytest.mark.skipif(PILLOW < (12, 3), reason="Pillow fills it with black until 12.3"),
@@ -624,11 +612,7 @@ HOSTILE = [
     b"new\nline.png",
     b"\x1b[31m.png",
     "\u202egnp.png".encode(),
-    b"\xff\xfe.png",
-    b"-rf.png",
-    b"~.png",
-    b"*.png",
-    b"$(ls).png",
+    *(b"\xff\xfe.png", b"-rf.png", b"~.png", b"*.png", b"$(ls).png"),
     b"x" * 251 + b".png",
 ]
 

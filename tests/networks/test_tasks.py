@@ -644,12 +644,7 @@ def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, 
         "resnet18",
         photo,
         *words,
-        "--interpolation",
-        "nearest",
-        "--layers",
-        "conv1",
-        "--at",
-        "input",
+        *("--interpolation", "nearest", "--layers", "conv1", "--at", "input"),
     )
     pixels = normalised(crop(colours(), 50, 28, InterpolationMode.NEAREST), (0.5,) * 3, (0.5,) * 3)
     seen = document["layers"][0]

@@ -551,13 +551,7 @@ def test_csv_holds_all_rows(run, nets):
 def test_json_is_one_document(ablate):
     document = ablate("Uncalled", "--top", "1", "--channels", "0,1", "--batch-size", "5")
     assert list(document) == [
-        "schema_version",
-        "command",
-        "model",
-        "images",
-        "skipped",
-        "uncalled",
-        "channels",
+        *("schema_version", "command", "model", "images", "skipped", "uncalled", "channels"),
     ]
     assert " ".join(document["command"]) == (
         "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 "

@@ -236,15 +236,8 @@ def test_top_images_beyond_the_images_of_the_run_are_not_read():
 MODEL = "tests.toy_models:Squeezed"
 WORDS = ("--weights", "random", "--device", "cpu", "--size", "32", "--resize", "32")
 WORDS += (
-    "--layers",
-    "features.0",
-    "--layers",
-    "classifier.1",
-    "--grids",
-    "none",
-    "-o",
-    "run",
-    "-q",
+    *("--layers", "features.0", "--layers", "classifier.1", "--grids", "none", "-o"),
+    *("run", "-q"),
 )
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 

@@ -39,34 +39,13 @@ WRITTEN = [
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
 # DESIGN.md, section 3
 DOCUMENT = [
-    "schema_version",
-    "command",
-    "model",
-    "images",
-    "skipped",
-    "uncalled",
-    "findings",
-    "layers",
+    *("schema_version", "command", "model", "images", "skipped", "uncalled"),
+    *("findings", "layers"),
 ]
 LAYER = [
-    "order",
-    "call_id",
-    "module_path",
-    "module_type",
-    "call_index",
-    "side",
-    "output_key",
-    "shape",
-    "dtype",
-    "layout",
-    "mean",
-    "std",
-    "min",
-    "max",
-    "zero_fraction",
-    "nan_count",
-    "inf_count",
-    "dead_channels",
+    *("order", "call_id", "module_path", "module_type", "call_index", "side", "output_key"),
+    *("shape", "dtype", "layout", "mean", "std", "min", "max", "zero_fraction", "nan_count"),
+    *("inf_count", "dead_channels"),
 ]
 
 
@@ -332,26 +311,6 @@ def test_a_bug_ends_with_1_the_whole_traceback_and_where_to_report_it(photo):
     assert "report" in done.stderr.splitlines()[-1].lower()
 
 
-def test_no_usable_image_ends_with_3(inspect):
-    Path("text.jpg").write_text("hello")
-    assert check_error(inspect("text.jpg", "no.png"), 3) == (
-        "error: no image can be used: 'text.jpg' is not a readable image (and 1 more)\n"
-        "hint: give one or more image files, for example photo.jpg\n"
-    )
-
-
-def test_weights_that_are_missing_end_with_4(inspect, photo):
-    assert check_error(inspect(photo, "--weights", "no.pth"), 4) == (
-        "error: no weights and no file are called 'no.pth'\n"
-        "hint: resnet18 has: IMAGENET1K_V1, auto, pretrained, random, FILE\n"
-    )
-
-
-def test_weights_that_do_not_fit_end_with_4(inspect, photo):
-    torch.save({"fc.weight": torch.zeros(10, 512), "fc.bias": torch.zeros(10)}, "w.pth")
-    assert len(check_error(inspect(photo, "--weights", "w.pth"), 4).splitlines()) <= 3
-
-
 def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
     # 8 pixels are 3 after the first convolution and 1 after the first pool; the next pool needs 3
     ended = run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
@@ -379,23 +338,7 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     assert manifest["skipped"] == [{"file": "no.png", "reason": "does not exist"}]
 
 
-def test_a_plan_accounts_for_images_that_will_be_skipped(inspect, photo):
-    assert "'no.png'" in inspect(photo, "no.png", *TWO, "--dry-run").err
-
-
 # --- 5: files
-
-
-def test_a_file_in_the_way_ends_with_5(inspect, photo):
-    Path("out").write_text("mine")
-    err = check_error(inspect(photo, *TWO, "-o", "out", "-q"), 5)
-    assert err == "error: 'out' is a file, not a folder\nhint: choose another folder with -o\n"
-    assert Path("out").read_text() == "mine"
-
-
-def test_a_place_that_cannot_be_written_ends_with_5(inspect, photo):
-    err = check_error(inspect(photo, *TWO, "-o", "/dev/null/out"), 5)
-    assert "error: cannot write '/dev/null/out': Not a directory\n" in err
 
 
 def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
@@ -410,16 +353,6 @@ def test_overwrite_replaces_a_run_named_with_o(inspect, photo):
     inspect(photo, *TWO, "-o", "out", "--grids", "layers")
     assert inspect(photo, *SMALL, "--layers", "conv[1]", "-o", "out", "--overwrite").code == 0
     assert sorted(contents("out")) == WRITTEN
-
-
-def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo):
-    Path("out").mkdir()
-    Path("out/report.html").write_bytes(b"mine")
-    err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
-    assert err.startswith(
-        "error: 'out/report.html' was not written by a run, and this run would overwrite it\n"
-    )
-    assert contents("out") == {"report.html": b"mine"}
 
 
 def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
@@ -495,20 +428,8 @@ def test_json_is_one_document_with_the_promised_keys(inspect, photo):
 def test_the_document_names_the_command_without_what_does_not_change_the_result(inspect, photo):
     words = (photo, *TWO, "--format", "json", "-o", "out", "--overwrite", "--quiet")
     assert strict_json(inspect(*words).out)["command"] == [
-        "hookcli",
-        "inspect",
-        "resnet18",
-        "photo.png",
-        "--layers",
-        "conv[1:2]",
-        "--weights",
-        "random",
-        "--device",
-        "cpu",
-        "--size",
-        "64",
-        "--grids",
-        "none",
+        *("hookcli", "inspect", "resnet18", "photo.png", "--layers", "conv[1:2]", "--weights"),
+        *("random", "--device", "cpu", "--size", "64", "--grids", "none"),
     ]
 
 
@@ -679,13 +600,8 @@ def test_models_are_listed_with_their_facts(run):
 # --- names from strangers
 
 HOSTILE = [
-    b"a b'c\"d.png",
-    b"\x1b[31mred.png",
-    b"[bold]x.png",
-    b"new\nline.png",
-    b"new\n::error::line.png",
-    b"::error::title.png",
-    b"return\r.png",
+    *(b"a b'c\"d.png", b"\x1b[31mred.png", b"[bold]x.png", b"new\nline.png"),
+    *(b"new\n::error::line.png", b"::error::title.png", b"return\r.png"),
     "right\u200fto\u202eleft.png".encode(),
     b"not\xffutf8.png",
     b"=1+1.png",
@@ -734,13 +650,6 @@ def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run,
     again = strict_json(run(*words, "--format", "json").out)
     assert again["layers"] == first["layers"]
     assert again["command"] == first["command"]
-
-
-def test_a_hostile_name_stays_in_the_run_folder(inspect):
-    Path("deep/er").mkdir(parents=True)
-    draw("deep/..png")
-    inspect("deep/er/../..png", *TWO, "--grids", "layers", "-o", "out")
-    assert len([name for name in contents("out") if name.startswith("grids/")]) == 2
 
 
 # --- streams and signals

@@ -142,17 +142,6 @@ def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tm
     assert layers("named")[0]["images"] == "12"
 
 
-def test_names_on_standard_input_may_end_with_nul(run, monkeypatch):
-    names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
-    given = io.BytesIO(b"\0".join(name.encode() for name in names))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
-    code, _, err = run("inspect", MODEL, "-", "-0", *PLAIN, "-o", "out")
-    assert code == 0, err
-    assert files() == ["photos/a\nb.png", "photos/ c .png"]
-    inspect(*names, out="named")
-    assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
-
-
 def test_images_of_one_name_in_two_folders_keep_two_keys_and_two_records():
     for number in range(6):
         draw(f"photos/{'ab'[number % 2]}/p{number // 2}.png", number)
@@ -201,14 +190,6 @@ def test_the_run_folder_in_the_photo_folder_is_left_out(run):
         code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "photos/out", "--overwrite")
         assert code == 0, err
         assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
-
-
-def test_a_picture_in_the_output_folder_is_left_out_before_a_run_is_there(run):
-    names = photos(2)
-    draw("photos/out/own.png", 7)
-    words = (*PLAIN, "-o", "photos/out", "--overwrite")
-    code, _, err = run("inspect", MODEL, "photos", *words)
-    assert (code, files("photos/out")) == (0, names), err
 
 
 def test_an_empty_folder_ends_with_3(run):
@@ -773,14 +754,6 @@ def test_a_complete_run_is_left_as_it_is(run, eighteen, small_parts):
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
 
 
-def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
-    photos(2)
-    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    assert run(*words).code == 0
-    ended = run(*words, "--resume", "--dry-run")
-    assert ended == (0, "", "the run in 'out' is complete\n")
-
-
 def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
     shutil.copytree(cut, "done")
     shutil.copytree("out/parts", "done/parts")
@@ -1161,26 +1134,17 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("mode", ["resume", "overwrite"])
-def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
+def test_a_glob_leaves_out_what_the_run_before_wrote(run):
     photos(10)
     Path("photos/album").mkdir()
     draw("photos/album/more.png", 99)
     words = [word for word in PLAIN if word not in ("--grids", "none")]
     command = ("inspect", MODEL, "photos/**/*.*", *words, "-o", "photos/out")
-    for last in ((), (f"--{mode}",)):
+    for last in ((), ("--overwrite",)):
         code, _, err = run(*command, *last)
         assert code == 0, err
         assert len(files("photos/out")) == 11
     assert any(Path("photos/out/sheets").iterdir())
-
-
-def test_a_glob_into_a_run_takes_what_it_names(run):
-    photos(3)
-    inspect(*files_of("photos"), out="out")
-    code, _, err = run("inspect", MODEL, "out/seen/*.jpg", *PLAIN, "-o", "again")
-    assert code == 0, err
-    assert len(files("again")) == 3
 
 
 def files_of(folder):
@@ -1440,18 +1404,6 @@ def test_quiet_says_nothing_but_warnings(run):
     assert err.splitlines() == [
         "warning: the weights are RANDOM, as asked for",
         "warning: skipped 'photos/bad.png': is empty",
-    ]
-
-
-def test_a_short_wait_is_reported_in_three_lines(run):
-    photos(70)
-    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    count = len(all_files("out"))
-    assert code == 0
-    assert err.splitlines() == [
-        f"{MODEL}: 3 layers, 70 images, no grids, about 82 files, up to about 0.8 MB, into out",
-        "warning: the weights are RANDOM, as asked for",
-        f"wrote {count} files into out",
     ]
 
 

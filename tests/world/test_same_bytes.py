@@ -24,32 +24,19 @@ COMMANDS = {
     "one image": (
         "inspect",
         *SQUEEZE,
-        "--overview",
-        "--save",
-        "tensors",
-        "--layers",
-        "conv",
+        *("--overview", "--save", "tensors", "--layers", "conv"),
     ),
     "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:3]"),
     "heat": ("inspect", *SQUEEZE, "--heat", "mean", "--layers", "conv[1:3]"),
     "edits": (
         "inspect",
         *SQUEEZE,
-        "--edit",
-        "conv[2]{1,3}:zero",
-        "--prune",
-        "conv=0.5:random",
-        "--layers",
-        "conv[2:3]",
+        *("--edit", "conv[2]{1,3}:zero", "--prune", "conv=0.5:random", "--layers", "conv[2:3]"),
     ),
     "gradients": (
         "gradients",
         *SQUEEZE,
-        "--cam",
-        "features.3",
-        "--saliency",
-        "--layers",
-        "conv[1:2]",
+        *("--cam", "features.3", "--saliency", "--layers", "conv[1:2]"),
     ),
     "gradients of edits": (
         "gradients",
@@ -77,17 +64,8 @@ COMMANDS = {
     "report": ("report", "a focus", "--single-file"),
 }
 WITHOUT_FOLDER = (
-    "golden",
-    "golden of a model",
-    "diff",
-    "pictures",
-    "compare",
-    "pictures of a comparison",
-    "ablate",
-    "layers",
-    "models",
-    "export",
-    "report",
+    *("golden", "golden of a model", "diff", "pictures", "compare", "pictures of a comparison"),
+    *("ablate", "layers", "models", "export", "report"),
 )
 
 DRIVER = """

@@ -27,12 +27,7 @@ COMMANDS = {
     "edits": (
         "inspect",
         *QUICK,
-        "--edit",
-        "conv[2]:zero",
-        "--prune",
-        "conv[3]=0.5",
-        "--layers",
-        "leaf",
+        *("--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
     ),
     "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
     "gradients": ("gradients", *QUICK, "--layers", "features.3.*", "--edit", "conv[2]:zero"),

@@ -249,15 +249,8 @@ def test_hookcli_uses_the_middle_of_a_very_long_picture_and_says_so(
 ):
     noise(1011, 10).save("long.png")
     words = (
-        "long.png",
-        "--weights",
-        "random",
-        "--device",
-        "cpu",
-        "--layers",
-        "conv[1]",
-        "-o",
-        "out",
+        *("long.png", "--weights", "random", "--device", "cpu", "--layers", "conv[1]"),
+        *("-o", "out"),
     )
     ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
     note = "the middle of a very long picture, cut out before it was resized"

@@ -159,12 +159,8 @@ def test_the_page_says_what_the_document_says():
     page = Page(render_report(document()))
     text = " ".join(" ".join(page.text).split())
     for said in (
-        "Not trained.",
-        "conv 12.5%",
-        "1 of 2 of conv (0.5, threshold 0.2)",
-        "25.0%",
-        "1/2",
-        "unused",
+        *("Not trained.", "conv 12.5%", "1 of 2 of conv (0.5, threshold 0.2)", "25.0%"),
+        *("1/2", "unused"),
     ):
         assert said in text
     assert [img.get("src") for img in page.all("img")][:2] == [
@@ -429,17 +425,9 @@ PICTURES = {
     },
 }
 OUTSIDE = (
-    "../x.png",
-    "grids/../../x.png",
-    "/etc/x.png",
-    "//host/share/x.png",
-    "https://host/x.png",
-    "grids\\x.png",
-    "grids/a\nb.png",
-    "grids/x.png\n",
-    "grids/%2e%2e/x.png",
-    "</style><script>",
-    '"); } * { display: none; } .t9 { x: url("',
+    *("../x.png", "grids/../../x.png", "/etc/x.png", "//host/share/x.png"),
+    *("https://host/x.png", "grids\\x.png", "grids/a\nb.png", "grids/x.png\n"),
+    *("grids/%2e%2e/x.png", "</style><script>", '"); } * { display: none; } .t9 { x: url("'),
 )
 
 
@@ -955,15 +943,8 @@ def test_the_sheets_of_a_run_are_once_each_in_its_page_of_one_file(run):
     for key in ("a", "b", "c"):
         shutil.copy(PHOTO, f"{key}.png")
     words = (
-        "--weights",
-        "random",
-        "--size",
-        "64",
-        "--layers",
-        "conv[1:3]",
-        "--grids",
-        "sheet",
-        "-q",
+        *("--weights", "random", "--size", "64", "--layers", "conv[1:3]", "--grids"),
+        *("sheet", "-q"),
     )
     assert run("inspect", "resnet18", "a.png", "b.png", "c.png", *words, "-o", "run").code == 0
     assert run("report", "run", "--single-file").code == 0
