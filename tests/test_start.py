@@ -176,8 +176,8 @@ PROGRAMS = {
         "export": ("", EXPORT),
         "roi_align": ("", ALIGN),
         "script, compile": ("", SCRIPT + COMPILE),  # scripting loads no compiler yet
-        "compiler and torchvision before": ("import torchvision", COMPILE),
-        "timm after": ("", "import timm" + COMPILE),
+        "torchvision before": ("import torchvision", ""),
+        "timm after": ("", "import timm"),
     }.items()
 } | {
     "who asks the stand-in for more gets the real module": (

@@ -6,6 +6,7 @@ the input times the weight.
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import numpy as np
@@ -421,6 +422,12 @@ class Squeezed(nn.Module):
     def forward(self, x):
         return self.classifier(self.features(x)).flatten(1)
 
+
+SQUEEZED = f"""
+from torch import nn
+from torchvision.models.squeezenet import Fire
+
+{inspect.getsource(Squeezed)}"""
 
 SLOW_NET = """
 import os

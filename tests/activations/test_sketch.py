@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,73 +87,18 @@ def test_all_signs_follow_the_definition():
 
 # Of 1, 2, …, 200: the first bucket holds 1 + 68 * own(67) * row(1) + 135 * … = 68, and so on.
 OF_1_TO_200 = [
-    68,
-    -207,
-    210,
-    213,
-    -206,
-    219,
-    -222,
-    75,
-    76,
-    -57,
-    -234,
-    213,
-    -214,
-    -81,
-    246,
-    83,
-    -84,
-    85,
-    48,
-    221,
-    -46,
-    -267,
-    90,
-    225,
-    92,
-    -41,
-    94,
-    -229,
-    38,
-    97,
-    -36,
-    233,
-    234,
-    -235,
-    -236,
-    237,
-    312,
-    29,
-    -106,
-    241,
-    -242,
-    243,
-    -24,
-    245,
-    -336,
-    -113,
-    -248,
-    115,
-    -250,
-    -251,
-    -354,
-    -15,
-    -360,
-    255,
-    122,
-    369,
-    258,
-    -375,
-    -260,
-    127,
-    -384,
-    -5,
-    -390,
-    -265,
-    2,
-    399,
-    201,
+    *map(
+        int,
+        re.findall(
+            r"\S+",
+            """
+68 -207 210 213 -206 219 -222 75 76 -57 -234 213 -214 -81 246 83 -84 85 48 221 -46 -267 90
+225 92 -41 94 -229 38 97 -36 233 234 -235 -236 237 312 29 -106 241 -242 243 -24 245 -336
+-113 -248 115 -250 -251 -354 -15 -360 255 122 369 258 -375 -260 127 -384 -5 -390 -265 2 399
+201
+""",
+        ),
+    )
 ]
 
 
@@ -248,22 +194,8 @@ def numbers_of(row):
 
 
 KINDS = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "float64",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    "complex64",
-    "complex128",
-    "quint8",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "complex32",
+    *("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8"),
+    *("bool", "complex64", "complex128", "quint8", "float8_e4m3fn", "float8_e5m2", "complex32"),
 )
 
 
@@ -285,20 +217,20 @@ def lay_out(values, axes):
     return values.permute(axes).contiguous().permute(np.argsort(axes).tolist())
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "complex64"])
 @pytest.mark.parametrize(
-    ("shape", "axes"),
+    ("kind", "shape", "axes"),
     [
-        ((64, 20, 21), (0, 2, 3, 1)),  # channels last
-        ((3, 7, 7), (0, 2, 3, 1)),  # fewer places than buckets
-        ((70, 1, 68), (0, 2, 3, 1)),
-        ((67, 9, 9), (0, 2, 3, 1)),
-        ((5, 3, 6, 7), (0, 2, 3, 4, 1)),  # a clip, channels last
-        ((14, 14, 30), (0, 3, 1, 2)),  # named channels last, lies channels first
-        ((50, 12), (0, 2, 1)),
-        ((9, 8, 7), (0, 3, 2, 1)),  # turned as no memory format turns
-        ((9, 8, 7), (1, 0, 2, 3)),  # rows that lie among each other
-        ((128, 40, 41), (0, 2, 3, 1)),  # more than one piece, the signs repeat
+        ("float32", (64, 20, 21), (0, 2, 3, 1)),  # channels last
+        ("float16", (3, 7, 7), (0, 2, 3, 1)),  # fewer places than buckets
+        ("float32", (70, 1, 68), (0, 2, 3, 1)),
+        ("int64", (67, 9, 9), (0, 2, 3, 1)),
+        ("complex64", (67, 9, 9), (0, 2, 3, 1)),
+        ("float32", (5, 3, 6, 7), (0, 2, 3, 4, 1)),  # a clip, channels last
+        ("float32", (14, 14, 30), (0, 3, 1, 2)),  # named channels last, lies channels first
+        ("float16", (50, 12), (0, 2, 1)),
+        ("int64", (9, 8, 7), (0, 3, 2, 1)),  # turned as no memory format turns
+        ("complex64", (9, 8, 7), (1, 0, 2, 3)),  # rows that lie among each other
+        ("float32", (128, 40, 41), (0, 2, 3, 1)),  # more than one piece, the signs repeat
     ],
 )
 def test_the_layout_in_memory_does_not_matter(kind, shape, axes):
@@ -464,10 +396,10 @@ def test_values_that_fill_one_bucket_are_imprecise_as_documented():
     assert np.sqrt(np.mean(errors**2)) > 4 * PRECISION
 
 
-def test_a_sketch_of_twenty_million_values_is_as_precise():
+def test_a_sketch_of_four_million_values_is_as_precise():
     rng = np.random.default_rng(0)
-    shift, noise = np.ones(20_000_000, np.float32), rng.random(20_000_000, np.float32)
-    steps = np.repeat(rng.normal(size=64).astype(np.float32), 312_500)
+    shift, noise = np.ones(4_000_000, np.float32), rng.random(4_000_000, np.float32)
+    steps = np.repeat(rng.normal(size=64).astype(np.float32), 62_500)
     for difference in (shift, noise, noise - 0.5, steps):
         assert norm(sketch_values(difference)) == pytest.approx(norm(difference), rel=3 * PRECISION)
 
@@ -507,6 +439,7 @@ def activations(model, x):
 
 PHOTOS = [Path(__file__).parents[2] / "sample_images" / f"{name}.png" for name in ("cat", "coffee")]
 SMALL = ("--weights", "random", "--size", "64", "--device", "cpu", "--grids", "none")
+SKETCHED = ("--sketch", "--save", "tensors", "-o", "out")
 
 
 def rows_of(folder):
@@ -515,27 +448,12 @@ def rows_of(folder):
 
 
 def test_every_record_has_the_sketch_of_its_tensor(run):
-    ended = run(
-        "inspect",
-        "resnet18",
-        *PHOTOS * 3,
-        *SMALL,
-        "--sketch",
-        "--save",
-        "tensors",
-        "--layers",
-        "conv,fc,layer1.0",
-        "--at",
-        "both",
-        "--batch-size",
-        "4",
-        "-o",
-        "out",
-    )
+    words = ("--layers", "conv[1:4],fc,layer1.0", "--at", "both", "--batch-size", "4")
+    ended = run("inspect", "resnet18", *PHOTOS * 3, *SMALL, *SKETCHED, *words)
     assert ended.code == 0
     saved = hookcli.load_run("out")
     rows = rows_of("out")
-    assert len(rows) == 2 * 22 * 6
+    assert len(rows) == 2 * 6 * 6
     for row in rows:
         values = saved.tensor(row["call_id"], row["image"])
         sketch = np.frombuffer(row["sketch"], "<f4")
@@ -547,20 +465,8 @@ def test_every_record_has_the_sketch_of_its_tensor(run):
 
 
 def test_gradients_have_sketches_too(run):
-    ended = run(
-        "gradients",
-        "resnet18",
-        PHOTOS[0],
-        *SMALL,
-        "--sketch",
-        "--save",
-        "tensors",
-        "--layers",
-        "fc,layer1.0.conv1",
-        "-o",
-        "out",
-    )
-    assert ended.code == 0
+    words = ("--layers", "fc,layer1.0.conv1")
+    assert run("gradients", "resnet18", PHOTOS[0], *SMALL, *SKETCHED, *words).code == 0
     saved, rows = hookcli.load_run("out"), rows_of("out")
     assert {row["side"] for row in rows} == {"grad_output", "grad_input", "param"}
     for row in rows:
@@ -570,12 +476,6 @@ def test_gradients_have_sketches_too(run):
             assert norm(sketch - sketch_values(values)) <= 1e-6 * norm(values)
     parameters = [row for row in rows if row["side"] == "param"]
     assert all(len(row["sketch"]) == 268 for row in parameters)
-
-
-def test_a_gradient_that_does_not_exist_has_no_sketch(run):
-    run("gradients", "resnet18", PHOTOS[0], *SMALL, "--sketch", "--layers", "conv1", "-o", "out")
-    sketched = {row["side"]: row["sketch"] is not None for row in rows_of("out")}
-    assert sketched == {"grad_output": True, "grad_input": False, "param": True}
 
 
 @pytest.mark.parametrize(
@@ -601,16 +501,9 @@ def test_up_to_32_images_keep_sketches_unless_an_option_decides(run, images, opt
     assert [word for word in command if "sketch" in word] == option
 
 
-def test_two_ordinary_runs_can_be_compared_and_made_golden_files(run):
-    for folder in ("a", "b"):
-        run("inspect", "resnet18", PHOTOS[0], *SMALL, "-o", folder)
-    assert run("diff", "a", "b").code == 0
-    assert run("golden", "a", "-o", "golden.json").code == 0
-    assert run("diff", "golden.json", "b").code == 0
-
-
 def test_rows_are_in_the_order_in_which_tensors_were_seen_and_say_so(run):
-    run("inspect", "resnet18", *PHOTOS, *SMALL, "--layers", "all", "-o", "out")
+    words = ("--layers", "all", "--top-images", "0", "-o", "out")
+    run("inspect", "resnet18", *PHOTOS, *SMALL, *words)
     table = pq.read_table("out/records.parquet")
     assert table.schema.metadata[b"row_order"] == (
         b"by image, then in the order in which hooks saw the tensors: a module comes after "

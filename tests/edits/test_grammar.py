@@ -16,7 +16,6 @@ from torch import Tensor
 from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import Edit, Side, read_edit
 from hookcli.errors import EditSyntaxError, RequestError
-from tests.conftest import every_pair
 
 SIDES = ("output", "input", "grad_output", "grad_input", "param")
 WHATS = "zero, scale=V, clamp=LO:HI, clip-norm=V, mean, set=V"
@@ -69,16 +68,12 @@ def gradient(what: str, values: Tensor, channel_axis: int | None = None) -> Tens
         ("mean", "mean", 0.0, None, None),
         ("scale=0.1", "scale", 0.1, None, None),
         ("scale=-2", "scale", -2.0, None, None),
-        ("scale=1e-3", "scale", 0.001, None, None),
         ("clip-norm=1.0", "clip-norm", 1.0, None, None),
-        ("set=-5", "set", -5.0, None, None),
         ("set=inf", "set", math.inf, None, None),
-        ("set=-inf", "set", -math.inf, None, None),
         ("clamp=0:6", "clamp", 0.0, 0.0, 6.0),
         ("clamp=0:", "clamp", 0.0, 0.0, None),
         ("clamp=:6", "clamp", 0.0, None, 6.0),
         ("clamp=-1:1", "clamp", 0.0, -1.0, 1.0),
-        ("clamp=2:2", "clamp", 0.0, 2.0, 2.0),
     ],
 )
 def test_a_verb_is_read_with_its_numbers(what, verb, value, low, high):
@@ -127,18 +122,19 @@ WHAT = ["zero", "scale=2", "clamp=-1:1", "clamp=0:", "clamp=:6"]
 SIDES = ["", "output", "input", "grad_output", "grad_input"]
 
 
-@pytest.mark.parametrize(("form", "what", "side"), every_pair(FORMS, WHAT, SIDES))
-def test_the_layers_of_an_edit_end_at_the_last_colon_with_a_verb(form, what, side):
-    read = read_edit(f"{side}:{form}:{what}" if side else f"{form}:{what}", "grad_output")
-    assert (read.side, read.layers, read.channels) == (side or "grad_output", form, None)
-    assert read.verb == what.partition("=")[0]
+@pytest.mark.parametrize("form", FORMS)
+def test_the_layers_of_an_edit_end_at_the_last_colon_with_a_verb(form):
+    for what, side in itertools.product(WHAT, SIDES):
+        read = read_edit(f"{side}:{form}:{what}" if side else f"{form}:{what}", "grad_output")
+        assert (read.side, read.layers, read.channels) == (side or "grad_output", form, None)
+        assert read.verb == what.partition("=")[0]
 
 
 @pytest.mark.parametrize("glob", ["*.bias", "layer1.0.conv1.weight", "fc.[wb]*", "*"])
-@pytest.mark.parametrize("what", ["zero", "scale=2", "clamp=-1:1", "clip-norm=1", "set=nan"])
-def test_parameters_are_named_by_a_glob(glob, what):
-    read = read_edit(f"param:{glob}:{what}", "output")
-    assert (read.side, read.layers, read.channels) == ("param", glob, None)
+def test_parameters_are_named_by_a_glob(glob):
+    for what in ("zero", "scale=2", "clamp=-1:1", "clip-norm=1", "set=nan"):
+        read = read_edit(f"param:{glob}:{what}", "output")
+        assert (read.side, read.layers, read.channels) == ("param", glob, None)
 
 
 def test_a_side_is_a_keyword_only_before_layers():
@@ -159,10 +155,10 @@ def test_a_side_is_a_keyword_only_before_layers():
         ("{999999}", (999999,)),
     ],
 )
-@pytest.mark.parametrize("form", ["conv", "conv[1:4]", "a#1", "b[0]", "path:norm", "(model)"])
-def test_channels_are_in_braces_after_the_layers(form, written, channels):
-    read = read_edit(f"{form}{written}:clamp=0:", "output")
-    assert (read.layers, read.channels, read.low) == (form, channels, 0.0)
+def test_channels_are_in_braces_after_the_layers(written, channels):
+    for form in ("conv", "conv[1:4]", "a#1", "b[0]", "path:norm", "(model)"):
+        read = read_edit(f"{form}{written}:clamp=0:", "output")
+        assert (read.layers, read.channels, read.low) == (form, channels, 0.0)
 
 
 def test_every_combination_of_parts_is_read_back_as_its_parts():
@@ -192,79 +188,49 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
     [
         # Nothing to do, or something unknown
         ("", 1, "it is empty", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
-        ("  ", 3, "it is empty", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
         ("conv", 5, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
         ("conv:", 6, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
-        ("conv[1:4]", 10, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
         ("zero", 5, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
         ("conv:clmap=0:", 6, "'clmap' is not an edit", f"did you mean clamp? one of: {WHATS}"),
-        ("conv:Zero", 6, "'Zero' is not an edit", f"did you mean zero? one of: {WHATS}"),
-        ("conv:zero2", 6, "'zero2' is not an edit", f"did you mean zero? one of: {WHATS}"),
         (
             "a:clip_norm=1",
             3,
             "'clip_norm' is not an edit",
             f"did you mean clip-norm? one of: {WHATS}",
         ),
-        (
-            "conv:clip-norms=1",
-            6,
-            "'clip-norms' is not an edit",
-            f"did you mean clip-norm? one of: {WHATS}",
-        ),
-        ("grad_output:conv", 13, "'conv' is not an edit", f"one of: {WHATS}"),
         ("re:^a:b$", 7, "'b' is not an edit", f"one of: {WHATS}"),
         # Values
         ("conv:zero=1", 10, "zero takes no value, not '=1'", "write zero"),
-        ("conv:mean:", 10, "mean takes no value, not ':'", "write mean"),
         ("conv:scale", 11, "scale needs a value", "write scale=V"),
-        ("conv:scale=", 11, "scale needs a value", "write scale=V"),
-        ("conv:scale:2", 11, "scale needs a value", "write scale=V"),
-        ("conv:clamp", 11, "clamp needs a value", "write clamp=LO:HI"),
         ("conv:clamp:0:6", 11, "clamp needs a value", "write clamp=LO:HI"),
         ("conv:scale=x", 12, "'x' is not a number", "write scale=V"),
-        ("conv:scale=1:2", 12, "'1:2' is not a number", "write scale=V"),
         ("conv:scale=nan", 12, "'nan' is not finite", "only set takes nan and infinities"),
         ("conv:scale=1e999", 12, "'1e999' is not finite", "only set takes nan and infinities"),
-        ("conv:clip-norm=inf", 16, "'inf' is not finite", "only set takes nan and infinities"),
         ("conv:clip-norm=0", 16, "a norm of 0 is not above 0", "write clip-norm=V"),
-        ("conv:clip-norm=-1", 16, "a norm of -1 is not above 0", "write clip-norm=V"),
         ("conv:set=", 9, "set needs a value", "write set=V"),
         ("conv:clamp=6", 12, "'6' has no colon", ENDS),
         ("conv:clamp=:", 12, "clamp has neither a lower nor an upper bound", ENDS),
         ("conv:clamp=2:1", 12, "'2:1' has a lower bound above its upper bound", ENDS),
-        ("conv:clamp=a:1", 12, "'a' is not a number", "write clamp=LO:HI"),
         ("conv:clamp=0:b", 14, "'b' is not a number", "write clamp=LO:HI"),
-        ("conv:clamp=0:1:2", 14, "'1:2' is not a number", "write clamp=LO:HI"),
-        ("conv:clamp=0:inf", 14, "'inf' is not finite", "only set takes nan and infinities"),
         # Channels
         ("conv{}:zero", 6, "a channel is missing", CHANNELS),
         ("conv{1,,2}:zero", 8, "a channel is missing", CHANNELS),
-        ("conv{1,}:zero", 8, "a channel is missing", CHANNELS),
         ("conv{2,7-3}:zero", 8, "'7-3' runs backwards", CHANNELS),
         ("conv{-1}:zero", 6, "'-1' is not a channel", CHANNELS),
-        ("conv{3-}:zero", 6, "'3-' is not a channel", CHANNELS),
-        ("conv{1.5}:zero", 6, "'1.5' is not a channel", CHANNELS),
         ("conv{1:4}:zero", 6, "'1:4' is not a channel", CHANNELS),
         ("conv{12,1000000}:zero", 9, "'1000000' is not a channel", CHANNELS),
         ("conv{3:zero", 5, "write the channels once, in braces after the layers", CHANNELS),
-        ("conv3}:zero", 6, "write the channels once, in braces after the layers", CHANNELS),
-        ("{3}conv:zero", 1, "write the channels once, in braces after the layers", CHANNELS),
         (
             "input:conv{1}{2}:zero",
             11,
             "write the channels once, in braces after the layers",
             CHANNELS,
         ),
-        ("re:^a${3}:zero", 7, "a regular expression takes no channels", OWN_BRACES),
         ("input:re:a{3,7-9}:zero", 11, "a regular expression takes no channels", OWN_BRACES),
-        ("re:a{1,2,3}:zero", 5, "a regular expression takes no channels", OWN_BRACES),
         ("param:*.bias{3}:zero", 13, "parameters have no channels", "edit the whole parameter"),
         # Sides and layers
         (":zero", 1, "no layers are named", "all convolutions: conv:zero"),
-        ("{3}:zero", 1, "no layers are named", "all convolutions: conv:zero"),
         ("input::zero", 7, "no layers are named", "all convolutions: conv:zero"),
-        ("param::zero", 7, "no layers are named", "all convolutions: conv:zero"),
         (
             "grad_out:conv:zero",
             1,
@@ -272,12 +238,9 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
             f"did you mean grad_output? {A_SIDE}",
         ),
         ("OUTPUT:conv{3}:zero", 1, "'OUTPUT' is not a side", f"did you mean output? {A_SIDE}"),
-        ("foo:conv[1:4]:zero", 1, "'foo' is not a side", A_SIDE),
         ("input:foo:a:zero", 7, "'foo' is not a side", A_SIDE),
-        ("path:foo:a:zero", 6, "'foo' is not a side", A_SIDE),
         ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
         ("conv:scale=2:zero", 6, "the text holds two edits", "give `edits` once for each"),
-        ("input:conv[1:4]:zero:mean", 17, "the text holds two edits", "give `edits` once for each"),
         (
             "param:re:x:zero",
             7,
@@ -407,27 +370,26 @@ def expected_by_numpy(what: str, values: np.ndarray, channel_axis: int) -> np.nd
     }[what]
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("what", EDITS)
-def test_an_edit_gives_what_numpy_gives(what, name):
-    shape, axis = LAYOUTS[name]
-    values = noise(*shape, dtype=torch.float64)
-    edited = apply_edit(edit(what), values, axis).numpy()
-    np.testing.assert_allclose(edited, expected_by_numpy(what, values.numpy(), axis), rtol=1e-14)
+def test_an_edit_gives_what_numpy_gives(what):
+    for shape, axis in LAYOUTS.values():
+        values = noise(*shape, dtype=torch.float64)
+        edited = apply_edit(edit(what), values, axis).numpy()
+        wanted = expected_by_numpy(what, values.numpy(), axis)
+        np.testing.assert_allclose(edited, wanted, rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("what", EDITS)
-def test_only_the_channels_named_change(what, name):
-    shape, axis = LAYOUTS[name]
-    values = noise(*shape, dtype=torch.float64)
-    edited = apply_edit(edit(f"{{3,1}}:{what}"), values, axis).numpy()
-    before = np.moveaxis(values.numpy(), axis, -1)
-    after = np.moveaxis(edited, axis, -1)
-    assert (after[..., [0, 2, 4]] == before[..., [0, 2, 4]]).all()
-    alone = np.ascontiguousarray(before[..., [1, 3]])
-    wanted = expected_by_numpy(what, alone, alone.ndim - 1)
-    np.testing.assert_allclose(after[..., [1, 3]], wanted, rtol=1e-14)
+def test_only_the_channels_named_change(what):
+    for shape, axis in LAYOUTS.values():
+        values = noise(*shape, dtype=torch.float64)
+        edited = apply_edit(edit(f"{{3,1}}:{what}"), values, axis).numpy()
+        before = np.moveaxis(values.numpy(), axis, -1)
+        after = np.moveaxis(edited, axis, -1)
+        assert (after[..., [0, 2, 4]] == before[..., [0, 2, 4]]).all()
+        alone = np.ascontiguousarray(before[..., [1, 3]])
+        wanted = expected_by_numpy(what, alone, alone.ndim - 1)
+        np.testing.assert_allclose(after[..., [1, 3]], wanted, rtol=1e-14)
 
 
 # Gradients
@@ -514,15 +476,14 @@ def test_the_memory_format_is_kept(what, channels):
     assert torch.equal(edited, apply_edit(edit(channels + what), values.contiguous(), 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("channels", ["", "{1,3}:"])
-@pytest.mark.parametrize("what", EDITS)
-def test_the_dtype_is_kept_and_the_numbers_are_as_close_as_it_allows(what, channels, dtype):
-    values = noise(2, 5, 3, 4).to(dtype)
-    edited = apply_edit(edit(channels + what), values, 1)
-    exact = apply_edit(edit(channels + what), values.double(), 1)
-    assert edited.dtype == dtype
-    torch.testing.assert_close(edited.double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
+@pytest.mark.parametrize("what", [*EDITS, *(f"{{1,3}}:{each}" for each in EDITS)])
+def test_the_dtype_is_kept_and_the_numbers_are_as_close_as_it_allows(what):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        values = noise(2, 5, 3, 4).to(dtype)
+        edited = apply_edit(edit(what), values, 1)
+        exact = apply_edit(edit(what), values.double(), 1)
+        assert edited.dtype == dtype
+        torch.testing.assert_close(edited.double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 def test_float16_is_summed_in_something_wider():

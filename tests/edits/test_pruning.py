@@ -22,18 +22,8 @@ from hookcli.edits.pruning import prune_model
 from hookcli.errors import RequestError
 
 FILE = "pruned.safetensors"
-SMALL = (
-    "--weights",
-    "random",
-    "--size",
-    "32",
-    "--grids",
-    "none",
-    "--layers",
-    "conv[1]",
-    "-o",
-    "out",
-)
+SMALL = ("--weights", "random", "--size", "32", "--grids", "none")
+SMALL += ("--layers", "conv[1]", "-o", "out")
 
 # conv gives 4*3 + 1*-4 = 8 and -2*-4 + 3*1 = 11 in each of 4 places, so class 1 leads with 44 to 32
 NET = """
@@ -115,10 +105,7 @@ def ln(conv):
     ("words", "steps"),
     [
         (["conv=0.3"], [l1]),
-        (["conv=0.3:l1"], [l1]),
-        (["conv=0.3:random"], [at_random]),
-        (["conv=0.3:ln"], [ln]),
-        (["conv=0.3", "conv=0.3:ln"], [l1, ln]),
+        (["conv=0.3:l1", "conv=0.3:ln"], [l1, ln]),
         (["conv=0.3:ln", "conv=0.3:random"], [ln, at_random]),
     ],
 )
@@ -210,16 +197,12 @@ def test_gradients_are_those_of_the_pruned_model(run, net):
     ("text", "message", "hint"),
     [
         ("conv", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
-        ("=0.3", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
         ("conv=much", "'much' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=", "'' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=0", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=1.5", "the amount is a share, more than 0 and at most 1", ""),
-        ("conv=-0.1", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=nan", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=0.3:l2", "'l2' is not a method", "one of: l1, random, ln"),
-        ("conv=0.3:magnitude", "'magnitude' is not a method", "one of: l1, random, ln"),
-        ("conv=0.3:", "'' is not a method", "one of: l1, random, ln"),
     ],
 )
 def test_what_cannot_be_read_is_refused(run, net, text, message, hint):
@@ -305,7 +288,6 @@ def test_gradients_saves_pruned_weights_too(run, net):
     assert load_file(FILE)["conv.weight"].flatten().tolist() == [4, 0, 0, 0, -2, 3]
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
     ("words", "code", "error", "hint"),
     [
@@ -341,13 +323,14 @@ def test_gradients_saves_pruned_weights_too(run, net):
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_the_run(run, net, words, code, error, hint, more):
+def test_what_cannot_be_written_is_refused_before_the_run(run, net, words, code, error, hint):
     Path("folder.safetensors").mkdir()
     Path("mine.safetensors").write_text("mine")
-    ended = run("inspect", net, *OWN, *words, *more)
-    assert ended.code == code
-    assert ended.err.splitlines() == [f"error: {error}", *[f"hint: {hint}"] * bool(hint)]
-    assert not Path("out").exists()
+    for more in ((), ("--dry-run",)):
+        ended = run("inspect", net, *OWN, *words, *more)
+        assert ended.code == code
+        assert ended.err.splitlines() == [f"error: {error}", *[f"hint: {hint}"] * bool(hint)]
+        assert not Path("out").exists()
     assert Path("mine.safetensors").read_text() == "mine"
 
 

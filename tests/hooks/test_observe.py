@@ -21,13 +21,9 @@ from tests import toy_models as toys
 from tests.toy_models import pixel
 
 HOOK_TABLES = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    *("_backward_hooks", "_backward_pre_hooks"),
 )
 
 
@@ -189,11 +185,7 @@ def test_a_block_is_before_its_parts():
         toys.Nested(), pixel(1.0), "", "tail", "block", "block.conv", "block.relu"
     )
     assert sorted(orders, key=orders.get) == [
-        "(model)",
-        "block",
-        "block.conv",
-        "block.relu",
-        "tail",
+        *("(model)", "block", "block.conv", "block.relu", "tail"),
     ]
 
 

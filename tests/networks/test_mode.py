@@ -87,13 +87,9 @@ def test_modules_that_act_alike_in_both_modes_are_not_counted():
 @pytest.mark.parametrize(
     "layer",
     [
-        "nn.MultiheadAttention(4, 2, dropout=0.1)",
-        "nn.LSTM(4, 4, 2, dropout=0.1)",
-        "nn.RReLU()",
-        "nn.Dropout2d(0.1)",
-        "ops.StochasticDepth(0.1, 'row')",
-        "ops.DropBlock2d(0.1, 3)",
-        "DropPath(0.1)",
+        *("nn.MultiheadAttention(4, 2, dropout=0.1)", "nn.LSTM(4, 4, 2, dropout=0.1)"),
+        *("nn.RReLU()", "nn.Dropout2d(0.1)", "ops.StochasticDepth(0.1, 'row')"),
+        *("ops.DropBlock2d(0.1, 3)", "DropPath(0.1)"),
     ],
 )
 def test_every_kind_of_layer_that_draws_at_random_is_counted(layer):

@@ -23,7 +23,8 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.images.read import read_images
-from hookcli.networks.load import load_model
+from hookcli.networks.load import build_skeleton, load_model
+from hookcli.networks.task import FixedSize
 from hookcli.networks.tasks import read_predictions
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import ForwardSettings, run_forward
@@ -99,8 +100,8 @@ def hooked(loaded, *forms):
 # --- segmentation
 
 
-@pytest.mark.parametrize("name", ["lraspp_mobilenet_v3_large", "fcn_resnet50"])
-def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, photo, name):
+def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, photo):
+    name = "lraspp_mobilenet_v3_large"
     words = ("--size", "64", "--layers", "(model)", "--model-arg", "num_classes=3")
     document, _ = inspect(name, photo, *words)
     builder = getattr(torchvision.models.segmentation, name)
@@ -117,12 +118,6 @@ def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, ph
     assert sum(said.values()) == pytest.approx(1)
     assert ids(document) == ["(model)[out]"]
     assert document["layers"][0]["shape"] == [1, 3, 64, 85]
-
-
-def test_an_auxiliary_output_has_a_key_of_its_own(inspect, photo):
-    words = ("--size", "32", "--layers", "(model)", "--model-arg", "aux_loss=True")
-    document, _ = inspect("fcn_resnet50", photo, *words)
-    assert ids(document) == ["(model)[out]", "(model)[aux]"]
 
 
 def test_exact_pixels_are_not_too_small_for_a_model_that_takes_any_size(inspect):
@@ -297,15 +292,6 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart
 
 
-def test_a_folder_of_many_frames_gives_16_at_even_distances():
-    Path("frames").mkdir()
-    for place, picture in enumerate(grey_frames(*range(0, 248, 8))):  # 31 frames, every second one
-        picture.save(f"frames/{place:03}.png")
-    (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
-    assert frame_levels(pixels) == list(range(0, 248, 16))
-
-
 def test_an_empty_folder_is_no_clip_and_no_images(run):
     Path("frames").mkdir()
     for more in ((), ("--clip",)):
@@ -350,10 +336,7 @@ def test_a_second_picture_makes_the_pair(inspect, photo, other):
     assert [layer["shape"] for layer in document["layers"]] == [[1, 3, 128, 168]] * 2
     assert [layer["mean"] for layer in document["layers"]] == pytest.approx(means, abs=1e-5)
     assert "--pair" in document["command"]
-
-
-def test_the_flow_that_is_reported_is_the_last_of_the_twelve(inspect, photo, other):
-    document, _ = flow(inspect, photo, "(model)", "--pair", other)
+    # the flow that is reported is the last of the twelve
     own = torchvision.models.optical_flow.raft_small
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(0)
@@ -372,16 +355,6 @@ def test_a_pair_that_cannot_be_used_ends_with_3(run, photo):
     assert err == ("error: the second image cannot be used: 'text.png' is not a readable image\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [(("--pair", "photo.png"), "takes no pair"), (("--clip",), "takes no clip")],
-)
-def test_a_classifier_refuses_what_it_cannot_be_shown(run, photo, words, error):
-    code, _, err = run("inspect", "resnet18", photo, *RANDOM, *words)
-    assert code == 2
-    assert err.startswith(f"error: resnet18 {error}\nhint: ")
-
-
 @pytest.mark.parametrize("words", [("--resize", "99"), ("--mean", "0,0,0"), ("--std", "1,1,1")])
 def test_what_does_nothing_to_a_flow_model_is_refused(run, photo, words):
     code, _, err = run("inspect", "raft_small", photo, *RANDOM, *words)
@@ -394,8 +367,6 @@ def test_what_does_nothing_to_a_flow_model_is_refused(run, photo, words):
     [
         ((300, 200), None, (304, 200)),  # 37.5 and 25 eighths
         ((2000, 1000), None, (960, 480)),
-        ((40, 30), None, (128, 128)),
-        ((40, 30), 128, (168, 128)),
         ((300, 200), 64, (128, 128)),
         ((100, 400), 256, (256, 1024)),  # asked for, so longer than 960
         ((12_000, 130), None, (960, 128)),
@@ -418,12 +389,11 @@ def walk(value):
             yield from walk(part)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
-def test_the_records_of_a_quantized_model_are_those_of_dequantized_clones(name):
+def test_the_records_of_a_quantized_model_are_those_of_dequantized_clones():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.ao is on its way out
         torch.manual_seed(0)
-        model = getattr(torchvision.models.quantization, name)(weights=None, quantize=True).eval()
+        model = torchvision.models.quantization.resnet18(weights=None, quantize=True).eval()
     pixels = normalised(colours(32, 32), *IMAGENET).unsqueeze(0)
     clones: dict[str, list[torch.Tensor]] = {}
 
@@ -588,9 +558,8 @@ def test_flow_is_the_mean_and_the_greatest_length_of_the_last():
     )
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
+def test_an_output_of_no_known_form_has_no_predictions():
+    outputs = [
         None,
         "text",
         [],
@@ -609,10 +578,8 @@ def test_flow_is_the_mean_and_the_greatest_length_of_the_last():
         torch.zeros(1, 3, dtype=torch.int64),
         torch.eye(3).to_sparse(),
         torch.zeros(1, 3, device="meta"),
-    ],
-)
-def test_an_output_of_no_known_form_has_no_predictions(output):
-    assert read_predictions(output, ()) == []
+    ]
+    assert [output for output in outputs if read_predictions(output, ()) != []] == []
 
 
 def test_a_quantized_output_has_no_predictions():
@@ -639,7 +606,6 @@ def crop(picture, resize, side, interpolation=InterpolationMode.BILINEAR):
     [
         ({}, lambda p: normalised(crop(p, 256, 224), *IMAGENET)),
         ({"size": 112}, lambda p: normalised(crop(p, 128, 112), *IMAGENET)),
-        ({"size": 64, "resize": 64}, lambda p: normalised(crop(p, 64, 64), *IMAGENET)),
         ({"size": 32, "resize": 100}, lambda p: normalised(crop(p, 100, 32), *IMAGENET)),
         ({"resize": 300}, lambda p: normalised(crop(p, 300, 224), *IMAGENET)),
         (
@@ -657,7 +623,7 @@ def crop(picture, resize, side, interpolation=InterpolationMode.BILINEAR):
                     crop(p, 32, 28, InterpolationMode(kind)), *IMAGENET
                 ),
             )
-            for kind in ("nearest", "bilinear", "bicubic")
+            for kind in ("nearest", "bicubic")
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -678,12 +644,7 @@ def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, 
         "resnet18",
         photo,
         *words,
-        "--interpolation",
-        "nearest",
-        "--layers",
-        "conv1",
-        "--at",
-        "input",
+        *("--interpolation", "nearest", "--layers", "conv1", "--at", "input"),
     )
     pixels = normalised(crop(colours(), 50, 28, InterpolationMode.NEAREST), (0.5,) * 3, (0.5,) * 3)
     seen = document["layers"][0]
@@ -696,7 +657,7 @@ def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, 
     )
 
 
-@pytest.mark.parametrize("size", [(20_000, 10), (10, 20_000), (2_000, 10)])
+@pytest.mark.parametrize("size", [(20_000, 10), (10, 2_000)])
 def test_a_long_panorama_gives_the_pixels_of_the_whole_resized(size):
     picture = colours(*size)
     whole = normalised(crop(picture, 20, 16), *IMAGENET)  # 40,000 x 20 is nothing
@@ -725,11 +686,11 @@ def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
     assert tuple(loaded.prepare.to_pixels([colours()]).shape) == (3, 32, 32)
 
 
-def test_maxvit_takes_the_sizes_that_its_windows_divide(run):
-    words = ("layers", "maxvit_t", "--layers", "(model),stem", "--format", "json")
-    rows = json.loads(run(*words, "--size", "448").out)["layers"]
-    shapes = {row["call_id"]: row["shape"] for row in rows}
-    assert shapes == {"(model)": [1, 1000], "stem": [1, 64, 224, 224]}
+def test_maxvit_takes_the_sizes_that_its_windows_divide():
+    """Its last block has a side of a thirty-second, which windows of 7 divide."""
+    loaded = build_skeleton(ModelRequest("maxvit_t", size=448))
+    assert loaded.prepare.fixed == FixedSize(448, 448, step=4)
+    assert loaded.module.blocks[3].layers[0].layers.grid_attention.n_partitions == 2
 
 
 def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):
@@ -742,8 +703,6 @@ def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):
     ("words", "error"),
     [
         (("--mean", "0.5,0.5"), "--mean and --std need a number for each band: give both"),
-        (("--mean", "0.5"), "--mean and --std need a number for each band: give both"),
-        (("--std", "1,1,1,1"), "--mean and --std need a number for each band: give both"),
         (("--std", "1,nan,1"), "--std takes three numbers, one per colour: 0.485,0.456,0.406"),
         (("--mean", "a,b,c"), "--mean cannot read 'a,b,c'"),
         (("--std", "1,0,1"), "--std must be greater than 0"),

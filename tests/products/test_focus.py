@@ -218,11 +218,7 @@ def test_an_overview_is_one_picture_of_the_run(run, photo):
             "resnet18",
             photo,
             *WORDS[:-4],
-            "--layers",
-            "conv,fc",
-            "-o",
-            "run",
-            "--overview",
+            *("--layers", "conv,fc", "-o", "run", "--overview"),
         ).code
         == 0
     )

@@ -180,12 +180,7 @@ def test_an_activation_likely_has_the_layout_of_the_module_before_it():
     )
     hints = channels_of(model)
     assert [hints[str(index)] for index in range(6)] == [
-        "same",
-        "first",
-        "likely first",
-        "likely first",
-        "last",
-        "likely last",
+        *("same", "first", "likely first", "likely first", "last", "likely last"),
     ]
 
 

@@ -352,13 +352,13 @@ def test_a_box_that_is_gone_has_the_score_0(ablate):
     assert document["channels"][0]["score"] == 0.0
 
 
-@pytest.mark.parametrize("path", ["conv1", "layer2.0.conv1", "layer4.1.conv2"])
+@pytest.mark.parametrize("path", ["conv1", "layer4.1.conv2"])
 def test_zeroing_a_channel_equals_zeroing_the_weights_of_its_filter(run, path):
     """By hand: a copy of the model with the filter's weights at zero; no convolution has a bias."""
     torch.manual_seed(1)
     np.save("noise.npy", torch.rand(3, 64, 64).numpy())
     pixels = torch.from_numpy(np.load("noise.npy")).unsqueeze(0)
-    words = ("--layers", path, "--channels", "0-5", "--target", "tabby", "--format", "json")
+    words = ("--layers", path, "--channels", "0-2", "--target", "tabby", "--format", "json")
     document = json.loads(run("ablate", "resnet18", "noise.npy", *SMALL, *words).out)
     assert document["images"][0]["score"]["target"] == 281
     torch.manual_seed(0)
@@ -380,12 +380,13 @@ def test_zeroing_a_channel_equals_zeroing_the_weights_of_its_filter(run, path):
 def test_the_size_of_a_batch_changes_nothing(run):
     torch.manual_seed(1)
     np.save("noise.npy", torch.rand(3, 64, 64).numpy())
-    words = ("--layers", "conv[2:3]", "--channels", "0-8", "--format", "json")
+    words = ("--layers", "conv[1:2]", "--channels", "0-3", "--format", "json")
     found = []
     for size in (1, 3, 16):
-        ended = run("ablate", "resnet18", "noise.npy", *SMALL, *words, "--batch-size", size)
+        model = "tests.toy_models:Squeezed"
+        ended = run("ablate", model, "noise.npy", *SMALL, *words, "--batch-size", size)
         found.append(effects(json.loads(ended.out)))
-    assert len(found[0]) == 18
+    assert len(found[0]) == 8
     assert found[1] == pytest.approx(found[0], abs=1e-5)
     assert found[2] == pytest.approx(found[0], abs=1e-5)
 
@@ -395,21 +396,8 @@ FEW = ("--model-arg", "num_classes=40")  # more than a batch
 
 def test_a_channel_on_which_nothing_depends_has_no_effect_at_all(run, nets, cat):
     """What it is compared with stood in the same row of as large a batch."""
-    document = json.loads(
-        run(
-            "ablate",
-            "resnet18",
-            cat,
-            *SMALL,
-            *FEW,
-            "--layers",
-            "fc",
-            "--target",
-            "3",
-            "--format",
-            "json",
-        ).out
-    )
+    words = (*SMALL, *FEW, "--layers", "fc", "--target", "3", "--format", "json")
+    document = json.loads(run("ablate", "resnet18", cat, *words).out)
     found = effects(document)
     assert found.pop(("fc", 3)) == document["channels"][-1 if found["fc", 0] else 0]["plain_score"]
     assert set(found.values()) == {0.0}
@@ -563,13 +551,7 @@ def test_csv_holds_all_rows(run, nets):
 def test_json_is_one_document(ablate):
     document = ablate("Uncalled", "--top", "1", "--channels", "0,1", "--batch-size", "5")
     assert list(document) == [
-        "schema_version",
-        "command",
-        "model",
-        "images",
-        "skipped",
-        "uncalled",
-        "channels",
+        *("schema_version", "command", "model", "images", "skipped", "uncalled", "channels"),
     ]
     assert " ".join(document["command"]) == (
         "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 "

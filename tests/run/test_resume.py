@@ -20,6 +20,8 @@ from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.summary import chunks
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.usefixtures("small_parts")
+
 WORDS = ("tests.toy_models:Squeezed", "rows.npy", "--layers", "features.0", "--device", "cpu")
 OWN = ("net.py:Net", "rows.npy", "--layers", "conv", "--device", "cpu")
 NET = """
@@ -42,7 +44,7 @@ def by_two(x): return x * 2
 
 
 def save_rows(add):
-    rows = np.random.default_rng(0).random((40, 3, 32, 32), dtype=np.float32)
+    rows = np.random.default_rng(0).random((10, 3, 32, 32), dtype=np.float32)
     np.save("rows.npy", rows + np.float32(add))
 
 
@@ -51,7 +53,7 @@ def means():
 
 
 def interrupt(run, monkeypatch, words, at=1):
-    """Begin a run over forty rows, interrupt it at its second chunk, and return its lines."""
+    """Begin a run over ten rows, interrupt it at its second chunk, and return its lines."""
     save_rows(0)
     plain = ChunkRunner.run
 
@@ -106,7 +108,7 @@ def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, be
 def test_rows_of_a_file_that_has_not_changed_are_not_run_again(run, begun):
     ended = run("inspect", *WORDS, "-o", "out", "--resume")
     assert ended.code == 0, ended.err
-    assert "continuing after 32 of 40 images" in ended.err
+    assert "continuing after 8 of 10 images" in ended.err
 
 
 @pytest.mark.parametrize("verify", [(), ("--verify",)])
@@ -221,7 +223,7 @@ def test_a_run_that_took_its_images_in_the_order_of_bytes_is_not_gone_on_with(ru
     words = (WORDS[0], "rows", *WORDS[2:])
     with monkeypatch.context() as patch:
         patch.setattr(local, "natural_key", os.fsencode)
-        interrupt(run, monkeypatch, words)
+        interrupt(run, monkeypatch, words, at=2)
     before = saved()
     ended = run("inspect", *words, "-o", "out", "--resume")
     assert ended.code == 2

@@ -312,13 +312,8 @@ def test_overwriting_a_run_without_a_manifest_removes_the_files_of_its_journal()
 @pytest.mark.parametrize(
     "name",
     [
-        "layers.csv",
-        "skipped.csv",
-        "overview.png",
-        "seen/cat.jpg",
-        "sheets/cat.png",
-        "grids/cat/017_any.png",
-        "records.parquet/part-000000.parquet",
+        *("layers.csv", "skipped.csv", "overview.png", "seen/cat.jpg", "sheets/cat.png"),
+        *("grids/cat/017_any.png", "records.parquet/part-000000.parquet"),
         "records.parquet/notes.parquet",  # a reader would take it for a part of the table
         "parts/000003.json",
         JOURNAL,

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import torchvision
 from pyarrow import parquet
 from safetensors import safe_open
 from torch import Tensor
@@ -33,6 +32,7 @@ from hookcli.store.places.directory import Directory
 from hookcli.store.tensors import write_index, write_shard
 from hookcli.verbs.export import export
 from tests.conftest import every_pair
+from tests.toy_models import Squeezed
 from tests.toy_runs import read_from, write_into
 
 MEAN = SaveStyle("mean")
@@ -74,18 +74,16 @@ def test_without_a_style_everything_is_kept_as_it_is():
     assert kept.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("name", "pool", "channels"),
-    every_pair(SHAPES, ["none", "mean", "max", "1", "3"], [None, (0, 1, 2, 3, 4)]),
-)
-def test_writing_over_the_activation_does_not_change_what_was_kept(name, pool, channels):
-    shape, layout = SHAPES[name]
-    activation = counting(*shape)
-    kept = take_activation(activation, layout, SaveStyle(pool, channels=channels))
-    before = kept.clone()
-    activation.fill_(-1)
-    assert torch.equal(kept, before)
-    assert kept.is_contiguous()
+def test_writing_over_the_activation_does_not_change_what_was_kept():
+    pools = ["none", "mean", "max", "1", "3"]
+    for name, pool, channels in every_pair(SHAPES, pools, [None, (0, 1, 2, 3, 4)]):
+        shape, layout = SHAPES[name]
+        activation = counting(*shape)
+        kept = take_activation(activation, layout, SaveStyle(pool, channels=channels))
+        before = kept.clone()
+        activation.fill_(-1)
+        assert torch.equal(kept, before), (name, pool, channels)
+        assert kept.is_contiguous(), (name, pool, channels)
 
 
 def test_a_view_of_a_larger_tensor_is_kept_as_its_own_values_alone():
@@ -178,11 +176,11 @@ def test_a_map_of_one_pixel_is_pooled_like_any_other():
 
 
 @pytest.mark.parametrize("name", ["NC", "NHWC without a picture", "NLC without a picture", "boxes"])
-@pytest.mark.parametrize("pool", ["mean", "max", "2"])
-def test_what_has_no_height_and_width_is_not_pooled(name, pool):
+def test_what_has_no_height_and_width_is_not_pooled(name):
     shape, layout = SHAPES[name]
     activation = counting(*shape)
-    assert torch.equal(take_activation(activation, layout, SaveStyle(pool)), activation)
+    for pool in ("mean", "max", "2"):
+        assert torch.equal(take_activation(activation, layout, SaveStyle(pool)), activation), pool
 
 
 def test_channels_keep_the_requested_order_without_those_that_do_not_exist():
@@ -289,19 +287,15 @@ def test_what_was_taken_in_inference_mode_can_be_written(tmp_path):
     assert read_shard(tmp_path)["conv"].tolist() == [[[[1, 1], [1, 1]], [[1, 1], [1, 1]]]]
 
 
-@pytest.mark.parametrize(
-    ("name", "pool", "channels"),
-    every_pair(SHAPES, ["none", "mean", "max", "1", "3", "7"], [None, (3, 1), (4, 5), (9,)]),
-)
-def test_the_shape_is_known_without_a_tensor(name, pool, channels):
-    shape, layout = SHAPES[name]
-    style = SaveStyle(pool, channels=channels)
-    assert (
-        saved_shape(shape, layout, style) == take_activation(counting(*shape), layout, style).shape
-    )
-    rows = (2, *shape[1:])
-    kept = take_activation(counting(*rows), layout, style)
-    assert (2, *saved_shape(shape, layout, style)[1:]) == kept.shape
+def test_the_shape_is_known_without_a_tensor():
+    pools = ["none", "mean", "max", "1", "3", "7"]
+    for name, pool, channels in every_pair(SHAPES, pools, [None, (3, 1), (4, 5), (9,)]):
+        shape, layout = SHAPES[name]
+        style = SaveStyle(pool, channels=channels)
+        said = saved_shape(shape, layout, style)
+        for rows in (shape[0], 2):
+            kept = take_activation(counting(rows, *shape[1:]), layout, style)
+            assert (rows, *said[1:]) == kept.shape, (name, pool, channels)
 
 
 # --- shards
@@ -514,15 +508,14 @@ def test_a_value_an_image_is_still_an_array():
     assert isinstance(run.tensor("loss", "a"), np.ndarray)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "numpy_dtype"),
-    [("float64", "f8"), ("float16", "f2"), ("complex64", "c8"), ("int64", "i8"), ("bool", "?")],
-)
-def test_a_dtype_that_numpy_has_stays(dtype, numpy_dtype):
-    part = image(0, 1, 1, dtype=getattr(torch, dtype))
-    run = load_run(finished_run([{"a": [("x", part), ("y", part)]}], ["x", "y"]))
-    assert run["a"].dtype == run.tensor("a", "y").dtype == np.dtype(numpy_dtype)
-    assert run["a"].tolist() == [[0, 1, 1], [0, 1, 1]]
+def test_a_dtype_that_numpy_has_stays():
+    dtypes = ("float64", "float16", "complex64", "int64", "bool")
+    parts = {name: image(0, 1, 1, dtype=getattr(torch, name)) for name in dtypes}
+    kept = {name: [("x", part), ("y", part)] for name, part in parts.items()}
+    run = load_run(finished_run([kept], ["x", "y"]))
+    for name in dtypes:
+        assert run[name].dtype == run.tensor(name, "y").dtype == np.dtype(name)
+        assert run[name].tolist() == [[0, 1, 1], [0, 1, 1]]
 
 
 def test_bfloat16_comes_as_float32_with_the_same_values():
@@ -716,11 +709,8 @@ def test_a_run_without_tensors_still_has_its_images_and_tables():
     "index",
     [
         "",
-        "[]",
         "{}",
-        '{"calls": {"a": [{}]}}',
         '{"calls": {"a": [7]}}',
-        '{"calls": {"a": 7}}',
         (
             '{"calls": {"a": [{"shard": "s", "tensor": "a", "shape": [2, 1], "dtype": "F32", '
             '"images": ["x"]}]}}'
@@ -747,7 +737,7 @@ def test_an_index_of_other_images_than_the_manifests_is_refused():
     )
 
 
-@pytest.mark.parametrize("damage", [b"", b"123456789abcdefg", "cut", "other"])
+@pytest.mark.parametrize("damage", [b"", "cut", "other"])
 def test_a_damaged_shard_is_named(damage):
     home = three_images()
     shard = home / "tensors/shard-000000.safetensors"
@@ -872,13 +862,8 @@ def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
     home = finished_run([{name: [("a", image(1))] for name in names}], ["a"])
     export(home, to="npy", out=Path("out"))
     assert files_in("out") == [
-        "Relu_1.npy",
-        "images-2.npy",
-        "images.csv",
-        "model.npy",
-        "relu_1-2.npy",
-        "relu_1-3.npy",
-        "up.npy",
+        *("Relu_1.npy", "images-2.npy", "images.csv", "model.npy", "relu_1-2.npy"),
+        *("relu_1-3.npy", "up.npy"),
     ]
     assert files_in(".") == ["out", "run"]
 
@@ -983,28 +968,19 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
 
 SAVED = ("features.0", "features.3.expand1x1")
 INSPECT = (
-    "inspect",
-    "squeezenet1_1",
-    "arrays/*.npy",
-    "--weights",
-    "random",
-    "--device",
-    "cpu",
-    "--grids",
-    "none",
+    *("inspect", "tests.toy_models:Squeezed", "arrays/*.npy", "--weights", "random"),
+    *("--device", "cpu", "--grids", "none"),
     *(word for layer in SAVED for word in ("--layers", layer)),
-    "-o",
-    "run",
-    "-q",
+    *("-o", "run", "-q"),
 )
 
 
 @pytest.fixture(scope="module")
 def squeezenet():
-    """The network of seed 0, built by torchvision."""
+    """The network of seed 0."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return torchvision.models.squeezenet1_1(weights=None).eval()
+        return Squeezed()
 
 
 def save_pixels(sides):
@@ -1038,10 +1014,9 @@ def assert_near(values, expected):
     np.testing.assert_allclose(values, expected, rtol=0, atol=near)
 
 
-@pytest.mark.parametrize("batch_size", [1, 5, 8])
-def test_saved_tensors_are_what_hooks_of_torch_see(run, squeezenet, batch_size):
+def test_saved_tensors_are_what_hooks_of_torch_see(run, squeezenet):
     arrays = save_pixels([32] * 12)
-    assert run(*INSPECT, "--save", "tensors", "--batch-size", batch_size).code == 0
+    assert run(*INSPECT, "--save", "tensors", "--batch-size", 5).code == 0
     saved = load_run("run")
     assert saved.calls == SAVED
     assert saved.images == tuple(f"t{number:02}" for number in range(12))
@@ -1067,9 +1042,7 @@ def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, sque
     )
 
 
-@pytest.mark.parametrize(
-    ("count", "batch_size", "shards"), [(12, 5, 1), (12, 8, 1), (40, 5, 2), (40, 8, 2)]
-)
+@pytest.mark.parametrize(("count", "batch_size", "shards"), [(12, 5, 1), (40, 8, 2)])
 def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(
     run, squeezenet, count, batch_size, shards
 ):
@@ -1117,32 +1090,14 @@ def test_without_save_no_tensors_are_kept(run):
             ("--save", "tensors", "--max-disk", "nan"),
             "error: --max-disk must be greater than 0, not nan",
         ),
-        (
-            ("--save", "tensors", "--max-disk", "0"),
-            "error: --max-disk must be greater than 0, not 0",
-        ),
         (("--save", "tensors", "--pool", "0"), "error: --pool cannot be '0'"),
-        (("--save", "tensors", "--pool", "-1"), "error: --pool cannot be '-1'"),
         (("--save", "tensors", "--pool", "median"), "error: --pool cannot be 'median'"),
         (("--pool", "mean"), "error: --pool, --tensor-dtype and --tensor-channels are for --save"),
-        (("--tensor-dtype", "float16"), "error: --pool, --tensor-dtype and --tensor-channels are"),
-        (("--tensor-channels", "1"), "error: --pool, --tensor-dtype and --tensor-channels are for"),
         (
             ("--save", "tensors", "--tensor-channels", "all"),
             (
                 "error: --tensor-channels cannot read 'all'\n"
                 "hint: channels are counted from 0: '3,7,10-20'; without the option all are saved\n"
-            ),
-        ),
-        (
-            ("--save", "tensors", "--tensor-channels", "5-3"),
-            "error: --tensor-channels cannot read '5-3'\n",
-        ),
-        (
-            ("--channels", "5-3"),
-            (
-                "error: --channels cannot read '5-3'\n"
-                "hint: channels are counted from 0: '3,7,10-20', or all\n"
             ),
         ),
     ],
@@ -1158,9 +1113,9 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, 
 @pytest.mark.parametrize(
     ("words", "size"),
     [
-        ((), 64 * 31 * 19 * 4),  # features.0 of 64 by 40 pixels
-        (("--tensor-dtype", "float16"), 64 * 31 * 19 * 2),
-        (("--pool", "mean"), 64 * 4),
+        ((), 8 * 31 * 19 * 4),  # features.0 of 64 by 40 pixels
+        (("--tensor-dtype", "float16"), 8 * 31 * 19 * 2),
+        (("--pool", "mean"), 8 * 4),
         (("--pool", "2", "--tensor-channels", "0,5,99"), 2 * 2 * 2 * 4),
     ],
 )
@@ -1171,23 +1126,19 @@ def test_max_disk_limits_the_tensors_of_all_images_together(run, words, size):
     assert [run(*asked, *words, "--max-disk", limit).code for limit in limits] == [2, 0]
 
 
-def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run, cat):
-    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
-    code, _, err = run(
-        "inspect", "resnet18", cat, *words, "--tensor-channels", 999, "--dry-run", "-o", "out"
-    )
-    assert (code, "--tensor-channels" in err.splitlines()[0]) == (2, True), err
-    code, _, err = run("inspect", "resnet18", cat, *words, "--tensor-channels", "999", "-o", "out")
-    assert (code, Path("out").exists()) == (2, False), err
+def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run):
+    save_pixels([32])
+    for more in (("--dry-run",), ()):
+        code, _, err = run(*INSPECT, "--save", "tensors", "--tensor-channels", 999, *more)
+        assert (code, "--tensor-channels" in err.splitlines()[0]) == (2, True), err
+        assert not Path("run").exists()
 
 
-def test_channels_that_a_layer_lacks_are_reported(run, cat):
-    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
-    code, _, err = run(
-        "inspect", "resnet18", cat, *words, "--tensor-channels", "0,999", "-o", "out"
-    )
+def test_channels_that_a_layer_lacks_are_reported(run):
+    save_pixels([32])
+    code, _, err = run(*INSPECT, "--save", "tensors", "--tensor-channels", "0,999")
     assert code == 0
-    assert "warning: --tensor-channels: conv1 has channels 0 to 63 only" in err.splitlines()
+    assert "warning: --tensor-channels: features.0 has channels 0 to 7 only" in err
 
 
 LOUD_NET = """

@@ -94,13 +94,6 @@ def test_every_verb_writes_a_folder_with_a_page_and_tables(run, verb):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_same_command_writes_the_same_bytes_wherever_it_writes(run, verb):
-    for out in ("one", "two"):
-        assert run(verb, "run", *VERBS[verb], "-o", out).code == 0
-    assert files_of("one") == files_of("two")
-
-
-@pytest.mark.parametrize("verb", VERBS)
 def test_a_run_in_a_storage_says_the_same(run, verb):
     """Its pictures are copied, too; a run of a cluster lies there."""
     MemoryFileSystem().put("run", "/bucket/run", recursive=True)
@@ -108,10 +101,10 @@ def test_a_run_in_a_storage_says_the_same(run, verb):
         ended = run(verb, source, *VERBS[verb], "-o", f"to-{source[:3]}", "--format", "json")
         assert ended.code == 0, ended.err
     local, remote = (files_of(folder) for folder in ("to-run", "to-mem"))
-    assert local.keys() == remote.keys()
-    differ = {name for name in local if local[name] != remote[name]}
-    assert differ <= {PAGE, LIST}  # they have the command
     assert b"memory://bucket/run" in remote[PAGE]
+    for name in (PAGE, LIST):  # they have the command
+        remote[name] = remote[name].replace(b"memory://bucket/run", b"run")
+    assert local == remote
 
 
 def test_two_runs_in_a_storage_are_compared(run):
@@ -122,15 +115,19 @@ def test_two_runs_in_a_storage_are_compared(run):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_speaks_five_formats(run, verb):
+def test_every_verb_has_the_same_rows_in_two_formats(run, verb):
     words = (verb, "run", *VERBS[verb], "-o", "out", "--overwrite", "-q", "--format")
-    document = json.loads(run(*words, "json").out)
-    assert (document["command"][1], document["folder"]) == (verb, "out")
-    assert document["runs"][0]["images"] == COUNT
     lines = [json.loads(line) for line in run(*words, "jsonl").out.splitlines()]
     rows = list(csv.DictReader(io.StringIO(run(*words, "csv").out)))
     assert len(rows) == len(lines) > 0
     assert {*rows[0]} <= {*lines[0]}
+
+
+def test_an_analysis_is_a_document_and_a_table_on_stdout(run):
+    words = ("similarity", "run", "-o", "out", "--overwrite", "-q", "--format")
+    document = json.loads(run(*words, "json").out)
+    assert (document["command"][1], document["folder"]) == ("similarity", "out")
+    assert document["runs"][0]["images"] == COUNT
     assert run(*words, "md").out.startswith("| ")
     assert run(*words, "table").out.splitlines()[1].strip(" ─") == ""
 
@@ -222,16 +219,17 @@ def test_a_place_without_a_mutual_match_is_said(run):
     assert [document["images"][0][name] for name in ("x", "y", "similarity")] == [None] * 3
 
 
-def test_the_image_of_the_question_is_the_first_on_the_page(run):
-    write_run(Path("many"), numbers=range(230))
-    words = ("--similar", "3,3", "--image", "photo220", "-q")
+def test_the_image_of_the_question_is_the_first_on_the_page(run, monkeypatch):
+    monkeypatch.setattr("hookcli.analysis.places_answers._DRAWN", 20)
+    write_run(Path("many"), numbers=range(30))
+    words = ("--similar", "3,3", "--image", "photo25", "-q")
     assert run("places", "many", *words).code == 0
     page = read_page("places-many")
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert len(data["names"]) == 200
-    assert data["names"][data["start"]] == "photo220.png"
+    assert len(data["names"]) == 20
+    assert data["names"][data["start"]] == "photo25.png"
     assert data["maps"][0][data["start"]]["features"]
-    assert "200 of 230 images are shown: the first ones" in page
+    assert "20 of 30 images are shown: the first ones" in page
 
 
 def test_two_runs_may_share_a_part_of_their_images(run):
@@ -527,29 +525,32 @@ def photos(tmp_path_factory):
     return folder
 
 
+MODEL = "tests.toy_models:Squeezed"
+
+
 @pytest.mark.parametrize("verb", ["places", "map", "similarity"])
 def test_a_model_is_run_first_and_the_run_is_kept_only_on_request(tmp_path, photos, verb):
-    words = (verb, "squeezenet1_1", photos, *SMALL, "--layers", "features.3,features.4", "-q")
+    words = (verb, MODEL, photos, *SMALL, "--layers", "features.0,features.3", "-q", "-o", "out")
     ended = run_in(tmp_path, *words, "--keep-run", "kept")
     assert ended.code == 0, ended.err
-    first = files_of(f"{tmp_path}/hookcli-analyses/{verb}-squeezenet1_1-{photos.name}")
+    first = files_of(tmp_path / "out")
     assert (tmp_path / "kept/manifest.json").is_file()
     shutil.rmtree(tmp_path / "kept")
-    again = run_in(tmp_path, *words)
-    assert files_of(f"{tmp_path}/hookcli-analyses/{verb}-squeezenet1_1-{photos.name}") == first
+    again = run_in(tmp_path, *words, "--overwrite")
+    assert files_of(tmp_path / "out") == first
     assert (again.code, again.out) == (0, ended.out)
     assert not (tmp_path / "kept").exists()
 
 
 def test_a_run_of_a_model_saves_just_what_the_question_needs(tmp_path, photos):
-    words = ("squeezenet1_1", photos, *SMALL, "--layers", "features.3", "-q")
+    words = (MODEL, photos, *SMALL, "--layers", "features.3", "-q")
     shapes = {}
     for verb in ("places", "map"):
         run_in(tmp_path, verb, *words, "--keep-run", verb)
         index = json.loads((tmp_path / verb / "tensors/index.json").read_text())
         shapes[verb] = index["calls"]["features.3"][0]["shape"]
         assert not (tmp_path / verb / "grids").exists()
-    assert shapes == {"places": [4, 128, 15, 15], "map": [4, 128]}
+    assert shapes == {"places": [4, 16, 15, 15], "map": [4, 16]}
 
 
 def test_missing_images_are_said_before_the_model_runs(tmp_path, photos):
@@ -560,7 +561,7 @@ def test_missing_images_are_said_before_the_model_runs(tmp_path, photos):
         ("places", ("--correspond", "dog.png"), "the run has no image 'dog.png'"),
         ("places", ("--similar", "1,1", "--image", "dog.png"), "the run has no image 'dog.png'"),
     ):
-        words = (verb, "squeezenet1_1", one, *SMALL, *more, "--keep-run", "kept")
+        words = (verb, MODEL, one, *SMALL, *more, "--keep-run", "kept")
         ended = run_in(tmp_path, *words)
         assert ended.code == 2
         assert said in ended.err
@@ -613,7 +614,7 @@ def test_a_probe_of_a_model_is_after_its_activations_and_ends_with_a_verdict(tmp
     )
     (tmp_path / "labels.csv").write_text(labels)
     words = ("--labels", "labels.csv", "--folds", "2", "--format", "json")
-    ended = run_in(tmp_path, "probe", "squeezenet1_1", photos, *SMALL, *words)
+    ended = run_in(tmp_path, "probe", MODEL, photos, *SMALL, *words)
     document = json.loads(ended.out)
     layers = [row["layer"] for row in document["layers"]]
     assert (layers[0], layers[-2:]) == ("features.1", ["classifier.2", "pixels"])
@@ -621,7 +622,7 @@ def test_a_probe_of_a_model_is_after_its_activations_and_ends_with_a_verdict(tmp
 
 
 def test_a_pixel_of_a_photo_is_found_in_what_the_network_saw(tmp_path, photos):
-    words = ("places", "squeezenet1_1", photos / "cat.png", *SMALL, "--layers", "features.3")
+    words = ("places", MODEL, photos / "cat.png", *SMALL, "--layers", "features.3")
     document = json.loads(
         run_in(tmp_path, *words, "--similar", "48,40", "--format", "json", "-q").out
     )
@@ -664,7 +665,7 @@ def test_the_places_of_a_photo_match_those_of_its_shifted_copy(tmp_path):
 def test_skipped_images_are_left_out_and_end_with_6(tmp_path, photos):
     (tmp_path / "broken.png").write_bytes(b"no picture")
     words = (photos, "broken.png", *SMALL, "--layers", "features.3", "-q")
-    assert run_in(tmp_path, "map", "squeezenet1_1", *words).code == 6
+    assert run_in(tmp_path, "map", MODEL, *words).code == 6
 
 
 def test_a_layer_without_plain_tensors_does_not_keep_a_run_from_saving_others(tmp_path, photos):
@@ -688,16 +689,6 @@ class Net(nn.Module):
         return self.fc(x.mean((2, 3))) + self.nested(x).unbind()[0].mean()
 """
     (tmp_path / "net.py").write_text(code)
-    words = (
-        "inspect",
-        "net.py:Net",
-        photos,
-        "--size",
-        "64",
-        "--device",
-        "cpu",
-        "--save",
-        "tensors",
-    )
+    words = ("inspect", "net.py:Net", photos, *SMALL[2:], "--save", "tensors")
     assert run_in(tmp_path, *words, "--batch-size", "1", "-o", "out").code == 0
     assert json.loads((tmp_path / "out/manifest.json").read_text())["features"] is None

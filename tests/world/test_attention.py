@@ -163,11 +163,8 @@ def test_impossible_attention_options_are_refused_before_writing(run, words, err
 
 def test_a_rollout_through_windows_is_refused(run):
     words = (
-        "tests.world.test_attention:small_swin",
-        "photo.png",
-        "--attention",
-        "all",
-        "--rollout",
+        *("tests.world.test_attention:small_swin", "photo.png", "--attention"),
+        *("all", "--rollout"),
     )
     Image.new("RGB", (64, 64)).save("photo.png")
     ended = run("inspect", *words, "--size", "64", "--device", "cpu")

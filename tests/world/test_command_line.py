@@ -4,15 +4,12 @@ names."""
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,50 +39,19 @@ WRITTEN = [
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
 # DESIGN.md, section 3
 DOCUMENT = [
-    "schema_version",
-    "command",
-    "model",
-    "images",
-    "skipped",
-    "uncalled",
-    "findings",
-    "layers",
+    *("schema_version", "command", "model", "images", "skipped", "uncalled"),
+    *("findings", "layers"),
 ]
 LAYER = [
-    "order",
-    "call_id",
-    "module_path",
-    "module_type",
-    "call_index",
-    "side",
-    "output_key",
-    "shape",
-    "dtype",
-    "layout",
-    "mean",
-    "std",
-    "min",
-    "max",
-    "zero_fraction",
-    "nan_count",
-    "inf_count",
-    "dead_channels",
+    *("order", "call_id", "module_path", "module_type", "call_index", "side", "output_key"),
+    *("shape", "dtype", "layout", "mean", "std", "min", "max", "zero_fraction", "nan_count"),
+    *("inf_count", "dead_channels"),
 ]
 
 
 @pytest.fixture
 def inspect(run):
     return lambda *words: run("inspect", "resnet18", *words)
-
-
-def spawn(*words, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "hookcli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
 
 
 @pytest.fixture
@@ -238,21 +204,6 @@ def check_error(ended, code):
             "channels are counted from 0: '3,7,10-20', or all",
         ),
         (
-            ["--channels", "1,x"],
-            "--channels cannot read 'x'",
-            "channels are counted from 0: '3,7,10-20', or all",
-        ),
-        (
-            ["--channels", ""],
-            "--channels cannot read ''",
-            "channels are counted from 0: '3,7,10-20', or all",
-        ),
-        (
-            ["--channels=-1"],
-            "--channels cannot read '-1'",
-            "channels are counted from 0: '3,7,10-20', or all",
-        ),
-        (
             ["--channels", f"0-{'9' * 5000}"],
             f"--channels cannot read '0-{'9' * 5000}'",
             "channels are counted from 0: '3,7,10-20', or all",
@@ -295,20 +246,12 @@ def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, 
 @pytest.mark.parametrize(
     "words",
     [
-        ["inspect"],
         ["inspect", "resnet18"],
         ["inspect", "resnet18", "photo.png", "--bogus"],
         ["inspect", "resnet18", "photo.png", "--at", "side"],
-        ["inspect", "resnet18", "photo.png", "--dtype", "int8"],
         ["inspect", "resnet18", "photo.png", "--size", "0"],
         ["inspect", "resnet18", "photo.png", "--size", "big"],
-        ["inspect", "resnet18", "photo.png", "--batch-size", "0"],
-        ["inspect", "resnet18", "photo.png", "--top", "0"],
-        ["inspect", "resnet18", "photo.png", "--tile", "1"],
-        ["inspect", "resnet18", "photo.png", "--rank", "luck"],
-        ["inspect", "resnet18", "photo.png", "--format", "xml"],
         ["inspect", "resnet18", "photo.png", "--layers"],
-        ["layers"],
         ["layers", "resnet18", "--weights", "random"],
         ["models", "a", "b"],
     ],
@@ -368,26 +311,6 @@ def test_a_bug_ends_with_1_the_whole_traceback_and_where_to_report_it(photo):
     assert "report" in done.stderr.splitlines()[-1].lower()
 
 
-def test_no_usable_image_ends_with_3(inspect):
-    Path("text.jpg").write_text("hello")
-    assert check_error(inspect("text.jpg", "no.png"), 3) == (
-        "error: no image can be used: 'text.jpg' is not a readable image (and 1 more)\n"
-        "hint: give one or more image files, for example photo.jpg\n"
-    )
-
-
-def test_weights_that_are_missing_end_with_4(inspect, photo):
-    assert check_error(inspect(photo, "--weights", "no.pth"), 4) == (
-        "error: no weights and no file are called 'no.pth'\n"
-        "hint: resnet18 has: IMAGENET1K_V1, auto, pretrained, random, FILE\n"
-    )
-
-
-def test_weights_that_do_not_fit_end_with_4(inspect, photo):
-    torch.save({"fc.weight": torch.zeros(10, 512), "fc.bias": torch.zeros(10)}, "w.pth")
-    assert len(check_error(inspect(photo, "--weights", "w.pth"), 4).splitlines()) <= 3
-
-
 def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
     # 8 pixels are 3 after the first convolution and 1 after the first pool; the next pool needs 3
     ended = run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
@@ -404,12 +327,6 @@ def test_what_was_seen_before_a_forward_failed_is_written_without_a_manifest(run
     assert len((folder / "layers.csv").read_text().splitlines()) == 1 + 1 + 2 * 3
 
 
-def test_a_transformer_is_built_for_the_size_that_was_asked_for(run, photo):
-    words = ("inspect", "vit_b_16", photo, *SMALL, "--layers", "conv", "--format", "json")
-    layer = strict_json(run(*words).out)["layers"][0]
-    assert layer["shape"] == [1, 768, 4, 4]  # 64 pixels in patches of 16
-
-
 def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     ended = inspect(photo, "no.png", *TWO, "-o", "out")
     assert ended.code == 6
@@ -421,23 +338,7 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     assert manifest["skipped"] == [{"file": "no.png", "reason": "does not exist"}]
 
 
-def test_a_plan_accounts_for_images_that_will_be_skipped(inspect, photo):
-    assert "'no.png'" in inspect(photo, "no.png", *TWO, "--dry-run").err
-
-
 # --- 5: files
-
-
-def test_a_file_in_the_way_ends_with_5(inspect, photo):
-    Path("out").write_text("mine")
-    err = check_error(inspect(photo, *TWO, "-o", "out", "-q"), 5)
-    assert err == "error: 'out' is a file, not a folder\nhint: choose another folder with -o\n"
-    assert Path("out").read_text() == "mine"
-
-
-def test_a_place_that_cannot_be_written_ends_with_5(inspect, photo):
-    err = check_error(inspect(photo, *TWO, "-o", "/dev/null/out"), 5)
-    assert "error: cannot write '/dev/null/out': Not a directory\n" in err
 
 
 def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
@@ -452,32 +353,6 @@ def test_overwrite_replaces_a_run_named_with_o(inspect, photo):
     inspect(photo, *TWO, "-o", "out", "--grids", "layers")
     assert inspect(photo, *SMALL, "--layers", "conv[1]", "-o", "out", "--overwrite").code == 0
     assert sorted(contents("out")) == WRITTEN
-
-
-def test_a_folder_of_other_files_is_protected_and_ends_with_5(inspect, photo):
-    Path("out").mkdir()
-    Path("out/notes.txt").write_text("mine")
-    check_error(inspect(photo, *TWO, "-o", "out"), 5)
-    assert contents("out") == {"notes.txt": b"mine"}
-
-
-def test_overwrite_writes_among_other_files_and_deletes_none(inspect, photo):
-    Path("out/grids/trip").mkdir(parents=True)
-    mine = {"notes.txt": b"mine", "index.html": b"mine", "grids/trip/001_beach.png": b"mine"}
-    for name, data in mine.items():
-        Path("out", name).write_bytes(data)
-    assert inspect(photo, *TWO, "-o", "out", "--overwrite").code == 0
-    assert mine.items() <= contents("out").items()
-
-
-def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo):
-    Path("out").mkdir()
-    Path("out/report.html").write_bytes(b"mine")
-    err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
-    assert err.startswith(
-        "error: 'out/report.html' was not written by a run, and this run would overwrite it\n"
-    )
-    assert contents("out") == {"report.html": b"mine"}
 
 
 def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
@@ -496,41 +371,6 @@ def test_several_images_go_into_a_folder_named_after_theirs(inspect):
     Path("holiday").mkdir()
     assert inspect(draw("holiday/a.png"), draw("holiday/b.png"), *TWO).code == 0
     assert (Path("hookcli-runs/resnet18-holiday") / "manifest.json").exists()
-
-
-def test_a_folder_in_which_another_run_writes_ends_with_5(inspect, photo):
-    inspect(photo, *TWO)
-    folder = Path("hookcli-runs/resnet18-photo")
-    before = contents(folder)
-    with (folder / "run.json").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        err = check_error(inspect(photo, *SMALL, "--layers", "fc"), 5)
-    assert "error: another run is writing into 'hookcli-runs/resnet18-photo'\n" in err
-    assert contents(folder) == before
-
-
-def test_two_runs_of_one_command_write_the_same_bytes(inspect, photo):
-    other = draw("other.png")
-    words = (photo, other, "no.png", *TWO, "--grids", "layers")
-    first, second = inspect(*words, "-o", "a"), inspect(*words, "-o", "b", "-q", "--overwrite")
-    assert (first.code, second.code) == (6, 6)
-    assert len(contents("a")) == 9 + 5 * 2  # and top_images.csv, and one picture of thumbnails
-    assert contents("a") == contents("b")
-    assert first.out == second.out
-
-
-def test_a_full_disk_behind_stdout_ends_with_5_and_no_traceback():
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "hookcli", "--version"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 5
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 # --- dry runs
@@ -588,20 +428,8 @@ def test_json_is_one_document_with_the_promised_keys(inspect, photo):
 def test_the_document_names_the_command_without_what_does_not_change_the_result(inspect, photo):
     words = (photo, *TWO, "--format", "json", "-o", "out", "--overwrite", "--quiet")
     assert strict_json(inspect(*words).out)["command"] == [
-        "hookcli",
-        "inspect",
-        "resnet18",
-        "photo.png",
-        "--layers",
-        "conv[1:2]",
-        "--weights",
-        "random",
-        "--device",
-        "cpu",
-        "--size",
-        "64",
-        "--grids",
-        "none",
+        *("hookcli", "inspect", "resnet18", "photo.png", "--layers", "conv[1:2]", "--weights"),
+        *("random", "--device", "cpu", "--size", "64", "--grids", "none"),
     ]
 
 
@@ -699,10 +527,9 @@ def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, pho
     assert {row["call_id"] for row in rows} <= words
 
 
-@pytest.mark.parametrize("model", ["resnet18", "vit_b_16", "squeezenet1_1"])
-def test_a_list_of_layers_fits_80_columns_with_calls_and_figures_whole(run, narrow, model):
-    rows = strict_json(run("layers", model, "--format", "json").out)["layers"]
-    out = run("layers", model).out
+def test_a_list_of_layers_fits_80_columns_with_calls_and_figures_whole(run, narrow):
+    rows = strict_json(run("layers", "resnet18", "--format", "json").out)["layers"]
+    out = run("layers", "resnet18").out
     words = set(out.split())
     assert max(map(len, out.splitlines())) <= 80
     assert {f"{row['params']:,}" for row in rows} <= words
@@ -723,14 +550,9 @@ def test_traps_that_do_not_fit_in_the_table_are_below_it(run, narrow):
 
 
 @pytest.mark.parametrize(
-    ("sort", "field", "total"),
-    [
-        ("flops", "flops", "flops"),
-        ("params", "params", "params"),
-        ("memory", "output_mb", "output_mb"),
-    ],
+    ("sort", "field"), [("flops", "flops"), ("params", "params"), ("memory", "output_mb")]
 )
-def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field, total):
+def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field):
     document = strict_json(
         run("layers", "squeezenet1_1", "--layers", "leaf", "--sort", sort, "--format", "json").out
     )
@@ -738,7 +560,7 @@ def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field
     values = [row[field] for row in rows]
     assert values == sorted(values, reverse=True)
     shares = [row["share"] for row in rows]
-    expected = [value / document["total"][total] for value in values]
+    expected = [value / document["total"][field] for value in values]
     assert shares == pytest.approx(expected, abs=1e-6)
     assert sum(shares) == pytest.approx(1, abs=1e-4)
 
@@ -770,11 +592,6 @@ def test_there_are_no_colour_codes_without_a_terminal(run, inspect, photo):
         assert "\x1b" not in ended.out + ended.err
 
 
-def test_layers_of_a_transformer_counts_attention(run):
-    row = strict_json(run("layers", "vit_b_16", "--layers", "(model)", "--format", "json").out)
-    assert row["layers"][0]["flops"] == pytest.approx(35.128e9, rel=0.001)
-
-
 def test_models_are_listed_with_their_facts(run):
     row = strict_json(run("models", "resnet34", "--format", "json").out)["models"][0]
     assert (row["task"], row["params"], row["cached"]) == ("classification", 21_797_672, [])
@@ -783,13 +600,8 @@ def test_models_are_listed_with_their_facts(run):
 # --- names from strangers
 
 HOSTILE = [
-    b"a b'c\"d.png",
-    b"\x1b[31mred.png",
-    b"[bold]x.png",
-    b"new\nline.png",
-    b"new\n::error::line.png",
-    b"::error::title.png",
-    b"return\r.png",
+    *(b"a b'c\"d.png", b"\x1b[31mred.png", b"[bold]x.png", b"new\nline.png"),
+    *(b"new\n::error::line.png", b"::error::title.png", b"return\r.png"),
     "right\u200fto\u202eleft.png".encode(),
     b"not\xffutf8.png",
     b"=1+1.png",
@@ -816,19 +628,17 @@ def test_a_hostile_name_does_nothing_to_the_terminal_and_can_be_read_back(inspec
     assert unquoted(stored) == raw
 
 
-@pytest.mark.parametrize("start", range(0, len(HOSTILE), 3))
-def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo, start):
-    raw = HOSTILE[start : start + 3]
-    names = [os.fsdecode(each) for each in raw]
+def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo):
+    names = [os.fsdecode(each) for each in HOSTILE]
     for name in names:
         Path(name).write_text("hello")
     ended = inspect(photo, *names, *TWO, "-o", "out", "-q")
     assert ended.code == 6
-    assert len(ended.err.splitlines()) == 2
+    assert len(ended.err.splitlines()) == 2, ended.err
     assert all(line.isprintable() for line in ended.err.split("\n"))
     text = Path("out/skipped.csv").read_bytes().decode()
     rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
-    assert [unquoted(file.removeprefix("'")) for file, _ in rows] == raw
+    assert [unquoted(file.removeprefix("'")) for file, _ in rows] == HOSTILE
     assert {reason for _, reason in rows} == {"is not a readable image"}
 
 
@@ -842,38 +652,12 @@ def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run,
     assert again["command"] == first["command"]
 
 
-def test_a_hostile_name_stays_in_the_run_folder(inspect):
-    Path("deep/er").mkdir(parents=True)
-    draw("deep/..png")
-    inspect("deep/er/../..png", *TWO, "--grids", "layers", "-o", "out")
-    assert len([name for name in contents("out") if name.startswith("grids/")]) == 2
-
-
 # --- streams and signals
-
-
-@pytest.mark.parametrize(
-    ("command", "reader"),
-    [
-        ("--help", "head -1"),
-        ("--help", "true"),
-    ],
-    ids=["help-head", "help-true"],
-)
-def test_a_reader_that_leaves_early_is_no_error(command, reader):
-    script = f"{sys.executable} -m hookcli {command} | {reader}; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.splitlines()[-1] == "0"
-    assert "Traceback" not in done.stderr
-    assert "Broken" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("asked", "coloured"),
     [
-        ({"TERM": "xterm"}, True),
         ({"TERM": "xterm", "NO_COLOR": ""}, True),
         ({"TERM": "xterm", "NO_COLOR": "1"}, False),
         ({"TERM": "dumb"}, False),
@@ -888,24 +672,6 @@ def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked,
     os.close(mine)
     assert b"there is no folder 'missing'" in said
     assert (b"\x1b[" in said) == coloured
-
-
-NOBODY = """
-import os, sys
-reader, writer = os.pipe()
-os.dup2(writer, 1)
-os.close(writer)
-os.close(reader)
-os.close(2)
-sys.stderr = None  # as Python begins
-"""
-
-
-def test_a_run_is_done_though_nobody_listens(photo):
-    started = start(NOBODY + COMMAND, "inspect", "resnet18", photo, *TWO, "-o", "out")
-    started.join()
-    assert started.exitcode == 0
-    assert sorted(contents("out")) == WRITTEN
 
 
 def test_help_and_version_import_no_torch():
@@ -923,29 +689,10 @@ def test_help_and_version_import_no_torch():
     assert codes == ["0", "0", "0", "0", "0", "0", "3", "2"]
 
 
-def test_the_version_is_printed_on_stdout():
-    done = spawn("--version")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"hookcli \d+\.\d+\.\d+\n", done.stdout)
-
-
-def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
-    words = ["inspect", "resnet18", *[photo] * 3000, "--weights", "random", "--grids", "none"]
-    process = start(COMMAND, *words, "-o", "out", out="out.txt", err="err.txt")
-    deadline = time.monotonic() + 60
-    while not Path("out/run.json").exists() and process.is_alive():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGINT)
-    process.join(timeout=60)
-    out, err = (Path(name).read_text() for name in ("out.txt", "err.txt"))
-    assert (process.exitcode, out) == (130, "")
-    assert "error: interrupted\n" in err
-    assert "Traceback" not in err
-    assert len(err.splitlines()) <= 5  # the plan, the warning, and at most three for the error
-    left = {name.split("/")[0] for name in contents("out")}
-    assert {"run.json"} <= left <= {"run.json", "parts", "records.parquet"}
+def test_the_version_is_printed_on_stdout(run):
+    ended = run("--version")
+    assert (ended.code, ended.err) == (0, "")
+    assert re.fullmatch(r"hookcli \d+\.\d+\.\d+\n", ended.out)
 
 
 LATE = """

@@ -126,8 +126,9 @@ def inputs(tmp_path, monkeypatch):
     np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
 
 
-@pytest.mark.parametrize("output_format", ["json", "jsonl"])
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize(
+    ("name", "output_format"), [*((name, "json") for name in ERRORS), ("no image", "jsonl")]
+)
 def test_an_error_is_a_document_on_stdout_too(run, name, output_format):
     words, code, message, hint = ERRORS[name]
     ended = run(*words, "--format", output_format)

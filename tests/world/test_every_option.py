@@ -1,17 +1,18 @@
 """Every option of every command changes what hookcli does, or hookcli refuses it.
 
 A new option needs a line in ``CASES``: the words that a user adds to the command, and either what
-they change, or a part of the message with which hookcli refuses them.
+they change, or a part of the message with which hookcli refuses them. Commands share requests, so
+each case runs with one command that has the option, and each request of each command is in a case.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import torch
 from PIL import Image
 
 from hookcli import __main__ as entry
+from hookcli.outside.flags import list_fields
 from hookcli.verbs.subjects import COMMANDS
 from tests.conftest import own_state, run_in
 from tests.words import find_option, replace_options
@@ -124,6 +126,7 @@ class Case:
         of: the commands; empty for all that have the option.
         base: words that the command has in addition, also without ``words``.
         images: what replaces the images ``photos``, or both runs of ``hookcli diff``.
+        apart: whether each verb reads the option itself, although they share its request.
     """
 
     words: str
@@ -132,6 +135,7 @@ class Case:
     of: str = ""
     base: str = ""
     images: str = "photos"
+    apart: bool = False
 
     @property
     def option(self):
@@ -227,7 +231,7 @@ CASES = [
     Case("--colormap gray", "out/grids/*", base="--grids layers"),
     Case("--tile 32", "out/grids/*", base="--grids layers"),
     Case("--theme light", "out/grids/*", base="--grids layers", of=RUNNING),
-    Case("--theme light", "out/*.png", of=ANALYSES),
+    Case("--theme light", "out/*.png", of=ANALYSES, apart=True),
     Case("--picture-format svg", "out/grids/*.svg", base="--grids layers"),
     Case("--focus 4,4,9,9", "out/grids/*", base="--grids layers", images="cat.png"),
     Case("--overview", "out/overview.png"),
@@ -357,7 +361,39 @@ def list_words(command, case, words=""):
     return tuple(replace_options(base, *words.split()))
 
 
+def find_requests(command, case):
+    """Return the request that holds the option of a case, and the one that the verb is given."""
+    names = {case.option, *find_option(command, case.option).opts}
+    verb = getattr(import_module(f"hookcli.verbs.{command}"), command).verb
+    left = [(command, each, each) for each in verb.fields]
+    while left:
+        owner, field, given = left.pop()
+        if field.request is not None:
+            left += [(field.request, each, given) for each in list_fields(field.request)]
+        if field.flag is not None and names & set(field.flag.name.split("/")):
+            return owner, given.request
+    return command, None
+
+
+def choose_rows(cases):
+    """Return each case with one command of each request that holds its option.
+
+    And, of each command, one case of each request that its verb is given.
+    """
+    rows, reached = [], set()
+    for case in cases:
+        for command in list_commands(case):
+            owner, given = find_requests(command, case)
+            covers = {(case, owner), (command, given)}
+            if case.apart or not covers <= reached:
+                reached |= covers
+                rows.append((command, case))
+    return rows
+
+
 ROWS = [(command, case) for case in CASES for command in list_commands(case)]
+CHANGES = choose_rows([case for case in CASES if case.shows])
+REFUSALS = [(list_commands(case)[0], case) for case in CASES if case.refused]
 
 
 def name_row(row):
@@ -440,6 +476,7 @@ class World:
 
     def __init__(self, folder):
         self.folder = folder
+        self.places = {place for place, _, _ in os.walk(folder)}
         self.files = {file: (file.read_bytes(), self._mark(file)) for file in self._list()}
 
     def restore(self):
@@ -455,7 +492,7 @@ class World:
                 file.write_bytes(data)
                 self.files[file] = data, self._mark(file)
         for place, _, _ in sorted(os.walk(self.folder), reverse=True):
-            with contextlib.suppress(OSError):
+            if place not in self.places:
                 Path(place).rmdir()
         return found
 
@@ -468,7 +505,7 @@ class World:
 
 
 @pytest.mark.parametrize(
-    ("command", "case"), [pytest.param(*row, id=name_row(row)) for row in ROWS if row[1].shows]
+    ("command", "case"), [pytest.param(*row, id=name_row(row)) for row in CHANGES]
 )
 def test_an_option_changes_what_the_command_does(observe, plain_commands, command, case):
     shows = FIGURES.get(command, "stdout") if case.shows == "figures" else case.shows
@@ -486,7 +523,7 @@ def test_an_option_changes_what_the_command_does(observe, plain_commands, comman
 
 
 @pytest.mark.parametrize(
-    ("command", "case"), [pytest.param(*row, id=name_row(row)) for row in ROWS if row[1].refused]
+    ("command", "case"), [pytest.param(*row, id=name_row(row)) for row in REFUSALS]
 )
 def test_an_option_without_effect_is_refused(observe, command, case):
     ended = observe(*list_words(command, case, case.words))

@@ -142,24 +142,6 @@ def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tm
     assert layers("named")[0]["images"] == "12"
 
 
-def test_names_on_standard_input_may_end_with_nul(run, monkeypatch):
-    names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
-    given = io.BytesIO(b"\0".join(name.encode() for name in names))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
-    code, _, err = run("inspect", MODEL, "-", "-0", *PLAIN, "-o", "out")
-    assert code == 0, err
-    assert files() == ["photos/a\nb.png", "photos/ c .png"]
-    inspect(*names, out="named")
-    assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
-
-
-def test_no_recursive_takes_the_folder_itself_alone(run):
-    draw("photos/top.png", 1)
-    draw("photos/deep/low.png", 2)
-    code, _, err = run("inspect", MODEL, "photos", "--no-recursive", *PLAIN, "-o", "out")
-    assert (code, files()) == (0, ["photos/top.png"]), err
-
-
 def test_images_of_one_name_in_two_folders_keep_two_keys_and_two_records():
     for number in range(6):
         draw(f"photos/{'ab'[number % 2]}/p{number // 2}.png", number)
@@ -210,14 +192,6 @@ def test_the_run_folder_in_the_photo_folder_is_left_out(run):
         assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
 
 
-def test_a_picture_in_the_output_folder_is_left_out_before_a_run_is_there(run):
-    names = photos(2)
-    draw("photos/out/own.png", 7)
-    words = (*PLAIN, "-o", "photos/out", "--overwrite")
-    code, _, err = run("inspect", MODEL, "photos", *words)
-    assert (code, files("photos/out")) == (0, names), err
-
-
 def test_an_empty_folder_ends_with_3(run):
     Path("photos").mkdir()
     code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
@@ -255,13 +229,9 @@ def twenty(tmp_path_factory):
     return SimpleNamespace(photos=folder / "photos", alone=alone)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 16])
-def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(
-    twenty, small_parts, batch_size
-):
-    for workers in (0, 1, 2):
-        inspect(str(twenty.photos), out=f"w{workers}", batch_size=batch_size, workers=workers)
-    assert_same_folders("w0", "w1")
+def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(twenty, small_parts):
+    for workers in (0, 2):
+        inspect(str(twenty.photos), out=f"w{workers}", batch_size=4, workers=workers)
     assert_same_folders("w0", "w2")
     found = {
         key: list(rows) for key, rows in itertools.groupby(records("w0"), lambda r: r["image"])
@@ -512,9 +482,8 @@ def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(cut
     assert not Path("out/parts").exists()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_resumed_run_may_have_another_number_of_workers(cut, workers):
-    assert resume(workers=workers)[0] == 8
+def test_a_resumed_run_may_have_another_number_of_workers(cut):
+    assert resume(workers=2)[0] == 8
     assert_same_folders("out", cut)
 
 
@@ -545,9 +514,7 @@ def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
     assert_same_folders("out", "whole")
 
 
-@pytest.mark.parametrize(
-    "damage", ["cut short", "no JSON", "another kind", "empty", "another digit"]
-)
+@pytest.mark.parametrize("damage", ["cut short", "another kind", "another digit"])
 def test_a_damaged_part_is_done_again(parts_two, damage):
     file = Path("out/parts/000001.json")
     whole = file.read_bytes()
@@ -556,9 +523,7 @@ def test_a_damaged_part_is_done_again(parts_two, damage):
     broken = {
         "another digit": whole[: figure.end() - 1] + digit + whole[figure.end() :],
         "cut short": whole[: len(whole) // 2],
-        "no JSON": b"\0" * len(whole),
         "another kind": b'{"number": "one"}',
-        "empty": b"",
     }
     file.write_bytes(broken[damage])
     assert resume()[0] <= 8
@@ -709,8 +674,6 @@ OTHERS = {
     "model": (["squeezenet1_0"], f"with {MODEL}, not squeezenet1_0"),
     "layers": (["--layers", "features.1"], "without --layers features.1"),
     "weights": (["--seed", "1"], "without --seed 1"),
-    "size": (["--size", "33"], "with --size 32, not --size 33"),
-    "batch": (["--batch-size", "4"], "without --batch-size 4"),
     "images": (["photos/p000.png"], "without photos/p000.png"),
     "two": (
         ["--size", "33", "--no-recursive"],
@@ -719,8 +682,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("state", ["cut", "whole"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("other", "state"), [*((other, "cut") for other in OTHERS), ("two", "whole")]
+)
 def test_another_request_is_refused_and_its_difference_named(run, cut, state, other):
     words, named = OTHERS[other]
     if state == "whole":
@@ -788,14 +752,6 @@ def test_a_complete_run_is_left_as_it_is(run, eighteen, small_parts):
     code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
-
-
-def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
-    photos(2)
-    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    assert run(*words).code == 0
-    ended = run(*words, "--resume", "--dry-run")
-    assert ended == (0, "", "the run in 'out' is complete\n")
 
 
 def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
@@ -1178,26 +1134,17 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("mode", ["resume", "overwrite"])
-def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
+def test_a_glob_leaves_out_what_the_run_before_wrote(run):
     photos(10)
     Path("photos/album").mkdir()
     draw("photos/album/more.png", 99)
     words = [word for word in PLAIN if word not in ("--grids", "none")]
     command = ("inspect", MODEL, "photos/**/*.*", *words, "-o", "photos/out")
-    for last in ((), (f"--{mode}",)):
+    for last in ((), ("--overwrite",)):
         code, _, err = run(*command, *last)
         assert code == 0, err
         assert len(files("photos/out")) == 11
     assert any(Path("photos/out/sheets").iterdir())
-
-
-def test_a_glob_into_a_run_takes_what_it_names(run):
-    photos(3)
-    inspect(*files_of("photos"), out="out")
-    code, _, err = run("inspect", MODEL, "out/seen/*.jpg", *PLAIN, "-o", "again")
-    assert code == 0, err
-    assert len(files("again")) == 3
 
 
 def files_of(folder):
@@ -1460,18 +1407,6 @@ def test_quiet_says_nothing_but_warnings(run):
     ]
 
 
-def test_a_short_wait_is_reported_in_three_lines(run):
-    photos(70)
-    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    count = len(all_files("out"))
-    assert code == 0
-    assert err.splitlines() == [
-        f"{MODEL}: 3 layers, 70 images, no grids, about 82 files, up to about 0.8 MB, into out",
-        "warning: the weights are RANDOM, as asked for",
-        f"wrote {count} files into out",
-    ]
-
-
 @pytest.mark.parametrize("top_images", [0, 9])
 def test_the_plan_knows_about_how_much_will_be_written(top_images):
     photos(70)
@@ -1489,11 +1424,9 @@ def planned_and_written(request):
     return prepared.settings.plan, all_files("out")
 
 
-@pytest.mark.parametrize("mode", ["none", "sheet"])
-def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_page(mode):
+def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_page():
     photos(201)
-    request = asked("photos", out="out")
-    plan, written = planned_and_written(changed(request, grids=GridStyle(mode)))
+    plan, written = planned_and_written(asked("photos", out="out"))
     assert len(written) / 1.1 < plan.files < len(written) * 1.1
     assert sum(name.startswith("seen/") for name in written) <= 3 * 9  # layers, images that fire
 

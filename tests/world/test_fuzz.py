@@ -38,17 +38,8 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(128, 2))
 """
 WORDS = (
-    "inspect",
-    "net.py:make",
-    "photos",
-    "--device",
-    "cpu",
-    "--size",
-    "8",
-    "--resize",
-    "8",
-    "--layers",
-    "leaf",
+    *("inspect", "net.py:make", "photos", "--device", "cpu", "--size", "8", "--resize", "8"),
+    *("--layers", "leaf"),
 )
 SECONDS = 20  # of a case, at most; most take milliseconds
 CASES, BLOCKS, COMMANDS = 20_000, 20, 300
@@ -63,12 +54,7 @@ HOSTILE = (
     1.5,
     1e308,
     -1e-320,
-    "",
-    "x",
-    "../../outside.txt",
-    "/etc/passwd",
-    "a\0b",
-    "\ud800",
+    *("", "x", "../../outside.txt", "/etc/passwd", "a\0b", "\ud800"),
     "x" * 5000,
     [],
     {},
@@ -265,15 +251,8 @@ def one_case(name, dice, run):
                 "photos/00.png",
                 "photos/01.png",
                 *WORDS[3:],
-                "--save",
-                "tensors",
-                "--sketch",
-                "--grids",
-                "layers",
-                "-o",
-                "done",
-                "--resume",
-                "--dry-run",
+                *("--save", "tensors", "--sketch", "--grids", "layers", "-o", "done"),
+                *("--resume", "--dry-run"),
             ).code
         ),
     )

@@ -112,8 +112,9 @@ def test_inputs_of_layers_have_maps_of_their_own(inspect):
     assert {"001_conv.png", "001_conv.input.png", "002_act.input.png"} <= names
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect, monkeypatch):
-    draw_photos(34)
+    draw_photos(10)
     inspect("--heat", "mean", "--grids", "none", "-o", "whole")
     plain = ChunkRunner.run
 
@@ -127,7 +128,7 @@ def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect, 
         inspect("--heat", "mean", "--grids", "none", "-o", "halves", code=130)
     inspect("--heat", "mean", "--grids", "none", "-o", "halves", "--resume")
     assert_same_folders(Path("whole"), Path("halves"))
-    assert len([*Path("whole/heat").rglob("*.png")]) == 34 * 4
+    assert len([*Path("whole/heat").rglob("*.png")]) == 10 * 4
     other = inspect("--heat", "max", "--grids", "none", "-o", "halves", "--resume", code=2)
     assert "--heat" in other.err
 

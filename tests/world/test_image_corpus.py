@@ -276,16 +276,8 @@ def by_libpng(file):
 @pytest.mark.parametrize(
     "name",
     [
-        "hopper.Lab.tif",
-        "hopper.bmp",
-        "hopper.psd",
-        "hopper.sgi",
-        "hopper16.rgb",
-        "hopper.tif",
-        "hopper.ras",
-        "hopper_lzw.tif",
-        "hopper.qoi",
-        "hopper.pxr",
+        *("hopper.Lab.tif", "hopper.bmp", "hopper.psd", "hopper.sgi", "hopper16.rgb"),
+        *("hopper.tif", "hopper.ras", "hopper_lzw.tif", "hopper.qoi", "hopper.pxr"),
     ],
 )
 def test_one_picture_in_many_formats_is_one_picture(upright, name):
@@ -295,11 +287,8 @@ def test_one_picture_in_many_formats_is_one_picture(upright, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "hopper_16bit.pgm",
-        "hopper_16bit_plain.pgm",
-        "hopper.pfm",
-        "hopper.spider",
-        "hopper_8bit.pgm",
+        *("hopper_16bit.pgm", "hopper_16bit_plain.pgm", "hopper.pfm"),
+        *("hopper.spider", "hopper_8bit.pgm"),
     ],
 )
 def test_one_picture_as_many_greys_is_one_picture(upright, name):

@@ -103,7 +103,7 @@ def test_a_tensor_of_other_channels_among_41_is_skipped_with_file_and_reason(run
     assert keys() == names(*range(41))
 
 
-@pytest.mark.parametrize("command", ["inspect", "gradients", "ablate", "compare", "golden"])
+@pytest.mark.parametrize("command", ["gradients", "ablate", "compare", "golden"])
 def test_every_command_skips_what_does_not_fit(run, command):
     for name, channels in (("good", 3), ("bad", 1)):
         np.save(f"{name}.npy", np.zeros((channels, 32, 32), np.float32))
@@ -111,20 +111,11 @@ def test_every_command_skips_what_does_not_fit(run, command):
     words += {"compare": ["--against", "threads=1"], "ablate": ["--channels", "0-1"]}.get(
         command, []
     )
-    words += ["--grids", "none", "-o", "out"] if command in ("inspect", "gradients") else []
+    words += ["--grids", "none", "-o", "out"] if command == "gradients" else []
     ended = run(*words)
     assert ended.code == 6, ended.err
     reason = "is 1x32x32: this network takes 3 channels"
     assert f"warning: skipped 'bad.npy': {reason}" in ended.err.splitlines()
-
-
-def test_when_nothing_fits_the_run_ends_with_3(run):
-    np.save("x.npy", np.zeros((2, 32, 32), np.float32))
-    ended = run("inspect", "resnet18", "x.npy", *PLAIN, "-o", "out")
-    assert ended.code == 3
-    assert ended.err.splitlines()[0] == (
-        "error: no image can be used: 'x.npy' is 2x32x32: this network takes 3 channels"
-    )
 
 
 def test_a_network_of_one_size_skips_another(run):
@@ -222,7 +213,7 @@ def test_other_commands_too_take_of_an_own_model_what_its_first_image_had(run, c
 FAILED = "the model failed in second (Conv2d): unlucky"
 
 
-@pytest.mark.parametrize("number", [0, 1, 5, 8, 11])
+@pytest.mark.parametrize("number", [0, 5, 11])
 def test_the_image_on_which_a_model_fails_is_found_and_named(run, number):
     unlucky(number)
     ended = run(*inspected(images(12)))
@@ -242,7 +233,7 @@ def test_a_single_image_needs_no_name(run):
     assert "--on-error" not in ended.err
 
 
-@pytest.mark.parametrize("number", [0, 1, 5, 11])
+@pytest.mark.parametrize("number", [0, 5, 11])
 def test_a_failing_image_is_skipped_and_the_others_are_as_without_it(run, number):
     unlucky(number)
     ended = run(*inspected(images(12), *SKIP))
@@ -364,9 +355,8 @@ def test_a_score_that_an_image_does_not_have_is_the_images_too(run, words):
 
 
 @pytest.mark.parametrize("command", ["ablate", "compare", "golden"])
-@pytest.mark.parametrize("number", [1, 3])
-def test_other_commands_name_and_skip_too(run, command, number):
-    unlucky(number)
+def test_other_commands_name_and_skip_too(run, command):
+    unlucky(3)
     folder = images(4)
     Path(folder, "00.npy").unlink()  # a channel that is zeroed would look like it
     words = [command, "net.py:Net", folder, *PLAIN[:4], "--layers", "first"]
@@ -374,12 +364,12 @@ def test_other_commands_name_and_skip_too(run, command, number):
     ended = run(*words)
     assert ended.code == 4
     error, hint = ended.err.splitlines()[-2:]
-    assert error.startswith(f"error: 'many/{number:02}.npy': ")
+    assert error.startswith("error: 'many/03.npy': ")
     assert error.endswith(FAILED)
     assert hint.endswith("; --on-error skip leaves it out")
     ended = run(*words, *SKIP)
     assert ended.code == 6, ended.err
-    assert f"warning: skipped 'many/{number:02}.npy': " in ended.err
+    assert "warning: skipped 'many/03.npy': " in ended.err
 
 
 def test_what_was_zeroed_of_an_image_before_it_failed_does_not_count(run):
@@ -446,9 +436,7 @@ def test_a_batch_that_is_divided_for_one_image_is_not_said_to_be_too_large(run):
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize(
-    "numbers", [(12, 13, 21), (2, 9, 22), tuple(range(9)), tuple(range(7, 23))]
-)
+@pytest.mark.parametrize("numbers", [(2, 9, 22), tuple(range(9)), tuple(range(7, 23))])
 def test_a_run_that_is_resumed_ends_with_the_bytes_of_one_that_was_not_interrupted(run, numbers):
     unlucky(*numbers)
     folder = images(23)
@@ -526,12 +514,6 @@ def test_an_own_model_that_is_resumed_takes_what_its_first_image_had(run):
     assert run(*inspected(folder), "--resume").code == 6
     assert [file for file, _ in skipped()] == ["many/08.npy", "many/17.npy"]
     assert all_files("out") == all_files("whole")
-
-
-def test_an_error_that_does_not_exist_is_refused(run):
-    write_net("pass")
-    ended = run(*inspected(images(1), "--on-error", "ignore"))
-    assert ended.code == 2
 
 
 def test_the_first_image_that_passes_decides_which_layer_overwrites_which(run):

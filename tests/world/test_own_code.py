@@ -151,7 +151,7 @@ def test_an_installed_package_is_found():
     assert loaded.module.classifier[1].out_channels == 3
 
 
-@pytest.mark.parametrize(("word", "width"), [("5", 5), ("(5)", 5), ("0x5", 5)])
+@pytest.mark.parametrize(("word", "width"), [("5", 5), ("(5)", 5)])
 def test_a_model_argument_reaches_the_factory(inspect, net, word, width):
     found = document(inspect("net.py:make", "--format", "json", "--model-arg", f"width={word}"))
     assert found["layers"][0]["shape"] == [1, width, 8, 8]
@@ -224,19 +224,12 @@ def test_the_layers_of_ones_own_model_are_listed(run, net):
     ]
 
 
-def test_a_name_for_the_folder_is_made_of_the_models_name(run, net, photo):
-    code, _, err = run("inspect", "net.py:make", photo, *PLAIN[:-2])
-    assert code == 0, err
-    assert [file.name for file in Path("hookcli-runs").rglob("manifest.json")] == ["manifest.json"]
-
-
 # --- what cannot be found, and what is no model
 
 FACTORY = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 REFUSED = {
     "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FUNCTION"),
     "net.py:mak": (2, "net.py has no 'mak'", "did you mean make?"),
-    "net.py:zzzzzz": (2, "net.py has no 'zzzzzz'", "write FILE.py:FUNCTION"),
     "net.py:": (2, "net.py has no ''", "write FILE.py:FUNCTION"),
     "net.py:Shelf.mak": (2, "net.py has no 'Shelf.mak'", "did you mean make?"),
     "nopackage.nets:make": (
@@ -244,19 +237,9 @@ REFUSED = {
         "there is no Python module 'nopackage.nets' here",
         "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
-    "torch.nothing:make": (
-        2,
-        "there is no Python module 'torch.nothing' here",
-        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
-    ),
     ":make": (
         2,
         "there is no Python module '' here",
-        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
-    ),
-    "..net:make": (
-        2,
-        "there is no Python module '..net' here",
         "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     "net.py:number": (4, "net.py:number is of type int: neither a module nor a factory", FACTORY),
@@ -270,10 +253,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("command", ["inspect", "layers"])
-def test_what_is_no_model_is_refused_with_what_to_write(run, net, photo, name, command):
+def test_what_is_no_model_is_refused_with_what_to_write(inspect, net, name):
     code, error, hint = REFUSED[name]
-    ended = run(command, name, *([photo, *PLAIN] if command == "inspect" else []))
+    ended = inspect(name)
     assert (ended.code, ended.out) == (code, "")
     assert ended.err == f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert not Path("out").exists()
@@ -309,16 +291,8 @@ RAISING = {
         "net.py:make raised Odd: no luck",
     ),
     "an error without text": (ODD + "def make(): raise Odd", "net.py:make raised Odd: Odd"),
-    "a division by zero": (
-        "def make(): 1 / 0",
-        "net.py:make raised ZeroDivisionError: division by zero",
-    ),
     "a way out": ("import sys\ndef make(): sys.exit('bye')", "net.py:make raised SystemExit: bye"),
     "a way out of the file": ("import sys\nsys.exit(0)", "the code in net.py raised SystemExit: 0"),
-    "a stop": (
-        "def make(): raise StopIteration",
-        "net.py:make raised StopIteration: StopIteration",
-    ),
     "many lines": (
         "def make(): raise ValueError('one\\ntwo')",
         "net.py:make raised ValueError: one",
@@ -327,7 +301,6 @@ RAISING = {
         "def make(:",
         "the code in net.py raised SyntaxError: invalid syntax (net.py, line 3)",
     ),
-    "at import": ("raise KeyError('home')", "the code in net.py raised KeyError: 'home'"),
     "a missing import": (
         "import nosuchpackage",
         "the code in net.py raised ModuleNotFoundError: No module named 'nosuchpackage'",
@@ -396,14 +369,6 @@ def test_a_forward_that_raises_anything_ends_with_4_and_leaves_what_was_seen(ins
     assert [row.split(",")[1] for row in rows] == ["call_id", "first"]
 
 
-def test_a_forward_that_leaves_the_program_ends_with_4(inspect):
-    write("class Net(nn.Module):\n    def forward(self, x): raise SystemExit(0)\n")
-    code, _, err = inspect("net.py:Net", "--layers", "all")
-    assert code == 4
-    assert err.splitlines()[-2] == "error: the model failed in (model) (Net): 0"
-    assert not Path("out/manifest.json").exists()
-
-
 def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
     write("def make(): return nn.Sequential(nn.Conv2d(1, 2, 1))")
     code, _, err = inspect("net.py:make")
@@ -417,15 +382,9 @@ def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
 @pytest.mark.parametrize(
     "output",
     [
-        "None",
-        "'text'",
-        "{'a': [x]}",
-        "[x, None]",
-        "x.to_sparse()",
-        "x.flatten(1).to_sparse()",
-        "torch.complex(x, x).flatten(1)",
-        "x.flatten(1).int()",
-        "x.mean((2, 3)) * float('nan')",
+        *("None", "'text'", "{'a': [x]}", "[x, None]", "x.to_sparse()"),
+        *("x.flatten(1).to_sparse()", "torch.complex(x, x).flatten(1)"),
+        *("x.flatten(1).int()", "x.mean((2, 3)) * float('nan')"),
     ],
 )
 def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
@@ -438,24 +397,6 @@ def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
     )
     ended = inspect("net.py:Net", "--layers", "all")
     assert ended.code == 0, ended.err
-
-
-def test_what_the_code_prints_stays_out_of_the_data(inspect):
-    write(
-        "print('at import')\n"
-        "class Net(nn.Conv2d):\n"
-        "    def __init__(self):\n        super().__init__(3, 2, 1)\n        print('made')\n"
-        "    def forward(self, x):\n        print('runs')\n        return super().forward(x)\n"
-    )
-    ended = inspect("net.py:Net", "--format", "json")
-    assert document(ended)["layers"][0]["shape"] == [1, 2, 8, 8]
-    assert [line for line in ended.err.splitlines() if line in ("at import", "made", "runs")] == [
-        "at import",
-        "made",
-        "runs",  # to see which axis holds the channels
-        "runs",  # to see in which operation it ends
-        "runs",
-    ]
 
 
 # --- weights from a file
@@ -491,17 +432,6 @@ def test_a_missing_classifier_stays_as_the_factory_made_it(net):
     assert loaded.module.conv.weight.unique().tolist() == [2.0]
     assert not loaded.info.trained
     assert loaded.info.warning == ("fc.weight, fc.bias are not in w.pth: they are RANDOM (seed 3)")
-
-
-def test_weights_that_do_not_fit_ones_own_model_end_with_4(inspect, net):
-    weights(5)
-    code, _, err = inspect("net.py:make", "--weights", "w.pth")
-    assert code == 4
-    assert err.splitlines()[0] == (
-        "error: w.pth does not fit the model: 3 of a different shape (conv.weight is 5x3x1x1 "
-        "and not "
-        "2x3x1x1, conv.bias is 5 and not 2, fc.weight is 4x5 and not 4x2)"
-    )
 
 
 def test_weights_whose_last_entry_is_a_single_number_are_loaded():

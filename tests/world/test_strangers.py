@@ -30,67 +30,21 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(512, 2))
 """
 NAMES = (
-    "notes.txt",
-    "run.json",
-    "manifest.json",
-    "layers.csv",
-    "skipped.csv",
-    "top_images.csv",
-    "report.html",
-    "report.json",
-    "overview.png",
-    "gradient_flow.png",
-    "records.parquet/part-000000.parquet",
-    "records.parquet/part-000009.parquet",
-    "records.parquet/notes.txt",
-    "records.parquet",
-    "seen/cat.jpg",
-    "seen/mine.jpg",
-    "seen",
-    "sheets/cat.png",
-    "sheets",
-    "grids/cat/001_0.png",
-    "grids/cat/999_mine.png",
-    "grids/cat/mine.png",
-    "grids/mine/001_0.png",
-    "maps/cat/001_0.png",
-    "grids/cat",
-    "grids",
-    "tensors/index.json",
-    "tensors/shard-000000.safetensors",
-    "tensors/mine.safetensors",
-    "tensors",
-    "parts/000000.json",
-    "parts/1abc.json",
-    "parts/top.json",
-    "parts/top.npz",
-    "parts/notes.txt",
-    "parts/deep/notes.txt",
-    "parts/written.jsonl",
-    "parts",
-    "cam/cat/001_0.png",
-    "cam",
-    "heat/cat/001_0.png",
-    "saliency/cat.png",
-    ".partial-layers.csv",
-    ".partial-run.json",
-    "seen/.partial-cat.jpg",
-    "conv.npy",
-    "0.npy",
-    "images.csv",
-    "0.csv",
-    ".hookcli-export.json",
-    "01_0.png",
-    "golden.json",
-    "02_mine.png",
+    *("notes.txt", "run.json", "manifest.json", "layers.csv", "skipped.csv", "top_images.csv"),
+    *("report.html", "report.json", "overview.png", "gradient_flow.png"),
+    *("records.parquet/part-000000.parquet", "records.parquet/part-000009.parquet"),
+    *("records.parquet/notes.txt", "records.parquet", "seen/cat.jpg", "seen/mine.jpg", "seen"),
+    *("sheets/cat.png", "sheets", "grids/cat/001_0.png", "grids/cat/999_mine.png"),
+    *("grids/cat/mine.png", "grids/mine/001_0.png", "maps/cat/001_0.png", "grids/cat", "grids"),
+    *("tensors/index.json", "tensors/shard-000000.safetensors", "tensors/mine.safetensors"),
+    *("tensors", "parts/000000.json", "parts/1abc.json", "parts/top.json", "parts/top.npz"),
+    *("parts/notes.txt", "parts/deep/notes.txt", "parts/written.jsonl", "parts"),
+    *("cam/cat/001_0.png", "cam", "heat/cat/001_0.png", "saliency/cat.png"),
+    *(".partial-layers.csv", ".partial-run.json", "seen/.partial-cat.jpg", "conv.npy", "0.npy"),
+    *("images.csv", "0.csv", ".hookcli-export.json", "01_0.png", "golden.json", "02_mine.png"),
 )
 OTHERS_TEXTS = (
-    b"mine",
-    b"",
-    b"{}",
-    b"[]",
-    b'{"hookcli": "0.1.0"}',
-    b'{"files": ["notes.txt"]}',
+    *(b"mine", b"", b"{}", b"[]", b'{"hookcli": "0.1.0"}', b'{"files": ["notes.txt"]}'),
     b'{"schema_version": 1, "files": ["notes.txt", "../outside.txt"], "command": ["other", "run"]}',
     b'{"schema_version": 9, "hookcli": "9", "command": ["hookcli", "inspect"]}',
 )
@@ -113,16 +67,8 @@ def list_commands():
         yield from (inspect(*way, *options) for options in more)
         yield ("gradients", "net.py:make", "cat.png", *PLAIN, "--cam", "0", "--saliency", *way)
     yield (
-        "ablate",
-        "net.py:make",
-        "cat.png",
-        "--device",
-        "cpu",
-        "--size",
-        "16",
-        "--layers",
-        "0",
-        "-q",
+        *("ablate", "net.py:make", "cat.png", "--device", "cpu", "--size", "16", "--layers"),
+        *("0", "-q"),
     )
     yield ("golden", "net.py:make", "cat.png", *PLAIN, "-o", f"{OUT}/golden.json")
     yield ("golden", OUT, "-o", f"{OUT}/golden.json")
@@ -212,14 +158,8 @@ def add_strangers(dice, state):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         is_folder = name in (
-            "seen",
-            "sheets",
-            "grids",
-            "grids/cat",
-            "tensors",
-            "parts",
-            "cam",
-            "records.parquet",
+            *("seen", "sheets", "grids", "grids/cat", "tensors", "parts"),
+            *("cam", "records.parquet"),
         )
         if is_folder or dice.random() < 0.2:
             outside = (
@@ -271,15 +211,9 @@ def test_nothing_of_somebody_elses_is_changed_in_a_thousand_worlds(run, monkeypa
 
 def test_overwrite_works_among_strangers_files_where_no_name_collides(run, world):
     foreign = (
-        "notes.txt",
-        "parts/notes.txt",
-        "parts/1abc.json",
-        "seen/mine.jpg",
-        "grids/mine/001_0.png",
-        "maps/mine/001_0.png",
-        "overview.png",
-        "tensors/index.json",
-        "records.parquet/notes.txt",
+        *("notes.txt", "parts/notes.txt", "parts/1abc.json", "seen/mine.jpg"),
+        *("grids/mine/001_0.png", "maps/mine/001_0.png", "overview.png"),
+        *("tensors/index.json", "records.parquet/notes.txt"),
     )
     for name in foreign:
         Path(OUT, name).parent.mkdir(parents=True, exist_ok=True)
@@ -290,18 +224,10 @@ def test_overwrite_works_among_strangers_files_where_no_name_collides(run, world
         assert ended.code == 0, ended.err
         assert {Path(OUT, name).read_text() for name in foreign} == {"mine"}
     assert json.loads(Path(OUT, "manifest.json").read_bytes())["files"] == [
-        "grids/cat/001_0.png",
-        "grids/cat/002_1.png",
-        "grids/cat/003_2.png",
-        "grids/cat/004_3.png",
-        "layers.csv",
-        "maps/cat/001_0.png",
-        "maps/cat/002_1.png",
-        "records.parquet/part-000000.parquet",
-        "report.html",
-        "report.json",
-        "run.json",
-        "seen/cat.jpg",
+        *("grids/cat/001_0.png", "grids/cat/002_1.png", "grids/cat/003_2.png"),
+        *("grids/cat/004_3.png", "layers.csv", "maps/cat/001_0.png", "maps/cat/002_1.png"),
+        *("records.parquet/part-000000.parquet", "report.html", "report.json"),
+        *("run.json", "seen/cat.jpg"),
     ]
 
 

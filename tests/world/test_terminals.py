@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import PHOTOS
-from tests.toy_models import SMALL_NET
+from tests.toy_models import SMALL_NET, SQUEEZED
 
 CPU = ("--device", "cpu")
-SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "32", *CPU)
+MODEL = "squeeze.py:Squeezed"
+SQUEEZE = (MODEL, "cat.png", "--weights", "random", "--size", "32", *CPU)
 QUICK = (*SQUEEZE, "--grids", "none")
 RUN = "ru\nn"
 COMMANDS = {
@@ -26,23 +27,18 @@ COMMANDS = {
     "edits": (
         "inspect",
         *QUICK,
-        "--edit",
-        "conv[2]:zero",
-        "--prune",
-        "conv[3]=0.5",
-        "--layers",
-        "leaf",
+        *("--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
     ),
     "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
     "gradients": ("gradients", *QUICK, "--layers", "features.3.*", "--edit", "conv[2]:zero"),
     "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
-    "layers": ("layers", "squeezenet1_1"),
+    "layers": ("layers", MODEL),
     "models": ("models",),
     "report": ("report", RUN),
     "export": ("export", RUN, "--to", "npy"),
     "golden": ("golden", RUN),
     "diff": ("diff", RUN, RUN),
-    "compare": ("compare", *SQUEEZE, "--against", "seed=1", "--layers", "leaf"),
+    "compare": ("compare", *SQUEEZE, "--against", "edit=conv[2]:zero", "--layers", "leaf"),
     "schema": ("schema", "models"),
     "plan": ("inspect", *QUICK, "--dry-run"),
     "a bar": ("inspect", "net.py:Net", *["pixels.npy"] * 70, *CPU, "--grids", "none"),
@@ -117,6 +113,7 @@ def scenes(tmp_path_factory):
         folder = home / name
         folder.mkdir()
         (folder / "net.py").write_text(SMALL_NET)
+        (folder / "squeeze.py").write_text(SQUEEZED)
         (folder / "cat.png").write_bytes((PHOTOS / "cat.png").read_bytes())
         np.save(folder / "pixels.npy", np.zeros((3, 2, 2), np.float32))
         mine[name], number = os.pipe() if columns is None else os.openpty()
@@ -173,7 +170,7 @@ def tables(shown):
     """
     for name in TABLES:
         words = plain(shown[name])
-        talk = ("warning: ", "squeezenet1_1: ", "wrote ", "not called: ")
+        talk = ("warning: ", f"{MODEL}: ", "wrote ", "not called: ")
         assert "error: " not in words, words
         verdict = re.compile("no difference: |[^ ]+ differs first: ")
         lines = (line for line in words.splitlines() if not verdict.match(line))
@@ -217,15 +214,9 @@ def test_a_terminal_that_was_given_no_width_is_taken_for_a_usual_one(scenes):
     assert 70 < max(map(len, plain(scenes["no width"]["models"]).splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        "-1",
-        "many",
-        "9" * 5000,
-    ],
-)
-def test_columns_that_are_no_width_are_left_alone(run, monkeypatch, columns):
-    whole = run("layers", "squeezenet1_1").out
-    monkeypatch.setenv("COLUMNS", columns)
-    assert run("layers", "squeezenet1_1").out == whole
+def test_columns_that_are_no_width_are_left_alone(run, monkeypatch):
+    words = ("layers", "tests.toy_models:Squeezed")
+    whole = run(*words).out
+    for columns in ("-1", "many", "9" * 5000):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert run(*words).out == whole, columns

@@ -24,7 +24,7 @@ HALVED = (
     "the model has float16 values, which run in float32: "
     "`dtype='float16'` runs the whole model in that type"
 )
-INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet", "quantized_inception_v3"]
+INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet"]
 TOY = """
 import torch
 from torch import nn
@@ -249,15 +249,8 @@ def test_hookcli_uses_the_middle_of_a_very_long_picture_and_says_so(
 ):
     noise(1011, 10).save("long.png")
     words = (
-        "long.png",
-        "--weights",
-        "random",
-        "--device",
-        "cpu",
-        "--layers",
-        "conv[1]",
-        "-o",
-        "out",
+        *("long.png", "--weights", "random", "--device", "cpu", "--layers", "conv[1]"),
+        *("-o", "out"),
     )
     ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
     note = "the middle of a very long picture, cut out before it was resized"

@@ -20,20 +20,10 @@ COMMANDS = {
     "help_models": ("models", "--help"),
     "layers_squeezenet1_1.csv": ("layers", "squeezenet1_1", "--format", "csv"),
     "layers_squeezenet1_1.json": (
-        "layers",
-        "squeezenet1_1",
-        "--layers",
-        "features.0,Fire[1]",
-        "--format",
-        "json",
+        *("layers", "squeezenet1_1", "--layers", "features.0,Fire[1]", "--format", "json"),
     ),
     "layers_squeezenet1_1.md": (
-        "layers",
-        "squeezenet1_1",
-        "--layers",
-        "features.0,Fire[1]",
-        "--format",
-        "md",
+        *("layers", "squeezenet1_1", "--layers", "features.0,Fire[1]", "--format", "md"),
     ),
     "layers_squeezenet1_1.table": ("layers", "squeezenet1_1"),
 }
