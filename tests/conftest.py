@@ -14,7 +14,7 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, TYPE_CHECKING, NamedTuple
 
 import PIL
 import pytest
@@ -61,7 +61,7 @@ def pytest_collection_finish() -> None:
 
 def every_pair(
     first: Iterable[object], second: Iterable[object], third: Sequence[object]
-) -> list[tuple[object, object, object]]:
+) -> list[tuple[Any, Any, Any]]:
     """Return rows that contain every pair of values of any two arguments, but not every triple.
 
     ``third`` must not be longer than ``first`` or ``second``.

@@ -690,7 +690,8 @@ def test_maxvit_takes_the_sizes_that_its_windows_divide():
     """Its last block has a side of a thirty-second, which windows of 7 divide."""
     loaded = build_skeleton(ModelRequest("maxvit_t", size=448))
     assert loaded.prepare.fixed == FixedSize(448, 448, step=4)
-    assert loaded.module.blocks[3].layers[0].layers.grid_attention.n_partitions == 2
+    blocks: Any = loaded.module.blocks
+    assert blocks[3].layers[0].layers.grid_attention.n_partitions == 2
 
 
 def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):
