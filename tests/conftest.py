@@ -14,7 +14,7 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import PIL
 import pytest
