@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
 _FUSED = ("BatchNorm", "ReLU", "relu")  # what PyTorch computes together with such a layer
 _QUANTIZERS = ("quantize", "quantize_per_tensor")  # functions that are no fault by themselves
+_RELUS = ("ReLU", "ReLU6")
 _PARTS = ("Slice", "Split")  # operators of ONNX; the model has views instead
 _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
@@ -223,6 +224,7 @@ class Blamer:
         of_a: list[str] = []
         pairs = own.seen.partners
         fused = {pairs[two] for two, one in own.partners.items() if one != pairs.get(two, one)}
+        has_all = not (own.untold or quantized)  # exporters merge norms, and only tools ReLUs
         is_fused, weighted = False, 0  # so many layers may be in the error of the next common call
         for call_id in values:
             weighted += own.types.get(call_id, "").startswith(_QUANTIZED)
@@ -233,7 +235,9 @@ class Blamer:
                 found[call_id][0].extend(() if call_id in own.vague else of_a)
                 of_a = []
             elif not (is_fused or own.is_idle(call_id, values[call_id])) and (
-                not self.b.runner.merges_calls or OPERATION in call_id
+                not self.b.runner.merges_calls
+                or OPERATION in call_id
+                or (has_all and own.seen.a[call_id].tensor.module_type in _RELUS)
             ):
                 of_a.append(call_id)
         return found

@@ -308,6 +308,22 @@ def test_only_layers_that_compute_with_integers_are_quantized(tmp_path):
     assert {*runner.list_quantized()} == {"0", "2", ""}
 
 
+@pytest.mark.parametrize("way", ["onnx", "torch-export"])
+def test_a_relu_that_a_file_lacks_is_to_blame_and_not_the_layer_after_it(tmp_path, way):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)
+    net, x = nn.Sequential(*layers).eval(), torch.rand(1, 3, 8, 8)
+    other = nn.Sequential(*layers[:2], nn.Identity(), layers[3]).eval()
+    file = tmp_path / "file"
+    if way == "onnx":
+        torch.onnx.export(other, (x,), file, dynamo=True, external_data=False, verbose=False)
+    else:
+        torch.export.save(torch.export.export(other, (x,)), file)
+    document = hookcli.compare(net, x, against=f"{way}={file}", blame=True).document()
+    assert document.culprits == ("2",)
+    assert "2 (ReLU) is only in A" in document.blame
+
+
 def test_a_square_weight_that_a_quantizer_transposed_is_the_same_weight(tmp_path):
     same = nn.Linear(8, 8)
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), same, nn.ReLU(), nn.Linear(8, 8)).eval()
