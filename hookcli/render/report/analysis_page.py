@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from hookcli.render.report.templates import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jinja2 import Template
+
     from hookcli.records.analysis import AnalysisDocument, ImagePictures
     from hookcli.render.report.contact import Group, Sort
 
@@ -30,14 +33,7 @@ def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
     """Return the page of an analysis, with ``values`` for its template, or else its ``rows``."""
-    environment = make_environment()
-    environment.filters |= {
-        "data": script_data,
-        "hash": hash_scripts,
-        "number": figure_text,
-        "fields": asdict,
-    }
-    return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"]).render(
+    return _compile_template(verb).render(
         verb=verb,
         title=title,
         document=document,
@@ -46,6 +42,18 @@ def render_analysis(
         link=linked,
         **values,
     )
+
+
+@functools.cache
+def _compile_template(verb: str) -> Template:
+    environment = make_environment()
+    environment.filters |= {
+        "data": script_data,
+        "hash": hash_scripts,
+        "number": figure_text,
+        "fields": asdict,
+    }
+    return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
 
 
 def arrange_images(

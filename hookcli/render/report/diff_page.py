@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from hookcli.render.report.templates import asset, linked, make_environment, our
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from jinja2 import Template
 
     from hookcli.distance.comparison import Comparison, DiffRow
 
@@ -34,9 +37,7 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
     blame = comparison.blame
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
-    environment = make_environment()
-    environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
-    return environment.get_template("diff.html.j2").render(
+    return _compile_template().render(
         title=title,
         verdict=verdict_text(comparison),
         first=first_text(comparison),
@@ -54,3 +55,10 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
         plot=ours(draw_distances(comparison.rows, anchors, blame)),
         style=ours(asset("page.css") + asset("diff.css")),
     )
+
+
+@functools.cache
+def _compile_template() -> Template:
+    environment = make_environment()
+    environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
+    return environment.get_template("diff.html.j2")
