@@ -13,7 +13,7 @@ from hookcli.comparison.left_out import may_be_idle
 from hookcli.distance.axes import FAR, measure_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from difflib import Match
 
     from numpy.typing import NDArray
@@ -68,7 +68,8 @@ def pair_by_order(
     merged = {each for each in norms if _NORM not in kinds_b.values()}
     kinds_a |= {norms[each]: kinds_a[each] for each in merged}
     known = {each: values[0][each] for each in a if each in values[0] and each not in merged}
-    similar = _find_same(known, {each: values[1][each] for each in b if each in values[1]})
+    moves = {each for each, tensor in b.items() if tensor.module_type in _MOVES}
+    similar = _find_same(known, {each: values[1][each] for each in b if each in values[1]}, moves)
     pairs = {each: partner for each, partner in similar.items() if partner}
     if any(each.module_type == "FusedConv" for each in b.values()):
         left = itertools.pairwise(each for each in a if each not in merged)
@@ -142,14 +143,16 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
         last = places[pairs[each]] if each in pairs else last
 
 
-def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, str]:
+def _find_same(
+    a: Mapping[str, Values], b: Mapping[str, Values], moves: Collection[str]
+) -> dict[str, str]:
     """Return the call of A with the closest values, for each call of B that has a similar one.
 
-    If several calls of B have it, it goes to the closest one of its shape. The text is empty for
-    the others, which only pass on values.
+    If several calls of B have it, it goes to the closest one that computes something, which
+    ``moves`` do not. The text is empty for the others, which only pass on values.
     """
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
-    # by the id in A: whether the call of B has another shape, its distance, place and id
+    # by the id in A: whether the call of B is a move, its distance, place and id
     taken: dict[str, tuple[bool, float, int, str]] = {}
     found: dict[str, str] = {}
     for turn, (call_id, tensor) in enumerate(b.items()):
@@ -159,7 +162,7 @@ def _find_same(a: Mapping[str, Values], b: Mapping[str, Values]) -> dict[str, st
         distance, _, place = min(known, default=(FAR, False, 0))
         if distance < FAR:
             key = near[place]
-            own = a[key].shape != tensor.shape, distance, turn, call_id
+            own = call_id in moves, distance, turn, call_id
             best = min(taken.get(key, own), own)
             found |= {taken.get(key, best)[-1]: "", call_id: "", best[-1]: key}
             taken[key] = best

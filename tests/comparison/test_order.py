@@ -73,12 +73,14 @@ def test_a_node_takes_the_closest_values():
     assert pair_by_order(a, b, (arrays(one=1, two=1.04), arrays(n0=1.05))) == {"n0": "two"}
 
 
-def test_of_two_nodes_with_equal_values_the_one_of_the_same_shape_is_taken():
-    """A tool reshapes the output of a layer before the product that it adds."""
+@pytest.mark.parametrize("place", [0, 1])
+def test_of_two_nodes_with_equal_values_the_one_that_computes_is_taken(place):
+    """A tool reshapes the output of a layer, before a product or after it."""
     a = tensors(("n", "LayerNorm", SMALL))
-    b = tensors(("gemm_input_reshape", "Reshape", (2, 16)), ("norm", "LayerNormalization", SMALL))
     value = np.arange(32, dtype="f4").reshape(SMALL)
-    values = {"n": value}, {"gemm_input_reshape": value.reshape(2, 16), "norm": value}
+    shapes = [(2, 16), SMALL] if place else [SMALL, (2, 16)]
+    b = tensors(("move", "Reshape", shapes[0]), ("norm", "LayerNormalization", shapes[1]))
+    values = {"n": value}, {key: value.reshape(each.shape) for key, each in b.items()}
     assert pair_by_order(a, b, values) == {"norm": "n"}
 
 
