@@ -48,8 +48,8 @@ _LEAST, _DEVIATIONS = 5, 4.5  # then, the limit is so many standard deviations o
 _NORMAL = 1.4826  # the standard deviation, in median absolute deviations of normal numbers
 _OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
 # So many times larger than what quantizing explains are the figures of a culprit, at least, or they
-# stand out. In 108 healthy quantized files of small networks, they were at most 6.4, 5.3 and 42
-# times as large.
+# stand out. In 81 healthy quantized files of nine networks, 12 of 735 errors of the whole were more
+# than that, most of them of softmax, none of 414 medians and one of 414 worst channels.
 _NOISES = 8, 8, 48
 _MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
 _NAMED = 4  # at most this many culprits and types are named in one line
