@@ -215,3 +215,11 @@ def test_among_many_calls_with_scattered_errors_ten_times_the_median_stands_out(
 def test_quantizing_explains_48_times_its_error_in_the_worst_channel(own, channels, names):
     one = replace(shown(own, ROUNDED, channels, (ROUNDED, ROUNDED)), call_id="Conv2d0", noise=1e-2)
     assert culprits(find_culprits([one], "float32")) == names
+
+
+@pytest.mark.parametrize(("noise", "names"), [(1e-3, []), (5e-4, ["Conv2d0"])])
+def test_among_like_layers_one_beyond_eight_times_its_own_noise_stands_out(noise, names):
+    """All are off by 1e-3, one by 5e-3, which is less than ten times the others."""
+    first, *others = errors(5e-3, *[1e-3] * 9)
+    found = find_culprits([replace(first, noise=noise), *others], "float32")
+    assert culprits(found) == names
