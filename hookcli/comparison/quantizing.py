@@ -6,7 +6,6 @@ B computes several calls together, the error passes on from one to the next.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,6 @@ class QuantizingNoise:
         self._common = {*common}  # the calls of A that B has, too
         modules = runner.module.named_modules() if isinstance(runner, EagerRunner) else ()
         self._modules = dict(modules)
-        before = itertools.pairwise(seen.values)
-        self._inputs = {one for one, two in before if self._find_weight(two) is not None}
         self._errors: dict[str, float] = {}  # of inputs and weights, by call id
         self._random = np.random.default_rng(0)
 
@@ -62,9 +59,8 @@ class QuantizingNoise:
         values = self._seen.values.get(call_id)
         if values is None or values.dtype.kind != "f":
             return values
-        error = 0.0 if call_id in self._common else self._errors.get(call_id, 0.0)
-        if call_id in self._common | self._inputs:
-            error = math.hypot(error, quantizing_error(values))
+        is_common = call_id in self._common
+        error = quantizing_error(values) if is_common else self._errors.get(call_id, 0.0)
         return self._move(values, error)
 
     def find(self, call_id: str, *, has_output: bool) -> float:
@@ -73,7 +69,7 @@ class QuantizingNoise:
         return math.hypot(self._errors.get(call_id, 0.0), output)
 
     def _find_weight(self, call_id: str) -> Tensor | None:
-        """Return the matrix or the filters of a layer, which are quantized as its input is."""
+        """Return the matrix or the filters of a layer."""
         module = self._modules.get(self._seen.a[call_id].call.layer.module_path)
         weight = getattr(module, "weight", None)
         return weight if torch.is_tensor(weight) and weight.dim() > 1 else None
