@@ -38,7 +38,10 @@ ASSETS = "hookcli/render/report/assets"
 
 # The files that decide how a picture looks, by kind.
 SOURCES = {
-    "page": [f"{ASSETS}/*", "hookcli/render/charts/*.py"],
+    "page": [
+        f"{ASSETS}/*",
+        *(f"hookcli/render/draw/{each}.py" for each in ("*_svg", "*_png", "svg")),
+    ],
     "grid": ["hookcli/render/draw/*.py", "hookcli/activations/feature_maps.py"],
     "terminal": ["hookcli/cli/output/*.py"],
     "help": [

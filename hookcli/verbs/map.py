@@ -245,7 +245,7 @@ def _name_axes(document: MapDocument) -> list[str]:
 def _draw(
     document: MapDocument, by_label: Mapping[str, Sequence[int]], title: str, theme: Theme
 ) -> bytes:
-    from hookcli.render.charts.scatter_png import draw_scatter
+    from hookcli.render.draw.scatter_png import draw_scatter
 
     rows = document.images
     rings = [place for place, row in enumerate(rows) if row.rank <= _OUTLIERS]

@@ -219,7 +219,7 @@ def _write(
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.places import BASIS, write_bases
     from hookcli.analysis.places_answers import TITLES, list_notes, make_data
-    from hookcli.render.charts.figures import list_colors
+    from hookcli.render.draw.figures import list_colors
     from hookcli.render.draw.panels import PlaceMap, draw_place_maps
     from hookcli.render.report.analysis_page import arrange_images
 

@@ -253,7 +253,7 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
 
 def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
     from hookcli.analysis.probe import PIXELS
-    from hookcli.render.charts.curves_png import Curve, draw_curves
+    from hookcli.render.draw.curves_png import Curve, draw_curves
 
     layers = [row for row in document.layers if not row.control]
     controls = {row.layer: row for row in document.layers if row.control == "run"}
@@ -275,7 +275,7 @@ def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
 
 
 def _draw_confusions(document: ProbeDocument, theme: Theme) -> bytes:
-    from hookcli.render.charts.matrix_png import draw_matrix
+    from hookcli.render.draw.matrix_png import draw_matrix
 
     totals = {row.label: row.images for row in document.classes}
     found = {(row.label, row.predicted): row.images for row in document.confusions}

@@ -149,7 +149,7 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
 def _write(found: Similarity) -> Mapping[str, Path | bytes]:
     from hookcli.analysis.similarity import PairRow
     from hookcli.outside.tables import render_csv
-    from hookcli.render.charts.matrix_png import draw_matrix
+    from hookcli.render.draw.matrix_png import draw_matrix
 
     analysis, result = found.analysis, found.result
     models = dict.fromkeys(each.model.name for each in analysis.facts)

@@ -1,1 +1,1 @@
-"""Drawing of feature maps, heat maps, attention, compared activations and thumbnails."""
+"""Drawing of feature maps, heat maps, attention, compared activations, thumbnails and charts."""

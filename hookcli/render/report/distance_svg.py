@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
-from hookcli.render.charts import svg
-from hookcli.render.charts.axes import find_decades
+from hookcli.render.draw import svg
+from hookcli.render.draw.axes import find_decades
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
-from hookcli.render.charts import svg
+from hookcli.render.draw import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

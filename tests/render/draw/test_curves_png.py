@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hookcli.render.charts.curves_png import Curve, draw_curves
-from hookcli.render.charts.figures import colors_of
+from hookcli.render.draw.curves_png import Curve, draw_curves
+from hookcli.render.draw.figures import colors_of
 from tests.pixels import find, read_pixels
 
 SERIES = colors_of("light").series

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.charts.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.figures import add_axes, colors_of, start_figure
 from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from hookcli.config import Theme
-    from hookcli.render.charts.figures import Colors
+    from hookcli.render.draw.figures import Colors
 
 _SIDE, _EDGE, _LEGEND = 640, 44, 150  # pixels
 _MANY = 2000  # points that are drawn smaller

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from hookcli.render.charts.depth_svg import list_depth_points
-from hookcli.render.charts.figures import DIM, INK, LINE
+from hookcli.render.draw.depth_svg import list_depth_points
+from hookcli.render.draw.figures import DIM, INK, LINE
 from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
-from hookcli.render.charts.figures import DIM, INK, LINE
-from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
+from hookcli.render.draw.axes import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.draw.figures import DIM, INK, LINE
+from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import PictureFormat
     from hookcli.records.rows import LayerRow
-    from hookcli.render.charts.gradient_flow import FlowLayer, Mark
+    from hookcli.render.draw.gradient_flow import FlowLayer, Mark
 
 _GRID, _DOTS, _WARNING = "#e4e5ea", "#1f6f9c", "#d6281c"
 _MARKS: dict[Mark, tuple[str, str]] = {

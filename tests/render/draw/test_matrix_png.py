@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hookcli.render.charts.figures import colors_of
-from hookcli.render.charts.matrix_png import draw_matrix
+from hookcli.render.draw.figures import colors_of
+from hookcli.render.draw.matrix_png import draw_matrix
 from tests.pixels import find, read_pixels
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hookcli.render.charts.figures import colors_of
-from hookcli.render.charts.scatter_png import draw_scatter
+from hookcli.render.draw.figures import colors_of
+from hookcli.render.draw.scatter_png import draw_scatter
 from tests.pixels import find, read_pixels
 
 SERIES = colors_of("light").series

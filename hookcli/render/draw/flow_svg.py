@@ -6,15 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
-from hookcli.render.charts import svg
-from hookcli.render.charts.axes import find_decades
-from hookcli.render.charts.gradient_flow import MARKS, RATIO, list_flow_layers
+from hookcli.render.draw import svg
+from hookcli.render.draw.axes import find_decades
+from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.records.rows import LayerRow
-    from hookcli.render.charts.gradient_flow import FlowLayer
+    from hookcli.render.draw.gradient_flow import FlowLayer
 
 _TOP, _EDGE, _NORMS, _GAP, _RATIOS = 24, 16, 200, 30, 80
 _MANY = 100  # with this many layers or more, dots are smaller
