@@ -1,4 +1,4 @@
-"""Attention maps reduced to fit on a page, and attention rollout over depth."""
+"""Figures and maps of attention heads, maps that fit on a page, and rollout over depth."""
 
 from __future__ import annotations
 
@@ -9,13 +9,112 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from hookcli.activations.token_places import NO_PLACE, PADDING
+from hookcli.records.attention import AttentionRow
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.activations.token_places import TokenPlaces
+    from hookcli.records.calls import Call
 
+CLASS_TOKEN = NO_PLACE
 THINNED_SIDE = 14
 _LEVELS = 255
+
+
+def measure_attention(
+    call: Call, function: str, probabilities: Tensor, places: TokenPlaces
+) -> AttentionRow:
+    """Return the row of a call with probabilities (windows, heads, queries, keys)."""
+    device = probabilities.device
+    queries, keys = places.queries.to(device), places.keys.to(device)
+    real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
+    sums = probabilities.sum(-1)
+    counted = real & sums.isfinite()
+    broken = real.sum() - counted.sum()
+    values = probabilities.masked_fill(~counted[..., None], 0) if broken else probabilities
+    least = torch.finfo(values.dtype).tiny  # so that 0 log 0 is 0; entr takes longer
+    entropy = -values.clamp_min(least).log_().mul_(values).sum(-1)
+    on_prefix = (values @ (keys == NO_PLACE).float()[:, None, :, None])[..., 0]
+    on_image = ((queries >= 0)[..., None] & (keys >= 0)[:, None]).float()
+    pairs = torch.stack([on_image, _distances(places).to(device) * on_image], -1)
+    near, far = (values.flatten(2) @ pairs.flatten(1, 2)).sum(0).unbind(-1)
+    by_head = [
+        *(part.masked_fill(~counted, 0).sum((0, 2)) for part in (entropy, on_prefix, sums)),
+        counted.sum((0, 2)),
+        near,
+        far,
+    ]
+    entropies, prefixes, masses, counts, nears, fars = torch.stack(by_head).tolist()
+    known = not places.unknown
+    return AttentionRow(
+        order=call.order,
+        call_id=call.id,
+        module_path=call.layer.module_path,
+        module_type=call.layer.module_type,
+        function=function,
+        images=1,
+        windows=places.windows,
+        heads=places.heads,
+        queries=places.queries.shape[1],
+        keys=places.keys.shape[1],
+        query_grid=places.query_grid,
+        key_grid=places.key_grid,
+        prefix=int((places.keys[0] == NO_PLACE).sum()) if known else 0,
+        entropy=_ratios(entropies, counts),
+        prefix_share=_ratios(prefixes, masses) if known else (),
+        distance=_ratios(fars, nears) if known else (),
+        row_error=float((sums - 1).masked_fill(~counted, 0).abs().amax()),
+        broken=int(broken),
+        reason=places.unknown,
+    )
+
+
+def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
+    """Return one query's attention to the image, for every head: (heads[, frames], rows, columns).
+
+    It is the mean over the queries of the ``cell``; ``CLASS_TOKEN`` chooses the first query that
+    covers no part of the image. It is None without such a query, or without places of the keys.
+    """
+    if not places.key_grid:
+        return None
+    found = (places.queries == cell).nonzero()
+    if not len(found):
+        return None
+    if cell == CLASS_TOKEN:
+        found = found[:1]
+    heads = probabilities.shape[1]
+    maps = torch.zeros(heads, math.prod(places.key_grid), device=probabilities.device)
+    for window, query in found.tolist():
+        keys = places.keys[window].to(maps.device)
+        maps.index_add_(1, keys[keys >= 0], probabilities[window, :, query, keys >= 0])
+    return (maps / len(found)).reshape(heads, *places.key_grid)
+
+
+def cell_of(places: TokenPlaces, across: float, down: float) -> int:
+    """Return the cell of the queries' grid at a point, in shares of the width and height."""
+    rows, columns = places.query_grid[-2:]
+    row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
+    return row * columns + column
+
+
+def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(
+        part / whole if whole > 0 else None for part, whole in zip(parts, wholes, strict=True)
+    )
+
+
+def _distances(places: TokenPlaces) -> Tensor:
+    """Return the distance on the image from each query to each key, (windows, queries, keys)."""
+    squares = torch.zeros(*places.queries.shape, places.keys.shape[1])
+    queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
+    for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):
+        at = (queries % many).float()
+        to = (keys % few + 0.5) * (many / few) - 0.5  # a key may cover several patches
+        squares = squares + (at[..., None] - to[:, None]) ** 2
+        queries, keys = queries // many, keys // few
+    return squares.sqrt()
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:

@@ -14,7 +14,7 @@ from hookcli.activations.observation import Observation, read_records, take_samp
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
 from hookcli.activations.stats import reduce_rows
-from hookcli.hooks.dense import to_dense
+from hookcli.hooks.nested import to_dense
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 from hookcli.activations.feature_maps import as_maps
-from hookcli.hooks.dense import memory_of, to_dense
+from hookcli.hooks.nested import memory_of, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hookcli.activations.function_call import REDUCING
-from hookcli.activations.products import FACTORS
+from hookcli.activations.function_call import FACTORS, REDUCING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, MutableMapping, Sequence

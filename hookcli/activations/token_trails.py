@@ -23,8 +23,14 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
-from hookcli.activations.function_call import JOINING, REDUCING, REPLACING, read_call
-from hookcli.activations.products import FACTORS, letters_of
+from hookcli.activations.function_call import (
+    FACTORS,
+    JOINING,
+    REDUCING,
+    REPLACING,
+    letters_of,
+    read_call,
+)
 from hookcli.activations.shares import Shares
 from hookcli.activations.token_places import find_places
 from hookcli.activations.trail import (
@@ -41,8 +47,7 @@ from hookcli.activations.trail import (
     spreads_to,
     varies,
 )
-from hookcli.hooks.dense import memory_of
-from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.nested import memory_of, tensors_in
 from hookcli.hooks.operations import name_operation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookcli.comparison.arrays import to_array
+from hookcli.comparison.side import to_array
 from hookcli.distance.answer import Answer
 from hookcli.distance.metrics import measure_arrays
 from hookcli.hooks.nested import map_tensors, named_tensors

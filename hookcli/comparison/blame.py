@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from hookcli.comparison.arrays import to_array
-from hookcli.comparison.changed_weights import find_changed_weights
 from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.order import NORM
-from hookcli.comparison.quantizing import QuantizingNoise
-from hookcli.comparison.side import naming
+from hookcli.comparison.quantizing import QuantizingNoise, find_changed_weights
+from hookcli.comparison.side import naming, to_array
 from hookcli.distance.axes import is_same
 from hookcli.distance.blame import ROUNDING, OwnError, find_culprits, owner_of
 from hookcli.distance.judge import find_floor

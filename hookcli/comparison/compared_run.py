@@ -6,16 +6,16 @@ import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from hookcli.comparison.facts import check_call
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.errors import RequestError
 from hookcli.outside.documents import (
     MOST_BYTES,
+    MOST_VALUES,
     DamagedError,
     LaterVersionError,
     convert,
@@ -30,22 +30,22 @@ from hookcli.reading.run_files import AGAIN, UPGRADE
 from hookcli.records.command import list_saved_options, read_command, split_saved
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
-from hookcli.records.statistics import IN_EVERY_VERSION, TotalStats, figures_of
+from hookcli.records.statistics import COUNTS, IN_EVERY_VERSION, TotalStats, figures_of
 from hookcli.records.text import shape_text
 from hookcli.store.places import storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from hookcli.comparison.facts import CallRow
     from hookcli.reading.load import Run
     from hookcli.reading.shards import Array
-    from hookcli.records.golden import ImageFacts
+    from hookcli.records.golden import GoldenCall, ImageFacts
     from hookcli.records.layer_records import RecordRow
 
 _GOLDEN = "make it with: `hookcli.golden`"
+CallRow: TypeAlias = "RecordRow | GoldenCall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +239,26 @@ def _make_call(
     return RunCall(
         seen, TotalStats(numel=numel, **figures_of(row)), sketch, read=read, layout=layout
     )
+
+
+def check_call(row: CallRow, images: Collection[str]) -> None:
+    """Raise ValueError unless a row is about one of the ``images``, with possible figures."""
+    call_id, shape = row.call_id, row.shape
+    stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"
+    _expect(row.image in images, stranger)
+    is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
+    _expect(is_shape, f"{call_id!r} has an impossible shape: {[*shape]!r:.80}")
+    figures = figures_of(row)
+    numbers = [figures[name] for name in IN_EVERY_VERSION if name not in COUNTS]
+    known = [number is not None and math.isfinite(number) for number in numbers]
+    has_figures = all(known) or numbers == [None] * len(numbers)
+    counts = [row.nan_count, row.inf_count]
+    _expect(
+        has_figures and min(counts) >= 0 and sum(counts) <= math.prod(shape),
+        f"{call_id!r} has impossible figures",
+    )
+
+
+def _expect(holds: bool, what: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise ValueError(what)

@@ -20,8 +20,7 @@ from hookcli.outside.files import cannot_write, read_regular, safe_name, write_a
 from hookcli.records.images import match_images
 from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
-from hookcli.render.draw.compared_maps import compare_maps
-from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
+from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPicture, render_difference
 from hookcli.store.ownership import refuse_run_folder
 from hookcli.store.places.names import PAGE
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import Comparison, DiffRow
     from hookcli.reading.shards import Array
     from hookcli.records.golden import ImageFacts
-    from hookcli.render.draw.compared_maps import ComparedMaps
+    from hookcli.render.draw.compared_picture import ComparedMaps
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that this module writes

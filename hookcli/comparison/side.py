@@ -11,6 +11,7 @@ from hookcli.comparison.diff import list_changed
 from hookcli.config import InspectConfig
 from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
+from hookcli.hooks.nested import to_dense
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import Uncalled
 from hookcli.records.command import command_words
@@ -18,6 +19,8 @@ from hookcli.records.command import command_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.config import ExportRequest
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Side
     from hookcli.records.calls import Call
     from hookcli.records.edit_effects import EditEffects
+
+_NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
 
 
 def run_side(
@@ -105,3 +110,17 @@ def _facts(side: Side) -> dict[str, object]:
         "versions": {},
         "command": command_words("compare", InspectConfig(side.request.run)),
     }
+
+
+def to_array(tensor: Tensor) -> NDArray[np.generic]:
+    """Return the values of a tensor as a NumPy array, which may share memory with the tensor.
+
+    Values of a dtype that NumPy lacks are converted to float32 or complex64.
+    """
+    dense = to_dense(tensor)
+    dense = dense.dequantize() if dense.is_quantized else dense
+    if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:
+        dense = dense.float()
+    dense = dense.to(torch.complex64) if dense.dtype == torch.complex32 else dense
+    array: NDArray[np.generic] = dense.cpu().resolve_conj().resolve_neg().numpy()
+    return array

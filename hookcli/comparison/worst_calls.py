@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.comparison.pictures import MOST_PICTURES, CallMaps, choose_rows, is_drawable
-from hookcli.render.draw.compared_maps import compare_maps
+from hookcli.render.draw.compared_picture import compare_maps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

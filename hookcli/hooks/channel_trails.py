@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hookcli.hooks.dense import memory_of
-from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.nested import memory_of, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence

@@ -1,8 +1,9 @@
-"""The modules of a model: their families and channel axes, and why a module did not run."""
+"""The modules of a model: their families, channel axes and tokens, and why one did not run."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from types import MethodType
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,13 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from hookcli.hooks.parameters import count_parameters, is_adapter
-from hookcli.hooks.tokens import find_tokens, list_above
 from hookcli.networks.modules import find_modules, list_classes
 from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
-from hookcli.records.layouts import NO_TOKENS, Channels
+from hookcli.records.layouts import NO_TOKENS, Channels, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -76,6 +76,7 @@ _BY_CLASS = (Channels.FIRST, Channels.LAST)
 # What a class suggests whose ``forward`` may do anything else.
 _CLAIMS = {each: each.of_neighbour for each in _BY_CLASS}
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
+_MOST_COLOURS = 4  # the maximum number of channels of an image: RGB and depth
 
 
 def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
@@ -238,3 +239,59 @@ def channels_of_class(name: str, family: str) -> Channels:
     if family in ("conv", "pool"):
         return Channels.FIRST
     return Channels.LAST if family == "linear" or name == "Embedding" else Channels.UNKNOWN
+
+
+def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
+    """Return the facts about tokens that ``modules`` show, by path; empty if none shows any.
+
+    A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
+    each module, the smallest part of the model around it with a patch convolution counts, if it has
+    only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
+    ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
+    them.
+    """
+    patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
+    inside = Counter(above for path in patches for above in list_above(path))
+    alone = {
+        above: patch
+        for path, patch in patches.items()
+        for above in list_above(path)
+        if inside[above] == 1
+    }
+    before = {path: _count(module, "num_prefix_tokens") for path, module in modules.items()}
+    after = {
+        path: _count(ask(module, "config"), "num_detection_tokens")
+        for path, module in modules.items()
+    }
+    found = {}
+    for path in modules:
+        around = list(list_above(path))
+        nearest = next((above for above in around if inside[above]), "")
+        around.reverse()
+        found[path] = Tokens(
+            alone.get(nearest),
+            next((n for above in around if (n := before.get(above)) is not None), None),
+            next((n for above in around if (n := after.get(above)) is not None), 0),
+        )
+    return found if any(each != NO_TOKENS for each in found.values()) else {}
+
+
+def _patch_of(module: nn.Module) -> tuple[int, int] | None:
+    if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
+        return None
+    height, width = module.kernel_size
+    is_cut = module.stride == module.kernel_size and module.padding in ((0, 0), "valid")
+    return (height, width) if is_cut and height * width > 1 else None
+
+
+def list_above(path: str) -> Iterator[str]:
+    """Yield ``path`` and the paths around it, innermost first, up to the model's empty path."""
+    yield path
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _count(thing: object, name: str) -> int | None:
+    number = ask(thing, name)
+    return number if type(number) is int and number >= 0 else None

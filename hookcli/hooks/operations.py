@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.dense import memory_of
-from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.nested import memory_of, tensors_in
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.networks.modules import find_modules
 from hookcli.records.calls import OPERATION

@@ -1,21 +1,129 @@
-"""Registering hooks on tensors and modules, and checking that modules have kept their hooks."""
+"""Registering hooks on tensors and modules, and checking that modules have kept their hooks.
+
+torch runs hooks only if the module itself is called. For as long as a module has hooks of hookcli,
+its class is changed, so that they also run when code calls ``module.forward(x)``. Copies made by
+``copy.deepcopy`` or ``pickle`` have none of these hooks. hookcli changes no attribute of a module,
+which would be copied with it.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
+import threading
+from collections import Counter, OrderedDict
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import nn
 
 from hookcli.errors import ForwardError
-from hookcli.hooks.watched_classes import Hook, begin, end
-from hookcli.outside.foreign import ask
+from hookcli.outside.foreign import Forgiveness, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
     from torch.utils.hooks import RemovableHandle
+
+_BEFORE, _AFTER, _ALWAYS = "_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"
+_BY_HOOK = (_BEFORE, _AFTER, _ALWAYS, "_forward_pre_hooks_with_kwargs")
+_CALL = nn.Module._call_impl.__code__  # this and the functions in it call ``forward`` after hooks
+_CALLERS = {id(each) for each in (_CALL, nn.Module._slow_forward.__code__, *_CALL.co_consts)}
+_HOOKS: Counter[type] = Counter()  # the number of hooks on the modules of each class
+_CHANGES: dict[type, list[tuple[str, object, object]]] = {}  # a name, its new and its old value
+_RUNNING: set[tuple[int, int]] = set()  # the thread and the module of each call
+
+
+class Hook(functools.partial[Any]):
+    """A hook of hookcli. Its copies take anything and do nothing, and need no hookcli."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
+
+
+def begin(module: nn.Module) -> type:
+    """Change the class of a module that gets a hook, and return it for a later call of ``end``."""
+    kind = type(module)
+    _HOOKS[kind] += 1
+    if _HOOKS[kind] == 1:
+        _CHANGES[kind] = []
+        for name, change in (("forward", _change_forward), ("__getstate__", _change_state)):
+            before = inspect.getattr_static(kind, name, None)
+            is_plain = hasattr(before, "__get__") and not isinstance(module, torch.jit.ScriptModule)
+            if is_plain and before is not nn.Module.forward:
+                new, old = change(before, kind), vars(kind).get(name)
+                with Forgiveness():  # the user's metaclass may refuse
+                    setattr(kind, name, new)
+                    _CHANGES[kind].append((name, new, old))
+    return kind
+
+
+def end(kind: type) -> None:
+    """Undo one ``begin``, for a hook that goes."""
+    _HOOKS[kind] -= 1
+    if not _HOOKS[kind]:
+        del _HOOKS[kind]
+        for name, new, old in _CHANGES.pop(kind):
+            if vars(kind).get(name) is new:  # the model may have changed the class, too
+                delattr(kind, name) if old is None else setattr(kind, name, old)
+
+
+def _change_forward(before: Any, kind: type) -> Callable[..., object]:
+    # A call inside a call of the same module, such as ``super().forward(x)``, is a part of it.
+
+    @functools.wraps(before)
+    def forward(module: nn.Module, /, *args: object, **kwargs: object) -> object:
+        function = before.__get__(module, type(module))
+        running = threading.get_ident(), id(module)
+        if type(module) is not kind or "forward" in vars(module) or running in _RUNNING:
+            return function(*args, **kwargs)
+        _RUNNING.add(running)
+        try:
+            has_run_hooks = id(sys._getframe(1).f_code) in _CALLERS  # hashing code is slow
+            # inside torch.vmap and the like, a tensor has no values to observe
+            if has_run_hooks or torch._C._functorch.peek_interpreter_stack() is not None:
+                return function(*args, **kwargs)
+            return _call_with_hooks(module, function, args, kwargs)
+        finally:
+            _RUNNING.discard(running)
+
+    return forward
+
+
+def _call_with_hooks(module: nn.Module, function: Callable[..., object], *given: Any) -> object:
+    args, kwargs = given
+    hooks = ([*vars(module)[name].items()] for name in (_BEFORE, _AFTER))
+    before, after = ([each for each in some if isinstance(each[1], Hook)] for some in hooks)
+    try:
+        for _, hook in before:
+            args, kwargs = hook(module, args, kwargs) or (args, kwargs)
+        output = function(*args, **kwargs)
+        while after:
+            changed = after.pop(0)[1](module, args, output)
+            output = output if changed is None else changed
+        return output
+    finally:
+        for number, hook in after:  # some are left only if something raised
+            if number in vars(module)[_ALWAYS]:
+                hook(module, args, None)
+
+
+def _change_state(before: Any, _kind: type) -> Callable[..., object]:
+    @functools.wraps(before)
+    def get_state(module: nn.Module) -> object:
+        state = before.__get__(module, type(module))()
+        known = state if isinstance(state, dict) else {}
+        own = {name: known[name] for name in _BY_HOOK if name in known}
+        ours = {key for hooks in own.values() for key in hooks if isinstance(hooks[key], Hook)}
+        for name, hooks in own.items():
+            state = {**state, name: OrderedDict((k, hooks[k]) for k in hooks if k not in ours)}
+        return state
+
+    return get_state
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import (
     OpenOperation,
     begin_operation,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
     """A function of a call and the call's inputs or output; returns a replacement or None."""
+    from torch import Tensor
 
 
 @contextmanager
@@ -179,3 +182,55 @@ def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Po
     named = cast("Mapping[str, object]", changed)
     places = [str(index) for index in range(len(args))]
     return tuple(named[place] for place in places), {name: named[name] for name in kwargs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    call_id: str
+    tensor: weakref.ref[Tensor]
+    version: int
+
+
+@dataclass(slots=True)
+class WriteWatcher:
+    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``.
+
+    Every write to a tensor increments a counter, which is read at the start and end of every call.
+    Tensors have no counter under ``torch.inference_mode``, so the forward pass must run under
+    ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
+    """
+
+    # by id of the call: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)``
+    written: dict[str, str] = field(default_factory=dict)
+    _intact: list[_Output] = field(default_factory=list)
+    _running: list[Call] = field(default_factory=list)
+
+    def started(self, call: Call, _inputs: object) -> None:
+        """Attribute in-place writes since the last event to their module; add a running call."""
+        self._blame()
+        self._running.append(call)
+
+    def finished(self, call: Call, output: object) -> None:
+        """Attribute in-place writes since the last event to this call, and watch its outputs."""
+        self._blame()
+        self._running.pop()
+        self._intact += [
+            _Output(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
+            for key, tensor in named_tensors(output)
+            if not tensor.is_inference()  # created in the model's own inference mode: no counter
+        ]
+
+    def _blame(self) -> None:
+        """Attribute in-place writes since a call last started or ended to the innermost call."""
+        intact = []
+        for returned in self._intact:
+            tensor = returned.tensor()
+            if tensor is None:
+                continue
+            if tensor._version == returned.version:
+                intact.append(returned)
+                continue
+            layer = self._running[-1].layer
+            how = "by" if layer.is_leaf else "inside"
+            self.written[returned.call_id] = f"{how} {layer.label} ({layer.module_type})"
+        self._intact = intact

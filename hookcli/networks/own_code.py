@@ -1,31 +1,39 @@
-"""Models of the user's own code: ``FILE.py:FUNCTION`` and ``package.module:NAME``."""
+"""Models of the user: in memory, or of code (``FILE.py:FUNCTION`` or ``package.module:NAME``)."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import importlib
 import importlib.util
+import itertools
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
+from hookcli.config import DTYPES
 from hookcli.errors import ModelError, RequestError
 from hookcli.networks.build import build_random, seeded
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.source import ModelWithWeights, Source
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Surroundings, ask
-from hookcli.outside.urls import HELD
+from hookcli.outside.urls import HELD, IN_MEMORY
 from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from hookcli.config import ModelRequest
+
 
 _FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 # torch walks modules by recursion, with one call per level, inside some other calls.
@@ -33,6 +41,10 @@ _OTHER_CALLS = 250
 # Independent of Python's recursion limit: the time to name and measure modules grows with the cube
 # of the depth, and is 14 s at this depth.
 _DEEPEST = 1_000
+_KNOWN = {getattr(torch, name) for name in DTYPES}
+_held: dict[str, nn.Module] = {}
+_as_they_are: set[str] = set()  # the names of models that keep their dtypes
+_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 
 class OwnCode(Source):
@@ -187,3 +199,64 @@ def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known
         if isinstance(child, nn.Module) and id(child) not in known:
             known.add(id(child))
             _check_nesting(name, child, {**outer, id(child): inner}, known)
+
+
+@contextmanager
+def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
+    """Yield the name of a model, or of its copy, in the block; other threads wait for the model."""
+    kind = type(module).__name__
+    with _locks.setdefault(module, threading.RLock()):
+        name = next(n for n in _list_names(kind) if n not in _held)
+        _held[name] = module
+        if copies:
+            with ForeignCode(f"copying the {name}"):
+                _held[name] = copy.deepcopy(module)
+        if keeps_dtype:
+            _as_they_are.add(name)
+        try:
+            yield name
+        finally:
+            del _held[name]
+            _as_they_are.discard(name)
+
+
+def _list_names(kind: str) -> Iterator[str]:
+    yield f"{kind}{IN_MEMORY}"
+    yield from (f"{kind} {number}{IN_MEMORY}" for number in itertools.count(2))
+
+
+def is_as_it_is(name: str) -> bool:
+    """Return whether ``name`` stands for a model that keeps its dtypes."""
+    return name in _as_they_are
+
+
+class Held(OwnCode):
+    """A model that a Python program holds: it keeps its weights and its memory format."""
+
+    label: ClassVar[str] = "memory"
+    keeps_format: ClassVar[bool] = True
+
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        return name in _held
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Held:
+        def give(**arguments: object) -> nn.Module:
+            if arguments:
+                raise RequestError("a model in memory is made already", "leave out `arguments`")
+            check_structure(name, _held[name])
+            return _held[name]
+
+        return cls(name, give)
+
+    @property
+    def keeps_dtype(self) -> bool:
+        """Whether the model runs in the dtypes that it has, as far as hookcli knows them."""
+        values = itertools.chain(_held[self.name].parameters(), _held[self.name].buffers())
+        floats = {each.dtype for each in values if each.is_floating_point()}
+        return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN
+
+    def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
+        module = self.builder(**dict(request.arguments))
+        return ModelWithWeights(module, "as in memory", sha256=hash_weights(module))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.networks.elsewhere import find_elsewhere
-from hookcli.networks.held import Held
 from hookcli.networks.open_clip import OpenClip
-from hookcli.networks.own_code import OwnCode
+from hookcli.networks.own_code import Held, OwnCode
 from hookcli.networks.smp import Smp
 from hookcli.networks.timm import Timm
 from hookcli.networks.torchvision import Torchvision

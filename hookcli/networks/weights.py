@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import re
+import warnings
+from collections import Counter, OrderedDict
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.errors import RequestError, WeightsError
-from hookcli.networks.build import build_random
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.networks.build import build_random, build_shapes, build_unset
 from hookcli.networks.fingerprint import hash_weights
-from hookcli.networks.from_file import load_from_file
 from hookcli.networks.source import UNREACHABLE, ModelWithWeights
-from hookcli.outside.foreign import first_line
+from hookcli.networks.weights_file import kind_name, name_some, read_weights_file
+from hookcli.outside.files import split_key
+from hookcli.outside.foreign import ForeignCode, ask, first_line
+from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
     from hookcli.config import ModelRequest
     from hookcli.networks.source import Source
+    from hookcli.networks.weights_file import WeightsFile
+
+_HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
+_COUNTER = "num_batches_tracked"  # in a norm; older files lack it, or have a different dtype
+_MOST_PARTS = 16  # of a name that are tried as its prefix; a name full of dots would take forever
+_INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
+# The names that parallel, compiled, sharded and checkpointed models add to those of their parts
+_WRAPPERS = re.compile(
+    r"(?<![^.])(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
@@ -67,3 +94,291 @@ def _random(source: Source, request: ModelRequest, warning: str) -> ModelWithWei
         warning=warning,
         sha256="" if source.is_known else hash_weights(module),
     )
+
+
+def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
+    """Return the model with weights from a file, and by default with as many classes as those."""
+    name, key = split_key(request.weights)
+    file, label = Path(name), str(Path(request.weights))
+    _require_file(file, source, request)
+    saved, sized = read_weights_file(file, key), request
+    outline = build_shapes(source, request) if source.is_known else build_random(source, request)
+    saved = fit_names(label, saved, _state_of(request, outline))
+    if source.is_known:
+        sized, outline = _size_like(source, request, outline, saved.tensors)
+    head = _judge(
+        label, saved.tensors, _state_of(request, outline), *_load(request, outline, saved)
+    )
+    module = outline  # if it is the user's own, it has the weights already
+    if source.is_known:
+        module = build_unset(source, sized)
+        drawn = build_random(source, sized).state_dict() if head else {}
+        tensors = saved.tensors | {key: drawn[key] for key in head}
+        _load(request, module, replace(saved, tensors=tensors))
+    warning = f"{', '.join(head)} are not in {label}: they are RANDOM (seed {request.seed})"
+    notes = (saved.note, source.adapt(request, module))
+    categories, asked = source.list_categories(module), dict(sized.arguments).get("num_classes")
+    return ModelWithWeights(
+        module,
+        label,
+        source.preset,
+        categories if asked in (None, str(len(categories))) else (),
+        trained=not head,
+        warning=warning if head else "",
+        sha256=saved.sha256,
+        notes=tuple(filter(None, notes)),
+    )
+
+
+def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
+    if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
+        names = (*source.members, "auto", "pretrained", "random", "FILE")
+        part, _, key = request.weights.rpartition(":")
+        if part.endswith((".pth", ".pt", ".safetensors")):
+            wrong = f"there is no file {part!r}" if key else "the key after the colon is missing"
+            raise WeightsError(f"`weights={request.weights!r}`: {wrong}", "write FILE:KEY, or FILE")
+        raise WeightsError(
+            f"no weights and no file are called {request.weights!r}",
+            f"{request.name} has: {', '.join(names)}",
+        )
+
+
+def _load(
+    request: ModelRequest, module: nn.Module, saved: WeightsFile
+) -> tuple[Collection[str], Collection[str]]:
+    # Hooks of the model may rename the tensors of the file, and its own method may do anything.
+    expected = _state_of(request, module)
+    others = {key: each for key, each in saved.others.items() if key in expected}
+    state = _with_versions({**saved.tensors, **others}, module, saved.versions)
+    is_own = type(module).load_state_dict is not nn.Module.load_state_dict
+    real = {key: p for key, p in module.named_parameters() if not (p.is_meta or is_lazy(p))}
+    before = {key: each.detach().clone() for key, each in real.items()} if is_own else {}
+    with ForeignCode(f"loading {request.weights} into {request.name}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is a no-op")  # on the meta device
+        try:
+            found = module.load_state_dict(state, **({} if is_own else {"strict": False}))
+        except RuntimeError as error:
+            file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
+            check_fit(file, saved.tensors, expected)
+            raise WeightsError(f"{file} does not fit the model: {reason}") from error
+    kept = _list_unchanged(before, real, saved.tensors) if found is None else ()
+    return ask(found, "missing_keys", kept), ask(found, "unexpected_keys", ())
+
+
+def _list_unchanged(
+    before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> list[str]:
+    same = [key for key, old in before.items() if _equal(old, after[key])]
+    return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
+
+
+def _equal(one: Tensor, two: Tensor) -> bool:
+    return one.shape == two.shape and torch.equal(one, two.to(one.device, one.dtype))
+
+
+def _judge(
+    file: str,
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, object],
+    lacking: Collection[str],
+    unexpected: Collection[str],
+) -> list[str]:
+    """Return the classifier's keys that a file lacks; other missing keys are an error."""
+    # Only the batch counters of norms may be missing, too.
+    missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
+    head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
+    kept = {
+        key: each
+        for key, each in tensors.items()
+        if key in unexpected or getattr(expected.get(key), "shape", None) == each.shape
+    }
+    wanted = {*kept, *missing} - {*head}
+    check_fit(file, kept, {key: expected[key] for key in expected if key in wanted})
+    return head
+
+
+def _size_like(
+    source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
+) -> tuple[ModelRequest, nn.Module]:
+    """Return a request with as many classes as ``tensors``, if that fits, and its empty model."""
+    if "num_classes" in dict(request.arguments):
+        return request, outline
+    expected = _state_of(request, outline)
+    counts = dict.fromkeys(
+        len(tensors[key])
+        for key, wanted in _tensors_of(expected).items()
+        if key in tensors and tensors[key].dim() and tensors[key].shape != wanted.shape
+    )
+    for classes in list(counts)[:3]:
+        sized = replace(request, arguments=(*request.arguments, ("num_classes", str(classes))))
+        try:
+            resized = build_shapes(source, sized)
+        except (RequestError, ModelError):
+            continue
+        state = _tensors_of(_state_of(sized, resized))
+        shapes = {key: value.shape for key, value in state.items()}
+        if all(tensors[key].shape == shapes[key] for key in tensors if key in shapes):
+            return sized, resized
+    return request, outline
+
+
+def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
+    with ForeignCode(f"state_dict of {request.name}"):
+        return module.state_dict()
+
+
+def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
+    return {key: value for key, value in state.items() if isinstance(value, Tensor)}
+
+
+def _with_versions(
+    state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
+) -> OrderedDict[str, object]:
+    # Some modules load nothing without a version. A module without one gets its class's version.
+    versioned = OrderedDict(state)
+    vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
+        path: {"version": versions.get(path, versions.get(_bare(path), submodule._version))}
+        for path, submodule in module.named_modules(remove_duplicate=False)
+    }
+    return versioned
+
+
+def _is_counter(key: str, missing: Collection[str]) -> bool:
+    return key.endswith(_COUNTER) and f"{key.removesuffix(_COUNTER)}running_mean" not in missing
+
+
+def _are_head(
+    missing: Collection[str], expected: Mapping[str, object], found: Collection[str]
+) -> bool:
+    # That is the model's last top-level module, or one with a usual name such as ``fc``.
+    if not found:
+        return False
+    last = list(expected)[-1].partition(".")[0]
+    tops = {key.partition(".")[0] for key in missing}
+    return len(missing) < len(expected) and all(top == last or _HEADS.match(top) for top in tops)
+
+
+def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
+    """Return the model's tensors in the file, under the names that the model gives them."""
+    # The file's names may have a prefix: a parallel model adds ``module.``, and a training class
+    # the attribute that holds the model. Tensors without it, such as a criterion's, are left out.
+    names = {_bare(key): key for key in expected}
+    has_all = len(names) == len(expected)
+    is_bare = has_all and len({*map(_bare, saved.tensors)}) == len(saved.tensors)
+    strip = _bare if is_bare else str
+    names = {strip(key): key for key in expected}
+    tensors = {strip(key): value for key, value in saved.tensors.items()}
+    prefix = _find_prefix(file, tensors, names)
+
+    def rename(key: str) -> str:
+        new = _new_name(key.removeprefix(prefix), names)
+        return names.get(new, new)
+
+    versions = {
+        f"{strip(path)}.".removeprefix(prefix).removesuffix("."): saved.versions[path]
+        for path in sorted(saved.versions, key=len)
+        if f"{strip(path)}.".startswith(prefix)
+    }
+    others = [key for key in tensors if not key.startswith(prefix)]
+    notes = (saved.note, _left_out(file, others, prefix) if others else "")
+    return replace(
+        saved,
+        tensors={rename(key): each for key, each in tensors.items() if key.startswith(prefix)},
+        versions=versions,
+        others={rename(strip(key)): value for key, value in saved.others.items()},
+        note="; ".join(filter(None, notes)),
+    )
+
+
+def _bare(path: str) -> str:
+    return _WRAPPERS.sub("", f"{path}.").removesuffix(".")
+
+
+def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
+    """Return the prefix that at least half of the model's names share in the file, or nothing."""
+    needed = {key for key in expected if not key.endswith(_COUNTER)}
+    found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
+    most = max(found.values(), default=0)
+    best = [prefix for prefix, names in found.items() if names == most]
+    if "" in best or 2 * most < len(needed):
+        return ""
+    if len(best) > 1:
+        raise WeightsError(
+            f"{file} holds the weights of the model {len(best)} times: under {name_some(best)}",
+            "choose one of them: `weights='FILE:KEY'`",
+        )
+    return best[0]
+
+
+def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
+    parts = key.split(".", _MOST_PARTS)
+    for start in range(len(parts)):
+        if _new_name(".".join(parts[start:]), expected) in expected:
+            yield "".join(f"{part}." for part in parts[:start])
+
+
+def _left_out(file: str, others: list[str], prefix: str) -> str:
+    return (
+        f"{count(len(others), 'tensor')} of {file} {'is' if len(others) == 1 else 'are'} not under"
+        f" {prefix!r}, and left out: {name_some(others)}"
+    )
+
+
+def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
+    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``."""
+    # Kinds are floats, complex numbers, and integers. The values must also be in the range of the
+    # model's dtype. Loading any other file would change values silently.
+    missing = [key for key in expected if key not in state]
+    unexpected = [key for key in state if key not in expected]
+    shared = {
+        key: (state[key], wanted)
+        for key, wanted in expected.items()
+        if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
+    }
+    misshaped = [
+        f"{key} is {shape_text(saved.shape)} and not {shape_text(wanted.shape)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape != wanted.shape
+    ]
+    changed = [
+        f"{key} is {kind_name(saved.dtype)} and not {kind_name(wanted.dtype)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape == wanted.shape and not _keeps_kind(key, saved, wanted.dtype)
+    ]
+    faults = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of a different shape": misshaped,
+        "of a different kind": changed,
+    }
+    problems = [
+        f"{len(keys)} {fault} ({name_some(keys)})" for fault, keys in faults.items() if keys
+    ]
+    if problems:
+        raise WeightsError(
+            f"{file} does not fit the model: {'; '.join(problems)}",
+            "is it for a different model? see the names with: `hookcli.layers(MODEL)`"
+            if missing or unexpected or misshaped
+            else "convert them, for example by tensor.real or tensor.float(), and save them again",
+        )
+
+
+def _new_name(key: str, expected: Collection[str]) -> str:
+    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name."""
+    renamed = _OLD_DENSENET.sub(r"\1\2.", key)
+    return renamed if renamed in expected and key not in expected else key
+
+
+def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
+    # Batch counters may change, and floats may be rounded.
+    if saved.is_complex() or dtype.is_complex:
+        return saved.is_complex() and dtype.is_complex
+    if key.rpartition(".")[2] == _COUNTER:
+        return True
+    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
+        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
+    if not (saved.is_floating_point() and dtype.is_floating_point):
+        return False
+    if saved.dtype.itemsize <= dtype.itemsize:
+        return True
+    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # no value overflows

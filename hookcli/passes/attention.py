@@ -18,8 +18,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from hookcli.activations.attention import call_probabilities
-from hookcli.activations.attention_figures import CLASS_TOKEN, cell_of, measure_attention, query_map
-from hookcli.activations.attention_maps import choose_side, roll_out, thin_map, thin_queries
+from hookcli.activations.attention_maps import (
+    CLASS_TOKEN,
+    cell_of,
+    choose_side,
+    measure_attention,
+    query_map,
+    roll_out,
+    thin_map,
+    thin_queries,
+)
 from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap, QueryMaps
 from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.operation_filter import is_inside

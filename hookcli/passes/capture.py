@@ -15,10 +15,10 @@ from hookcli.config import DEFAULTS
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.change import change, change_input_gradients
-from hookcli.hooks.dense import to_dense
 from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
+from hookcli.hooks.nested import to_dense
 from hookcli.hooks.observe import observe
 from hookcli.networks.modules import note_compiled, run_eagerly, unwrap
 from hookcli.passes.find_operations import find_operations
@@ -140,7 +140,7 @@ class Captured:
     def _draw(self) -> Iterator[tuple[str, bytes]]:
         if not self.tensors:
             return
-        from hookcli.passes.kept_grids import draw_kept
+        from hookcli.passes.training_log import draw_kept
         from hookcli.render.draw.canvas import to_png
 
         drawn = draw_kept(self.records, self.tensors)

@@ -18,8 +18,7 @@ from hookcli.hooks.change import Change, change
 from hookcli.hooks.layers import explain_uncalled, is_quantized, list_watchable
 from hookcli.hooks.observe import observe
 from hookcli.hooks.operations import FoundOperation, depth_of, split_path, without_fast_path
-from hookcli.hooks.overwrite import WriteWatcher
-from hookcli.hooks.watch import watch
+from hookcli.hooks.watch import WriteWatcher, watch
 from hookcli.networks.device import use_threads
 from hookcli.networks.inputs import PLAIN
 from hookcli.passes.attention import attend

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from hookcli.hooks.dense import to_dense
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import named_tensors, to_dense
 from hookcli.networks.load import LoadedModel
 from hookcli.networks.modules import find_modules
 from hookcli.outside.foreign import ForeignCode, ask

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError
 from hookcli.hooks.change import Change, change, change_input_gradients
-from hookcli.hooks.dense import list_not_finite
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.nested import list_not_finite
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
 from hookcli.networks.modules import find_modules

@@ -22,10 +22,15 @@ from hookcli.distance.tolerance import coarser
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
 from hookcli.hooks.operations import name_aten
-from hookcli.networks.graph_file import GraphInput, fit_inputs
+from hookcli.networks.graph_file import (
+    GraphInput,
+    fit_inputs,
+    guard_onnx,
+    read_graph,
+    read_small_weights,
+)
 from hookcli.networks.inputs import split_arguments
 from hookcli.networks.modules import find_aliases
-from hookcli.networks.onnx_weights import guard_onnx, read_graph, read_small_weights
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.failure import explain_refusal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.networks.onnx_weights import guard_onnx, read_small_weights
+from hookcli.networks.graph_file import guard_onnx, read_small_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from hookcli.config import GRAPH_FILES
 from hookcli.errors import RequestError
-from hookcli.networks.graph_file import describe_graph
+from hookcli.networks.graph_file import describe_graph, hash_graph
 from hookcli.networks.modules import find_aliases, find_modules
-from hookcli.networks.onnx_weights import hash_graph
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.outside.files import cannot_write, scratch_folder, temporary_folder
 

@@ -24,9 +24,8 @@ from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operation_filter import add_operations
 from hookcli.hooks.operations import without_fast_path
-from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.parameters import count_parameters
-from hookcli.hooks.watch import watch
+from hookcli.hooks.watch import WriteWatcher, watch
 from hookcli.networks.inputs import PLAIN
 from hookcli.networks.load import build_skeleton
 from hookcli.passes.call import call_model

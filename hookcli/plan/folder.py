@@ -58,7 +58,7 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
         model = config.run.model
         known = ""
         if model.is_file:
-            from hookcli.networks.onnx_weights import hash_graph  # for most runs not needed
+            from hookcli.networks.graph_file import hash_graph  # for most runs not needed
 
             known = hash_graph(Path(model.name))
         elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise

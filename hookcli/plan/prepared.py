@@ -18,8 +18,8 @@ from hookcli.images.fit import fit_sources, make_fitter
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
-from hookcli.networks.held import is_as_it_is
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
+from hookcli.networks.own_code import is_as_it_is
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
 from hookcli.passes.find_operations import find_named_operations

@@ -10,9 +10,8 @@ from hookcli.products.figures import Figures
 from hookcli.products.focus import Focus
 from hookcli.products.grids import Grids
 from hookcli.products.heats import Heats
-from hookcli.products.input_pictures import InputPictures
+from hookcli.products.input_pictures import InputPictures, ThumbnailProduct
 from hookcli.products.tensors import Tensors
-from hookcli.products.thumbnails import ThumbnailProduct
 from hookcli.products.top_images import TopImages
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.errors import NoBoxError
-from hookcli.hooks.dense import list_not_finite
+from hookcli.hooks.nested import list_not_finite
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.failure import is_out_of_memory

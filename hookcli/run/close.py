@@ -1,36 +1,48 @@
-"""End a run: make the findings, and write the tables, the page and the manifest."""
+"""End a run: make its findings and documents, and write the tables, the page and the manifest."""
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
 from hookcli.images.fit import require_image
+from hookcli.images.prepare import prepare_image
 from hookcli.outside import json_text, tables
+from hookcli.outside.documents import to_fields
 from hookcli.plan.prepared import require_eager
 from hookcli.products.heats import explain_heatless
 from hookcli.products.product import RunEnd
+from hookcli.records.calls import Uncalled
+from hookcli.records.command import command_words, list_options, repeatable
 from hookcli.records.images import SkippedImage
+from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.records.rows import LayerRow
-from hookcli.run.diagnose import diagnose
-from hookcli.run.document import assemble_document, assemble_facts
+from hookcli.render.draw.canvas import colormap_of, list_stops
 from hookcli.run.result import RunResult
 from hookcli.store.places import names
 from hookcli.store.tensors import write_weights
+from hookcli.summary.evidence import Evidence
+from hookcli.summary.findings import list_findings
 from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from hookcli.config import GridStyle
+    from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
-    from hookcli.records.report import ReportDocument
+    from hookcli.records.runs import Finding
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopTally
+
+_LATE = "it was not observed: a later image calls it, but the first one does not"
 
 
 def close_run(
@@ -118,3 +130,106 @@ def write_tables(
         text = tables.render_csv(SkippedImage, skipped)
         written.append(folder.write(names.SKIPPED, text.encode()))
     return rows, written
+
+
+def diagnose(
+    prepared: PreparedRun, totals: Chunk
+) -> tuple[tuple[Uncalled, ...], tuple[Finding, ...]]:
+    """Return the chosen layers without a record, and all findings, the most serious first."""
+    # hookcli may run the model again, to find out which module made a NaN.
+    model = prepared.model
+    uncalled = tuple(_find_uncalled(model.runner, totals))
+    evidence = Evidence(
+        calls=totals.calls,
+        uncalled=uncalled,
+        skipped=[*model.skipped, *totals.skipped],
+        model=model.loaded.info,
+        takes_any_size=model.loaded.task.takes_any_size,
+        sizes={
+            image.key: (
+                (image.height, image.width),
+                (image.pixels_shape[-2], image.pixels_shape[-1]),
+            )
+            for image in totals.images
+        },
+        producers=_find_nan_origins(prepared, totals),
+        written=totals.written,
+        files={image.key: image.file for image in totals.images},
+        intensities={
+            image.key: image.intensities for image in totals.images if image.intensities is not None
+        },
+    )
+    return uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
+
+
+def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
+    recorded = {
+        tally.call.layer.module_path
+        for tally in totals.calls.values()
+        if tally.call.side != "param"
+    }
+    for layer in runner.layers:
+        if layer.module_path in totals.called.keys() - recorded:
+            what = totals.called[layer.module_path]
+            yield Uncalled(layer, f"it ran, but {what or 'no tensor of it was observed'}")
+        elif layer.module_path not in recorded:
+            yield Uncalled(layer, runner.explain_uncalled(layer))
+    for layer in runner.find_late(totals.called):
+        yield Uncalled(layer, _LATE)
+
+
+def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
+    """Run the first image with a NaN or Inf again, and say where it came from, if that is known."""
+    # A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
+    # unless the run has several chunks.
+    model, settings = prepared.model, prepared.settings
+    producers: dict[str, str] = {}
+    fail_on = settings.config.findings.fail_on
+    asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
+    for source in model.sources:
+        seen = {kind for kind, image in totals.broken.items() if image == source.key}
+        wanted = (seen if settings.is_long else asked | seen) - producers.keys()
+        image = prepare_image(model.fitter, source) if wanted else None
+        if image is not None and image.pixels is not None:
+            pixels = model.runner.place(image.pixels.unsqueeze(0))
+            made = model.runner.find_nan_origin(pixels, totals.edits.made, prepared.scorer)
+            producers |= {kind: made[kind] for kind in wanted & made.keys()}
+    return producers
+
+
+def describe_request(prepared: PreparedRun) -> RequestFile:
+    """Return the content of ``run.json``: the command, the model, the layers, code and versions."""
+    model, config = prepared.model, prepared.settings.config
+    score = "" if config.backward is None else config.backward.score
+    return RequestFile(
+        hookcli=metadata.version("hookcli"),
+        command=repeatable(command_words(config.command, config)),
+        options=list_options(config),
+        versions=model.runner.versions(),
+        code=model.loaded.hash_code(score),
+        model=model.loaded.info,
+        layers=tuple(layer.label for layer in model.runner.layers),
+    )
+
+
+def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
+    """Return the content of the manifest, without the list of files."""
+    model, totals = prepared.model, end.totals
+    request = replace(end.folder.request, versions=model.runner.versions())
+    return FinishedRun(
+        **to_fields(request),
+        uncalled=tuple(layer.row() for layer in end.uncalled),
+        images=tuple(totals.images),
+        skipped=(*model.skipped, *totals.skipped),
+        findings=end.findings,
+        halved_batches=totals.halved,
+        features=prepared.features,
+    )
+
+
+def assemble_document(
+    facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
+) -> ReportDocument:
+    """Return the content of ``report.json``, with the fields ``shown`` of the run's products."""
+    fields = {**to_fields(facts), "focus": None, **shown}
+    return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -147,7 +147,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _hold_module(stack: ExitStack, module: Any, given: Mapping[str, Any]) -> str:
-    from hookcli.networks.held import hold
+    from hookcli.networks.own_code import hold
     from hookcli.passes.unchanged import unchanged
 
     copies, keeps_dtype = not _COPIED.isdisjoint(given), "dtype" not in given

@@ -1,4 +1,4 @@
-"""Verbs that read a finished run, or run a model on images first."""
+"""Prepare and execute a run, or read a finished one: steps of the verbs that need runs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,100 @@ from hookcli.outside.files import scratch_folder
 from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
-from hookcli.verbs.execute import execute, prepare
-from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_damage
+from hookcli.records.text import count
+from hookcli.verbs.messages import (
+    begin,
+    describe_images,
+    describe_uncalled,
+    warn_of_damage,
+    warn_of_skipped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hookcli.config import TensorRequest
+    from hookcli.config import RunConfig, TensorRequest
+    from hookcli.plan.estimate import Plan
+    from hookcli.plan.prepared import PreparedRun
     from hookcli.reading.load import Run
+    from hookcli.run.listener import ProgressListener
+    from hookcli.run.result import RunResult
     from hookcli.verbs.call import Call
 
+_PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
-
 _ROOM = "set TMPDIR to a folder with free space"
+# The options that need a model: all of RunOrModel, except those that also serve a run.
+_FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
+
+
+def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
+    """Prepare a run, and say the plan and the warnings.
+
+    If the run folder will be kept (``keeps``), the plan names the folder and its size.
+    """
+    from hookcli.plan.prepare import prepare_run
+
+    with call.listener.no_data():
+        prepared = prepare_run(config)
+    call.plan(plan_text(config, prepared.settings.plan, keeps=keeps))
+    begin(call, prepared.model.skipped, prepared.model.loaded.info)
+    return prepared
+
+
+def execute(call: Call, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
+    """Execute a prepared run with a bar, and warn of skipped images.
+
+    If the run folder will be kept (``keeps``), errors mention ``resume``.
+    """
+    is_long = prepared.settings.is_long
+    bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
+    try:
+        with call.listener.no_data(), bar as progress:
+            result = _run(prepared, progress)
+    except (errors.ForwardError, errors.NoBoxError) as error:
+        if keeps and prepared.settings.has_several:
+            error.hint += ", and `resume` continues the run"
+        raise
+    except KeyboardInterrupt as error:
+        if not (keeps and is_long and bar.done):
+            raise
+        hint = "finished chunks are kept; `resume` continues a long run"
+        raise errors.InterruptError("interrupted", hint) from error
+    warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
+    return result
+
+
+def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
+    cluster = prepared.settings.config.machine.cluster
+    if cluster is None:
+        from hookcli.run.pipeline import run
+
+        return run(prepared, progress)
+    from hookcli.cluster.run import run_on_cluster
+
+    return run_on_cluster(prepared, cluster, progress)
+
+
+def plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
+    """Return the plan of a run in a sentence."""
+    what = f"{config.run.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
+    if not keeps:
+        return what
+    pictures = [_PICTURES[plan.grids]]
+    if config.attention is not None and plan.grids != "layers":
+        pictures.append("no pictures of attention")
+    if plan.sketches:
+        pictures.append("sketches")
+    if config.tensors.save is not None:
+        pictures.append("tensors")
+    cluster = config.machine.cluster
+    where = "" if cluster is None else f", on the Ray cluster {cluster.address}"
+    return (
+        f"{what}{where}, {', '.join(pictures)}, "
+        f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, "
+        f"into {plan.out_dir}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +170,6 @@ class RunOrModel:
 def with_downloads(call: Call, run: RunRequest) -> RunRequest:
     """Return the request with torch's download bar switched on or off."""
     return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
-
-
-# The options that need a model: all of RunOrModel, except those that also serve a run.
-_FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 
 
 def open_runs(

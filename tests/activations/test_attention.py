@@ -20,7 +20,7 @@ from torchvision.models.video.swin_transformer import (
 )
 
 from hookcli.activations.attention import call_probabilities
-from hookcli.activations.attention_figures import (
+from hookcli.activations.attention_maps import (
     CLASS_TOKEN,
     cell_of,
     measure_attention,

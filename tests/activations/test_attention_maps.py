@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.activations.attention_figures import CLASS_TOKEN, query_map
 from hookcli.activations.attention_maps import (
+    CLASS_TOKEN,
     choose_side,
+    query_map,
     refuse_rollout,
     roll_out,
     thin_map,

@@ -18,8 +18,7 @@ import pytest
 from PIL import Image
 
 from hookcli.records.layouts import Channels, Layout, recall_layout, resolve_layout
-from hookcli.render.draw.compared_maps import compare_maps
-from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
+from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from tests.toy_runs import ToyRun, array, run_of
 
 NAN, INF = math.nan, math.inf

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import Edit, Side, read_edit
+from hookcli.edits.resolve import apply_edit, check_channels
 from hookcli.errors import EditSyntaxError, RequestError
 
 SIDES = ("output", "input", "grad_output", "grad_input", "param")

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.comparison.changed_weights import find_changed_weights
+from hookcli.comparison.quantizing import find_changed_weights
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.exported import ProgramRunner, load_program
 from hookcli.passes.onnx_file import OnnxRunner

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookcli.activations.attention_figures import query_map
-from hookcli.activations.attention_maps import refuse_rollout
+from hookcli.activations.attention_maps import query_map, refuse_rollout
 from hookcli.activations.token_places import NO_PLACE
 from tests.attention_calls import attention_of
 

@@ -14,8 +14,7 @@ from hookcli.errors import ForwardError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.hooks.observe import observe
-from hookcli.hooks.overwrite import WriteWatcher
-from hookcli.hooks.watch import watch
+from hookcli.hooks.watch import WriteWatcher, watch
 from hookcli.records.calls import LayerInfo
 from tests import toy_models as toys
 from tests.toy_models import pixel

@@ -36,7 +36,7 @@ from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.passes.forward import run_forward
 from hookcli.plan.prepare import prepare_run
-from hookcli.products import thumbnails
+from hookcli.products import input_pictures
 from hookcli.run import chunk_runner, chunk_writer, pipeline
 from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
@@ -844,7 +844,7 @@ def largest_file(limit):
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("where", ["run.json", "parts", "the second part", "report.html"])
 def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where, monkeypatch):
-    monkeypatch.setattr(thumbnails, "MOST_THUMBNAILS", 0)  # of noise they are larger than parts
+    monkeypatch.setattr(input_pictures, "MOST_THUMBNAILS", 0)  # of noise they are larger than parts
     photos(10)
     for number in range(8):  # the second part says more
         draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
@@ -1153,7 +1153,7 @@ def files_of(folder):
 
 def test_each_image_that_ran_has_a_thumbnail_in_order(monkeypatch):
     """Of the first 40 images, so of two chunks of 32; the second image cannot be read."""
-    monkeypatch.setattr(thumbnails, "MOST_THUMBNAILS", 40)
+    monkeypatch.setattr(input_pictures, "MOST_THUMBNAILS", 40)
     Path("photos").mkdir()
     for number in range(70):
         Image.new("RGB", (48, 40), (3 * number, 0, 200)).save(f"photos/p{number:03}.png")

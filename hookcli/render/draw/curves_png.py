@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.draw.axes import short_name
-from hookcli.render.draw.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.figures import add_axes, colors_of, short_name, start_figure
 from hookcli.render.draw.picture_files import encode
 
 if TYPE_CHECKING:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hookcli.render.draw.axes import find_decades, list_ticks, power_of_ten, short_name
-from hookcli.render.draw.figures import DIM, INK, LINE
+from hookcli.render.draw.figures import (
+    DIM,
+    INK,
+    LINE,
+    find_decades,
+    list_ticks,
+    power_of_ten,
+    short_name,
+)
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
 

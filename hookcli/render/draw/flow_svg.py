@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.draw import svg
-from hookcli.render.draw.axes import find_decades
+from hookcli.render.draw.figures import find_decades
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 
 if TYPE_CHECKING:

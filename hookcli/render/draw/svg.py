@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.axes import list_ticks, power_of_ten, short_name
+from hookcli.render.draw.figures import list_ticks, power_of_ten, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

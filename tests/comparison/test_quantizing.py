@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.comparison.changed_weights import find_changed_weights
+from hookcli.comparison.quantizing import find_changed_weights
 from hookcli.passes.quantized_weights import StoredWeight
 
 NORMS = {"0": "1"}

@@ -10,8 +10,8 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.errors import WeightsError
-from hookcli.networks.from_file import fit_names
 from hookcli.networks.load import load_model
+from hookcli.networks.weights import fit_names
 from hookcli.networks.weights_file import WeightsFile
 from hookcli.outside.files import hash_file
 

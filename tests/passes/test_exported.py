@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from hookcli.errors import ModelError
-from hookcli.passes.exported import load_program
-from hookcli.passes.program_archive import check_archive
+from hookcli.passes.exported import check_archive, load_program
 from tests.two_directories import members_of, with_two_directories
 
 WEIGHT = {"path_name": "weight_0", "use_pickle": False}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from torch import nn
 
-from hookcli.hooks.tokens import find_tokens
+from hookcli.hooks.layers import find_tokens
 from hookcli.records.layouts import Tokens
 
 
