@@ -21,7 +21,7 @@ from hookcli.records.layouts import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hookcli.activations.image_attention import ImageAttention
+    from hookcli.activations.attention_maps import ImageAttention
     from hookcli.config import GridStyle, HeatOf, SaveStyle
     from hookcli.records.calls import Call
     from hookcli.records.images import ImageResult, Score

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.comparison.seen_calls import SeenCalls
-    from hookcli.passes.quantized_weights import StoredWeight
+    from hookcli.passes.onnx_operators import StoredWeight
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import Call
 

@@ -30,7 +30,7 @@ from hookcli.records.calls import Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from hookcli.hooks.operations import OperationCall
     from hookcli.records.calls import LayerInfo
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
     """A function of a call and the call's inputs or output; returns a replacement or None."""
-    from torch import Tensor
 
 
 @contextmanager

@@ -1,19 +1,32 @@
-"""What to type in hookcli to inspect a model of another library, or a model in a file."""
+"""What to type to inspect a model of another library or in a file, and what a file holds.
+
+No code in a file runs.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import lzma
 import os
+import pickletools
 import re
 import shlex
+import struct
+import zipfile
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.networks.code_files import list_definitions
-from hookcli.networks.file_kind import UNKNOWN, WEIGHTS, find_kind, save_line, weights_name
+from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from typing import BinaryIO
 
     from hookcli.networks.source import Source
 
@@ -30,6 +43,19 @@ _LIBRARIES = {  # by the form of their names: the library, and the code that mak
     ),
 }
 _ON_HUB = re.compile(r"(?:(?:hf[-_]hub|huggingface|transformers):)?([\w.-]+/[\w.-]+)")
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # the keys of the weights in checkpoints
+_OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
+_NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often saved beside weights
+_MODULES = "torch.nn.modules."
+_TENSORS = "torch._utils._rebuild_"
+_OLD_MARK = "module"  # precedes a class in files from before torch 1.6, with its source code
+_MOST = 1 << 20  # bytes of a pickle that are read
+_BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
+# The exceptions that a damaged or hostile archive raises
+DAMAGED = (
+    *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
+    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
@@ -100,3 +126,112 @@ def _explain_file(name: str) -> RequestError:
 def _explain_code(message: str, code: str) -> RequestError:
     line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
     return RequestError(message, line)
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file holds, and the Python code that loads it; empty is unknown or none."""
+
+    what: str = ""  # the content in words, such as ``an ONNX graph``
+    model: str = ""  # the Python expression for the ``nn.Module`` in the file
+    state: str = ""  # the Python expression for a state dict that must be made from the file
+    join: str = ""  # how to join the file with the others, if it is one of several shards
+
+
+UNKNOWN = FileKind()
+WEIGHTS = FileKind("weights")
+ZERO = FileKind(
+    "a shard of DeepSpeed's ZeRO: one process's part of the weights",
+    join="join the shards, in the folder of the checkpoint: python zero_to_fp32.py FOLDER FILE",
+)
+_FSDP = FileKind(
+    "a shard of FSDP: one process's part of the weights",
+    join="save all weights on one process, with StateDictType.FULL_STATE_DICT",
+)
+_SHARDS = {
+    re.compile(r"zero_stage|single_partition_of_fp32_groups|fp32_flat_groups"): ZERO,
+    re.compile(r"(.*[._])?(flat_param(_\d+)?|distcp|ShardedTensor|DTensor(Spec)?)"): _FSDP,
+}
+
+
+def name_shard(names: Iterable[str]) -> FileKind | None:
+    """Return the kind of a shard, by the keys and classes in a file; None if they show none."""
+    found = (kind for name in names for form, kind in _SHARDS.items() if form.fullmatch(name))
+    return next(found, None)
+
+
+def find_kind(file: Path) -> FileKind:
+    """Return the kind of a file, judged by its suffix, its archive members and its classes."""
+    if file.suffix == ".onnx":
+        return FileKind("an ONNX graph")
+    if file.suffix == ".safetensors":
+        return WEIGHTS
+    name = json.dumps(str(file), ensure_ascii=False)
+    load = f'torch.load({name}, map_location="cpu", weights_only=False)'
+    with suppress(OSError, *DAMAGED), open_regular(file) as stream:
+        if zipfile.is_zipfile(stream):
+            with zipfile.ZipFile(stream) as archive:
+                return _find_archive(name, load, archive)
+        stream.seek(0)
+        start = io.BytesIO(stream.read(_MOST))
+        for _ in range(_BEFORE):
+            _list_names(start)
+        return _find_pickle(load, start)
+    return UNKNOWN
+
+
+def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
+    members = {member.partition("/")[2] or member: member for member in archive.namelist()}
+    if "constants.pkl" in members:
+        state = f'torch.jit.load({name}, map_location="cpu").state_dict()'
+        return FileKind("a TorchScript program", state=state)
+    if any(member.startswith(("models/", "serialized_exported")) for member in members):
+        return FileKind("an exported program", state=f"torch.export.load({name}).state_dict")
+    if "data.pkl" not in members:
+        return UNKNOWN
+    with archive.open(members["data.pkl"]) as data:
+        return _find_pickle(load, io.BytesIO(data.read(_MOST)))
+
+
+def _find_pickle(load: str, data: BinaryIO) -> FileKind:
+    names = _list_names(data)
+    texts = {name for kind, name in names if kind == "text"}
+    classes = [name for kind, name in names if kind == "class"]
+    if shard := name_shard(name for _, name in names):
+        return shard
+    foreign = [each for each in classes if each.startswith(_MODULES) or not each.startswith(_OURS)]
+    if not foreign:
+        return WEIGHTS if any(name.startswith(_TENSORS) for name in classes) else UNKNOWN
+    made = next((name for name in foreign if not name.startswith(_NO_MODULES)), "")
+    if any(name.startswith(_MODULES) for name in classes) and not texts & {*WRAPPERS[:2]}:
+        before = names[: names.index(("class", made))]
+        keys = [name for kind, name in before if kind == "text"]
+        model = f"{load}[{json.dumps(keys[-1], ensure_ascii=False)}]" if keys else load
+        return FileKind(f"a whole model ({made})", model, f"{model}.state_dict()")
+    wrapper = next((key for key in WRAPPERS if key in texts), "")
+    return FileKind(
+        f"more than tensors ({foreign[0]})", state=f'{load}["{wrapper}"]' if wrapper else ""
+    )
+
+
+def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
+    """Return ``("class", name)``, also for functions, and ``("text", string)``, in order."""
+    names: list[tuple[str, str]] = []
+    with suppress(ValueError, IndexError):  # damaged, or cut short
+        for code, argument, _ in pickletools.genops(data):
+            if code.name == "GLOBAL":
+                names.append(("class", str(argument).replace(" ", ".")))
+            elif isinstance(argument, str) and argument != _OLD_MARK:
+                names.append(("text", argument))
+    return names
+
+
+def save_line(file: Path, state: str) -> str:
+    """Return a command that writes ``state``, made of the file, to a file in the same folder."""
+    name = json.dumps(weights_name(file), ensure_ascii=False)
+    return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
+
+
+def weights_name(file: Path) -> str:
+    """Return the path of the new file that the command of ``save_line`` writes."""
+    return str(file.with_name(f"{file.stem}-weights.pt"))

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
-from hookcli.networks.file_kind import (
+from hookcli.networks.elsewhere import (
     UNKNOWN,
     WEIGHTS,
     WRAPPERS,

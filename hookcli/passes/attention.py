@@ -20,6 +20,10 @@ from torch.nn import functional
 from hookcli.activations.attention import call_probabilities
 from hookcli.activations.attention_maps import (
     CLASS_TOKEN,
+    CallAttention,
+    ImageAttention,
+    QueryMap,
+    QueryMaps,
     cell_of,
     choose_side,
     measure_attention,
@@ -28,9 +32,8 @@ from hookcli.activations.attention_maps import (
     thin_map,
     thin_queries,
 )
-from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap, QueryMaps
+from hookcli.hooks.filter import is_inside
 from hookcli.hooks.layers import list_layers, list_watchable
-from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import listen_to_operations, split_path
 from hookcli.passes.find_attention import FUNCTIONS, find_attention, hidden_row
 from hookcli.records.calls import Call

@@ -21,8 +21,7 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.nested import to_dense
 from hookcli.hooks.observe import observe
 from hookcli.networks.modules import note_compiled, run_eagerly, unwrap
-from hookcli.passes.find_operations import find_operations
-from hookcli.passes.layouts import infer_from
+from hookcli.passes.find_operations import find_operations, infer_from
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN

@@ -21,8 +21,7 @@ from hookcli.passes.call import call_model
 from hookcli.passes.fx_graph import expose_values, list_nodes, list_returned
 from hookcli.passes.graph import Graph
 from hookcli.passes.graph_runner import GraphRunner, quiet
-from hookcli.passes.restorers import restoring
-from hookcli.passes.unchanged import list_restorers, unchanged
+from hookcli.passes.unchanged import list_restorers, restoring, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -21,12 +21,13 @@ from hookcli.hooks.operations import FoundOperation, depth_of, split_path, witho
 from hookcli.hooks.watch import WriteWatcher, watch
 from hookcli.networks.device import use_threads
 from hookcli.networks.inputs import PLAIN
+from hookcli.networks.task import COLOURS
+from hookcli.outside.foreign import ask
 from hookcli.passes.attention import attend
 from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.passes.runner import ForwardOutcome, Runner
-from hookcli.passes.sizes import guess_widths
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import OPERATION, LayerInfo
 from hookcli.records.edit_effects import EditEffects
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from hookcli.passes.attention import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call
+
+_WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attributes of modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class EagerRunner(Runner):
         )
 
     def guess_widths(self) -> list[int]:
-        return guess_widths(self.module, self.layers)
+        return _guess_widths(self.module, self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return explain_uncalled(self.module, layer)
@@ -274,6 +277,33 @@ class EagerRunner(Runner):
         layers = [*list_watchable(self.module), *operations]
         with torch.no_grad(), watch(self.module, layers, watcher.started, watcher.finished):
             yield
+
+
+def _guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
+    """Estimate the number of channels of each layer; the model does not run.
+
+    If the attributes of a module do not state the number of channels, hookcli takes the number of
+    the module registered before. For a block, it takes the number of the last submodule.
+    """
+    width, widths = COLOURS, dict[str, int]()
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        own = _width_of(module)
+        if own is not None or not any(module.children()):
+            width = widths[path] = width if own is None else own
+    for path in reversed(modules):
+        names = reversed([name for name, _ in modules[path].named_children()])
+        inside = [each for name in names if (each := f"{path}.{name}".lstrip(".")) in modules]
+        widths.setdefault(path, widths[inside[0]] if inside else width)
+    return [widths.get(layer.module_path, width) for layer in layers]
+
+
+def _width_of(module: nn.Module) -> int | None:
+    widths = (ask(module, name) for name in _WIDTHS)
+    width = next((width for width in widths if width is not None), None)
+    shape = ask(module, "normalized_shape")
+    width = shape[-1] if isinstance(shape, tuple) and shape else width
+    return width if isinstance(width, int) else None
 
 
 def _pass_on(

@@ -19,8 +19,7 @@ from hookcli.networks.inputs import split_arguments
 from hookcli.networks.torch_archive import list_members, load_archive
 from hookcli.outside.files import open_regular
 from hookcli.outside.foreign import ForeignCode, Forgiveness, first_line
-from hookcli.passes.call import call_model
-from hookcli.passes.failure import explain_refusal
+from hookcli.passes.call import call_model, explain_refusal
 from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph

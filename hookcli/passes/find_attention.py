@@ -19,8 +19,8 @@ import torch
 from hookcli.activations.attention_maps import refuse_rollout
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
+from hookcli.hooks.filter import is_inside
 from hookcli.hooks.layers import list_layers
-from hookcli.hooks.operation_filter import is_inside
 from hookcli.hooks.operations import split_path
 from hookcli.networks.modules import find_modules
 from hookcli.passes.find_operations import run_watched

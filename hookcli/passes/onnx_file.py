@@ -33,7 +33,7 @@ from hookcli.networks.inputs import split_arguments
 from hookcli.networks.modules import find_aliases
 from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
-from hookcli.passes.failure import explain_refusal
+from hookcli.passes.call import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
@@ -44,8 +44,8 @@ from hookcli.passes.onnx_operators import (
     find_weights,
     list_multiplied,
     list_weights,
+    read_stored_weights,
 )
-from hookcli.passes.quantized_weights import read_stored_weights
 from hookcli.records.calls import FOLDED, Call
 from hookcli.records.text import shape_text
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.passes.eager import EagerRunner
-    from hookcli.passes.quantized_weights import StoredWeight
+    from hookcli.passes.onnx_operators import StoredWeight
 
 PACKAGES = ("onnx", "onnxruntime")
 _GIVEN = "//given"  # the end of the name of an input that replaces a value

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.activations.image_attention import ImageAttention
+    from hookcli.activations.attention_maps import ImageAttention
     from hookcli.config import VariantRequest
     from hookcli.hooks.observe import Observer
     from hookcli.images.fit import Fitter

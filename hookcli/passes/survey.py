@@ -18,25 +18,28 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.hooks.channel_trails import follow_channels
-from hookcli.hooks.filter import select_layers
+from hookcli.hooks.filter import add_operations, select_layers
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.operation_filter import add_operations
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.parameters import count_parameters
 from hookcli.hooks.watch import WriteWatcher, watch
+from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.inputs import PLAIN
 from hookcli.networks.load import build_skeleton
 from hookcli.passes.call import call_model
 from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.flops import FlopCounter
-from hookcli.passes.graph_survey import survey_graph
+from hookcli.passes.runner import Batch
+from hookcli.passes.runners import open_graph
 from hookcli.records.layouts import INFERRED
 from hookcli.records.rows import ModelTotal, SurveyRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
 
     from hookcli.config import ModelRequest
     from hookcli.hooks.operations import FoundOperation
@@ -61,13 +64,13 @@ class Survey:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Output:
-    call: Call
-    key: str  # empty unless the call returned several tensors
-    tensor: Tensor
-    counted: int  # the floating-point operations of the call that hookcli counted
-    is_complete: bool  # whether hookcli counted all operations of the call
+    call: Call  # with the key of the output
+    shape: tuple[int, ...]
+    size: int  # in bytes
+    flops: int | None  # the floating-point operations of the call; None if some cannot be counted
+    counted: int  # those that can
 
 
 @dataclass(slots=True)
@@ -92,12 +95,13 @@ class _Watcher:
         flops, first = self._starts.pop()
         missed = range(first, len(self.counter.uncounted))
         self.uncounted = dict.fromkeys(missed, call.layer.label) | self.uncounted
-        is_complete = not missed and not self.counter.is_blind
+        counted = self.counter.total - flops
+        cost = None if missed or self.counter.is_blind else counted, counted
         for key, tensor in named_tensors(output):
             if tensor.is_nested:
                 raise NestedTensorError
-            counted = self.counter.total - flops
-            self.outputs.append(_Output(call, key, tensor, counted, is_complete))
+            named = replace(call, output_key=key)
+            self.outputs.append(_Output(named, tuple(tensor.shape), _bytes_of(tensor), *cost))
 
 
 def survey(
@@ -123,21 +127,21 @@ def survey(
         two = inputs.arguments_of(_blank(model, (2, *input_shape[1:])))
         with contextlib.suppress(ForwardError):  # some models accept only one image at a time
             doubled = _watch_forward(model, layers, two, size).outputs
-    leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
-    calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
-    keys = Counter(entry.call.id for entry in outputs)
+    leads = {entry.call.id: entry.shape[:1] for entry in doubled}
+    calls = _count_calls(outputs)
+    keys = Counter((entry.call.layer.module_path, entry.call.call_index) for entry in outputs)
     wanted = {layer.module_path: layer.chosen_calls for layer in selected}
     rows = []
     for entry in outputs:
         chosen = wanted.get(entry.call.layer.module_path)
         if chosen == () or (chosen and entry.call.call_index in chosen):
-            several = keys[entry.call.id]
-            lead = leads.get(_output_id(entry), (2,))
-            count = calls[entry.call.layer.module_path, entry.key]
-            written = watcher.writes.written.get(_output_id(entry), "")
+            path, key = entry.call.layer.module_path, entry.call.output_key
+            several = keys[path, entry.call.call_index]
+            lead = leads.get(entry.call.id, (2,))
+            written = watcher.writes.written.get(entry.call.id, "")
             layer = watcher.layouts.infer(entry.call.layer)
-            layout = layer.layout_of(tuple(entry.tensor.shape), size, f"output:{entry.key}")
-            row = _row(entry, layout, count, several=several, lead=lead, written=written)
+            layout = layer.layout_of(entry.shape, size, f"output:{key}")
+            row = _row(entry, layout, calls[path, key], several, lead, written)
             if row.module_path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
             rows.append(row)
@@ -157,8 +161,7 @@ def survey_layers(
     ``operations``, the survey also includes all functional operations of the model.
     """
     if request.is_file:
-        rows, total, shape = survey_graph(request, forms, exclude, operations=operations)
-        return Survey(rows, total), shape
+        return _survey_graph(request, forms, exclude, operations=operations)
     loaded = build_skeleton(request)
     every = ("re:op:",) if operations else ()
     found = find_named_operations(loaded, forms, exclude, every)
@@ -185,7 +188,7 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
         count_parameters(model),
         None if uncounted else flops,
         sum(
-            _bytes_of(each.tensor)
+            each.size
             for each in watcher.outputs
             if each.call.layer.is_leaf and not each.call.layer.is_operation
         )
@@ -228,10 +231,14 @@ def _watch_forward(
 
 
 def _row(
-    entry: _Output, layout: Layout, calls: int, several: int, lead: tuple[int, ...], written: str
+    entry: _Output,
+    layout: Layout,
+    calls: int,
+    several: int = 1,
+    lead: tuple[int, ...] = (2,),
+    written: str = "",
 ) -> SurveyRow:
-    shape = tuple(entry.tensor.shape)
-    layer = entry.call.layer
+    shape, layer = entry.shape, entry.call.layer
     traps = [f"written over in place {written}"] if written else []
     if calls > 1 and not layer.is_operation:
         traps.append(f"called {calls} times")
@@ -247,14 +254,14 @@ def _row(
         traps.append("leading axis 1 is shared by all images")
     return SurveyRow(
         order=entry.call.order,
-        call_id=_output_id(entry),
+        call_id=entry.call.id,
         module_path=layer.module_path,
         module_type=layer.module_type,
         shape=shape,
         layout=layout.name,
         params=layer.params,
-        output_mb=_bytes_of(entry.tensor) / 1e6,
-        flops=entry.counted if entry.is_complete else None,
+        output_mb=entry.size / 1e6,
+        flops=entry.flops,
         counted_flops=entry.counted,
         calls=calls,
         traps=tuple(traps),
@@ -279,5 +286,69 @@ def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow
     )
 
 
-def _output_id(entry: _Output) -> str:
-    return replace(entry.call, output_key=entry.key).id
+def _count_calls(outputs: Sequence[_Output]) -> Counter[tuple[str, str]]:
+    return Counter((each.call.layer.module_path, each.call.output_key) for each in outputs)
+
+
+def _survey_graph(
+    request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
+) -> tuple[Survey, tuple[int, ...]]:
+    """Return what ``survey_layers`` does, of a file; hookcli runs the file on zeros."""
+    check_graph_request(request)
+    runner, described = open_graph(request)
+    chosen = runner.choosing(forms, exclude)
+    layers = chosen.layers
+    if operations:
+        layers = add_operations(layers, runner.operations)
+    wanted = {layer.module_path: layer for layer in layers}
+    shape = described.info.input_shape
+    seen: list[_Output] = []
+
+    def measure(call: Call, tensor: Tensor) -> None:
+        cost = costs[call.layer.module_path, call.call_index]
+        seen.append(_Output(call, tuple(tensor.shape), _bytes_of(tensor), *cost))
+
+    pixels = runner.place(torch.zeros(shape))
+    flops, uncounted = runner.count_flops(pixels)
+    costs = {
+        (call.layer.module_path, call.call_index): _add_up_graph(
+            flops, runner.graph.list_values(call)
+        )
+        for call in runner.graph.calls
+    }
+    costs["", 0] = whole = _add_up_graph(flops, flops)
+    runner.run(Batch([""], pixels), measure)
+    leaves = [each for each in seen if each.call.layer.is_leaf]
+    megabytes = sum(each.size / 1e6 for each in leaves if not each.call.layer.is_operation)
+    graph = runner.graph
+    left_out = Counter(graph.left_out).most_common()
+    total = ModelTotal(
+        graph.root.params,
+        *whole[:1],
+        megabytes,
+        *whole[1:],
+        tuple(dict.fromkeys(uncounted)),
+        nodes=len(graph.left_out) + sum(call.nodes for call in graph.calls),
+        left_out=tuple(f"{count} {name} ({why})" for (name, why), count in left_out),
+    )
+    shown = (1, *shape[2:], shape[1]) if runner.inputs[0].is_nhwc else shape
+    return Survey(tuple(_list_rows(seen, wanted, shape)), total), shown
+
+
+def _add_up_graph(flops: Mapping[str, int | None], values: Iterable[str]) -> tuple[int | None, int]:
+    """Return the operations that compute values, None if some cannot be counted; the counted."""
+    found = [flops[name] for name in values if name in flops]
+    counted = sum(filter(None, found))
+    return (None if None in found else counted), counted
+
+
+def _list_rows(
+    seen: Sequence[_Output], wanted: Mapping[str, LayerInfo], input_shape: tuple[int, ...]
+) -> Iterator[SurveyRow]:
+    calls = _count_calls(seen)
+    for each in sorted(seen, key=lambda each: each.call.order):
+        call, layer = each.call, wanted.get(each.call.layer.module_path)
+        if layer is not None and layer.has_call(call.call_index):
+            layout = call.layer.layout_of(each.shape, (input_shape[-2], input_shape[-1]))
+            count = calls[layer.module_path, call.output_key]
+            yield _row(each, replace(layout, inferred=False), count)

@@ -20,15 +20,14 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
+from hookcli.passes.call import goes_through
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
-from hookcli.passes.find_operations import find_named_operations
+from hookcli.passes.find_operations import find_named_operations, infer_layouts
 from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
-from hookcli.passes.layouts import infer_layouts
 from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
-from hookcli.passes.unchanged import goes_through
 from hookcli.plan.attention import choose_attention
 from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import name_folder

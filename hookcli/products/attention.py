@@ -18,8 +18,8 @@ from hookcli.summary.chunks import merge_by_call
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.activations.attention_maps import CallAttention, ImageAttention, QueryMap
     from hookcli.activations.collector import BatchResult
-    from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap
     from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk

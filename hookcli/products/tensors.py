@@ -31,7 +31,7 @@ class Tensors(Product):
 
     def estimate(self, outlook: Outlook) -> Cost:
         """Run the model on the first image; a gradient counts as much as its tensor."""
-        from hookcli.passes.sizes import measure_saved
+        from hookcli.passes.forward import measure_saved
 
         config = self.scope.config
         if config.tensors.save is None:

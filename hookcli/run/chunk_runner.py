@@ -12,9 +12,15 @@ import torch
 from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import list_not_finite
 from hookcli.images.fit import refuse_unlike
-from hookcli.passes.backward import BackwardSettings, run_backward
-from hookcli.passes.failure import is_out_of_memory
-from hookcli.passes.forward import BrokenForwardError, ForwardSettings, broken_forwards, run_forward
+from hookcli.passes.call import is_out_of_memory
+from hookcli.passes.forward import (
+    BackwardSettings,
+    BrokenForwardError,
+    ForwardSettings,
+    broken_forwards,
+    run_backward,
+    run_forward,
+)
 from hookcli.plan.prepared import require_eager
 from hookcli.products.product import RunningChunk
 from hookcli.summary.chunks import Chunk

@@ -24,8 +24,7 @@ from hookcli.verbs.runs import with_downloads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.run.ablation import AblationResult
-    from hookcli.run.ablation_plan import AblationPlan
+    from hookcli.run.ablation import AblationPlan, AblationResult
 
 _LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 _LOOK = Look(
@@ -143,7 +142,7 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
 
     with call.listener.no_data():
         outline = prepare_ablation(config, has_weights=False).model
-        from hookcli.run.ablation_plan import plan_ablation
+        from hookcli.run.ablation import plan_ablation
 
         plan = plan_ablation(outline, config.style)
     call.answer(_plan_text(config, plan))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookcli.comparison.quantizing import find_changed_weights
-from hookcli.passes.quantized_weights import StoredWeight
+from hookcli.passes.onnx_operators import StoredWeight
 
 NORMS = {"0": "1"}
 

@@ -14,9 +14,8 @@ from torchvision.ops import FrozenBatchNorm2d, StochasticDepth
 
 from hookcli.config import ModelRequest
 from hookcli.errors import FilterSyntaxError, HookcliError, NoLayerMatchedError, RequestError
-from hookcli.hooks.filter import select_layers
+from hookcli.hooks.filter import select_layers, to_pattern
 from hookcli.hooks.layers import explain_uncalled, list_layers, list_watchable
-from hookcli.hooks.operation_filter import to_pattern
 from hookcli.networks.load import build_skeleton
 
 # The convolutions of ResNet34 by the paper's table: 3, 4, 6 and 3 blocks of two, a shortcut where

@@ -23,8 +23,8 @@ from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.networks.scores import score_output
-from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.eager import EagerRunner
+from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.small_models import SMALL_MODELS, build_small
 
 MODELS = ("resnet18", "mobilenet_v2", "vgg", "densenet", "vit", "swin", "convnext")

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import RequestError, WeightsError
-from hookcli.networks.elsewhere import find_elsewhere
-from hookcli.networks.file_kind import find_kind, save_line
+from hookcli.networks.elsewhere import find_elsewhere, find_kind, save_line
 from hookcli.networks.sources import SOURCES, find_model
 from hookcli.networks.weights_file import read_weights_file
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.passes.restorers import restoring
-from hookcli.passes.unchanged import throw_dice, unchanged
+from hookcli.passes.unchanged import restoring, throw_dice, unchanged
 
 
 class Memory:

@@ -14,8 +14,8 @@ from torchvision import models as zoo
 from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.networks.scores import score_output
-from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.eager import EagerRunner
+from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.world.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow

@@ -21,8 +21,12 @@ from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
-from hookcli.render.draw.depth_svg import draw_depth, draw_histogram, list_depth_points
-from hookcli.render.draw.flow_svg import draw_flow_svg
+from hookcli.render.draw.depth_svg import (
+    draw_depth,
+    draw_flow_svg,
+    draw_histogram,
+    list_depth_points,
+)
 from hookcli.render.draw.gradient_flow import list_flow_layers
 from hookcli.render.report.contact import (
     choose_images,

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from hookcli.records.rows import LayerRow
-from hookcli.render.draw import flow_png, flow_svg, gradient_flow
+from hookcli.render.draw import depth_svg, flow_png, gradient_flow
 from hookcli.render.draw.figures import find_decades, list_ticks, power_of_ten, short_name
 from hookcli.render.draw.gradient_flow import FlowLayer
 
@@ -267,7 +267,7 @@ def drawn_before(count: int) -> bytes:
 
 
 def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:
-    return flow_svg.draw_flow_svg(whole(rows), anchors)
+    return depth_svg.draw_flow_svg(whole(rows), anchors)
 
 
 def whole(rows: list[dict]) -> list[LayerRow]:

@@ -10,7 +10,7 @@ from hookcli.config import ModelRequest
 from hookcli.hooks.layers import list_layers
 from hookcli.networks.load import LoadedModel
 from hookcli.networks.own_code import OwnCode
-from hookcli.passes.layouts import infer_layouts
+from hookcli.passes.find_operations import infer_layouts
 from hookcli.records.runs import ModelInfo
 
 
