@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.draw import svg
-from hookcli.render.draw.figures import find_decades
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
+from hookcli.render.draw.svg import find_decades
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.config import EMBER
-from hookcli.outside.escape import for_page
 from hookcli.records.pictures import LEVELS
 from hookcli.render.draw.canvas import load_palette
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -25,7 +23,6 @@ _DPI = 100  # of charts whose size is chosen in pixels
 # The colours of series differ in lightness, too, so that they are told apart without hue.
 _DARK = "#f2a6cf #74b9e6 #ffc861 #8bd98b #ff8a66 #b9a5ff #e3e3a0 #7fd8d0 #d98fa0 #a8a8b8"
 _LIGHT = "#8c2f63 #1f6f9c #c07a00 #2e7d32 #b3372e #5b3fb0 #6f6f00 #007a72 #7a3b4a #4a4a58"
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +76,3 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
     whole, tall = (figure.get_size_inches() * _DPI).round()
     box = (left / whole, bottom / tall, width / whole, height / tall)
     return figure.add_axes(box, facecolor=figure.get_facecolor())
-
-
-def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return the exponents of the powers of ten below and above all positive values."""
-    logs = [math.log10(value) for value in values]
-    if not logs:
-        return -1, 1
-    return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
-
-
-def list_ticks(low: int, high: int) -> list[int]:
-    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``."""
-    return list(range(low, high + 1, -(-(high - low) // 7)))
-
-
-def short_name(call_id: str, longest: int) -> str:
-    """Return the end of a call id, without ``grad_output:``, for an axis."""
-    shown = for_page(call_id).removeprefix("grad_output:")
-    return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
-
-
-def power_of_ten(exponent: int) -> str:
-    """Return a power of ten as text: ``10⁻³``."""
-    return "10" + str(exponent).translate(_SUPERSCRIPTS)

@@ -5,17 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hookcli.render.draw.figures import (
-    DIM,
-    INK,
-    LINE,
-    find_decades,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
+from hookcli.render.draw.figures import DIM, INK, LINE
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
+from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.render.draw.figures import add_axes, colors_of, short_name, start_figure
+from hookcli.render.draw.figures import add_axes, colors_of, start_figure
 from hookcli.render.draw.picture_files import encode
+from hookcli.render.draw.svg import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,11 +1,12 @@
-"""Shared parts of charts over depth, as SVG text, in which names and titles are escaped."""
+"""Shared parts of charts over depth: SVG text, in which names are escaped, and logarithmic axes."""
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.figures import list_ticks, power_of_ten, short_name
+from hookcli.outside.escape import for_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ _LONGEST_NAME = 24  # letters
 _WIDTH = 960
 _NAME = 13  # pixels per name
 _MOST_BAR = 40.0
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def space_out(count: int) -> tuple[list[float], float]:
@@ -102,3 +104,27 @@ def column(x: float, step: float, height: int, title: str, anchor: str | None) -
         f"<title>{escape(title)}</title>"
     )
     return f'<a href="#{anchor}">{hit}</a>' if anchor else f"<g>{hit}</g>"
+
+
+def find_decades(values: Iterable[float]) -> tuple[int, int]:
+    """Return the exponents of the powers of ten below and above all positive values."""
+    logs = [math.log10(value) for value in values]
+    if not logs:
+        return -1, 1
+    return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
+
+
+def list_ticks(low: int, high: int) -> list[int]:
+    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``."""
+    return list(range(low, high + 1, -(-(high - low) // 7)))
+
+
+def short_name(call_id: str, longest: int) -> str:
+    """Return the end of a call id, without ``grad_output:``, for an axis."""
+    shown = for_page(call_id).removeprefix("grad_output:")
+    return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """Return a power of ten as text: ``10⁻³``."""
+    return "10" + str(exponent).translate(_SUPERSCRIPTS)

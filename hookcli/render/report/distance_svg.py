@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.draw import svg
-from hookcli.render.draw.figures import find_decades
+from hookcli.render.draw.svg import find_decades
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

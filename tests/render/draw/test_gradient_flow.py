@@ -16,8 +16,8 @@ from PIL import Image
 
 from hookcli.records.rows import LayerRow
 from hookcli.render.draw import depth_svg, flow_png, gradient_flow
-from hookcli.render.draw.figures import find_decades, list_ticks, power_of_ten, short_name
 from hookcli.render.draw.gradient_flow import FlowLayer
+from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SIZES = (1, 36, 300)
