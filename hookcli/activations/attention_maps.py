@@ -202,11 +202,9 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return the side of the grid to which maps are reduced, at most 14; None if they fit as is.
-
-    ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
-    ``limit`` is in bytes, one per head, query and key.
-    """
+    """Return the side of the grid to which maps are reduced, at most 14; None if they fit as is."""
+    # ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
+    # ``limit`` is in bytes, one per head, query and key.
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
 

@@ -30,10 +30,8 @@ _MOST_THREADS = 1024
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request for variant B: ``request`` with the changes that ``words`` name.
-
-    Only ``edit`` and ``prune`` may occur several times.
-    """
+    """Return the request for variant B: ``request`` with the changes that ``words`` name."""
+    # Only ``edit`` and ``prune`` may occur several times.
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
             raise RequestError(

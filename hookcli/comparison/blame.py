@@ -56,28 +56,23 @@ _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 @dataclass(slots=True)
 class Blamer:
-    """Measures the own errors of all calls, image by image.
+    """Measures the own errors of all calls, image by image."""
 
-    Attributes:
-        a: the reference.
-        b: the side whose calls are judged.
-        own: the own error of each call for each image, by the key of the image and the call's id.
-        _worst: the own error of each call for its worst image, by call id.
-        _lone: the calls that only one side has, as ``_find_lone`` returns them.
-        _vague: the calls that follow quantized values of which B does not tell the layers.
-        _unclear: the calls whose own error may be that of several layers, which B does not tell.
-        _kinds: the type of the module of each call of A, in order, by call id.
-    """
-
-    a: Side
-    b: Side
+    a: Side  # the reference
+    b: Side  # the side whose calls are judged
+    # the own error of each call for each image, by the key of the image and the call's id
     own: dict[tuple[str, str], OwnError] = field(default_factory=dict)
     _dtypes: set[str] = field(default_factory=set)
+    # the own error of each call for its worst image, by call id
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
+    # the calls that only one side has, as ``_find_lone`` returns them
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    # the calls that follow quantized values of which B does not tell the layers
     _vague: set[str] = field(default_factory=set)
+    # the calls whose own error may be that of several layers, which B does not tell
     _unclear: set[str] = field(default_factory=set)
+    # the type of the module of each call of A, in order, by call id
     _kinds: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -361,11 +356,9 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the errors in B's order, with those that rounding explains.
-
-        ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
-        coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
-        """
+        """Yield the errors in B's order, with those that rounding explains."""
+        # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
+        # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)
         # An operation may use the output of a layer that B does not show, wherever that stands.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]

@@ -50,43 +50,33 @@ CallRow: TypeAlias = "RecordRow | GoldenCall"
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run recorded about one call for one image.
+    """What a run recorded about one call for one image."""
 
-    Attributes:
-        tensor: the description of the tensor.
-        sketch: the sketch of the tensor, (67,); None if no sketch was taken.
-        read: a function that reads the saved tensor; None if no tensor was saved.
-        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
-    """
-
-    tensor: CallTensor
+    tensor: CallTensor  # the description of the tensor
     figures: TotalStats
+    # the sketch of the tensor, (67,); None if no sketch was taken
     sketch: NDArray[np.float32] | None = None
+    # a function that reads the saved tensor; None if no tensor was saved
     read: Callable[[], Array] | None = None
-    layout: str = "unknown"
+    layout: str = "unknown"  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run to compare, read from a run folder or from a golden file.
+    """A run to compare, read from a run folder or from a golden file."""
 
-    Attributes:
-        name: the name of the folder or file, as the user gave it.
-        facts: the facts on which the results of the run depend, with the entries ``command``,
-            ``model`` and ``versions``.
-        images: facts about each image, by image key.
-        calls: the calls for each image in the order in which they completed, by image key.
-        saved: the options that reduced or converted tensors before saving, each with its value;
-            empty if there were none.
-        damage: sentences about files of the run folder that are missing or have the wrong size. The
-            comparison does not need these files.
-    """
-
-    name: str
+    name: str  # the name of the folder or file, as the user gave it
+    # the facts on which the results of the run depend, with the entries ``command``, ``model`` and
+    # ``versions``
     facts: Mapping[str, Any]
-    images: Mapping[str, ImageFacts]
+    images: Mapping[str, ImageFacts]  # facts about each image, by image key
+    # the calls for each image in the order in which they completed, by image key
     calls: Mapping[str, Sequence[RunCall]] = field(default_factory=dict)
+    # the options that reduced or converted tensors before saving, each with its value; empty if
+    # there were none
     saved: tuple[str, ...] = ()
+    # sentences about files of the run folder that are missing or have the wrong size. The
+    # comparison does not need these files.
     damage: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -100,10 +90,8 @@ class ComparedRun:
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """The options that reduced tensors before saving, each with its value.
-
-        The tuple is empty if the run saved whole tensors or no tensors.
-        """
+        """The options that reduced tensors before saving, each with its value."""
+        # The tuple is empty if the run saved whole tensors or no tensors.
         return split_saved(self.saved)[0]
 
     @property

@@ -53,11 +53,9 @@ def diff_runs(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Compare run B with run A, the reference.
-
-    Without ``match``, calls are paired by id, and both runs must be of the same model, or one of
-    a file with a graph. With ``keeps_images``, there is also one row per call and image.
-    """
+    """Compare run B with run A, the reference."""
+    # Without ``match``, calls are paired by id, and both runs must be of the same model, or one of
+    # a file with a graph. With ``keeps_images``, there is also one row per call and image.
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
@@ -149,10 +147,8 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call.
-
-    hookcli inserts each call that only B has after the shared call that precedes it in B.
-    """
+    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call."""
+    # hookcli inserts each call that only B has after the shared call that precedes it in B.
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -245,10 +241,8 @@ def _leave_out(
 
 
 def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
-    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``.
-
-    A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
-    """
+    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``."""
+    # A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
     tensors = [call.tensor for call in others]
     known = {each.call_id: each.module_type for each in tensors}
     named = []

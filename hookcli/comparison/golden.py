@@ -40,11 +40,9 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 
 
 def make_golden(run: Run) -> GoldenFile:
-    """Return the golden document of a run, with one call for each row of ``run.records``.
-
-    If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
-    call names the cause.
-    """
+    """Return the golden document of a run, with one call for each row of ``run.records``."""
+    # If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
+    # call names the cause.
     rows = [read_record(cells) for cells in run.records.to_pylist()]
     has_sketches = any(row.sketch is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
@@ -66,19 +64,15 @@ def render_golden(golden: GoldenFile) -> str:
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    """Write the document to ``file``, and return ``file``.
-
-    If writing fails, an existing file is unchanged.
-    """
+    """Write the document to ``file``, and return ``file``."""
+    # If writing fails, an existing file is unchanged.
     return write_atomic(file, render_golden(golden).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write a golden file to ``file``, even if the file exists.
-
-    It may replace a golden file, and with ``overwrite`` any regular file, but never a file of a
-    run. It never opens a device or a pipe, because reading could block forever.
-    """
+    """Check that hookcli may write a golden file to ``file``, even if the file exists."""
+    # It may replace a golden file, and with ``overwrite`` any regular file, but never a file of a
+    # run. It never opens a device or a pipe, because reading could block forever.
     name = str(file)
     if file.is_symlink():
         raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")

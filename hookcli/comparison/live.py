@@ -67,11 +67,9 @@ def compare_sides(
     match: Match = "id",
     worst: WorstCalls | None = None,
 ) -> Comparison:
-    """Run the images through both sides, and compare each call of B with the same call of A.
-
-    Both have the same images, or a single image each; with ``blames``, both runners observe all
-    layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
-    """
+    """Run the images through both sides, and compare each call of B with the same call of A."""
+    # Both have the same images, or a single image each; with ``blames``, both runners observe all
+    # layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
     sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
@@ -94,11 +92,9 @@ def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Return the pairs of images to compare, each with an image of A and an image of B.
-
-    If both requests name the same images, hookcli pairs each image with itself, and leaves out
-    images that only one side can use. Otherwise, hookcli pairs the images in order.
-    """
+    """Return the pairs of images to compare, each with an image of A and an image of B."""
+    # If both requests name the same images, hookcli pairs each image with itself, and leaves out
+    # images that only one side can use. Otherwise, hookcli pairs the images in order.
     if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}

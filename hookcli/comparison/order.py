@@ -49,14 +49,12 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, Values], Mapping[str, Values]] = ({}, {}),
 ) -> dict[str, str]:
-    """Return the id of the call of A for each call id of B that has a counterpart.
-
-    Calls with similar values are paired in any order. Then follow the longest stretches of calls
-    with equal types and shapes, single such calls nearby, because a tool may swap branches, and the
-    last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
-    follows is taken for a merged one, and paired with A's BatchNorm. ``a`` and ``b`` have the calls
-    by id in running order, and ``values`` has their tensors, as far as they are known.
-    """
+    """Return the id of the call of A for each call id of B that has a counterpart."""
+    # Calls with similar values are paired in any order. Then follow the longest stretches of calls
+    # with equal types and shapes, single such calls nearby, because a tool may swap branches, and
+    # the last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
+    # follows is taken for a merged one, and paired with A's BatchNorm. ``a`` and ``b`` have the
+    # calls by id in running order, and ``values`` has their tensors, as far as they are known.
     kinds_a, kinds_b = (
         {each: _kind(tensor.module_type) for each, tensor in calls.items()} for calls in (a, b)
     )
@@ -146,11 +144,9 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(
     a: Mapping[str, Values], b: Mapping[str, Values], moves: Collection[str]
 ) -> dict[str, str]:
-    """Return the call of A with the closest values, for each call of B that has a similar one.
-
-    If several calls of B have it, it goes to the closest one that computes something, which
-    ``moves`` do not. The text is empty for the others, which only pass on values.
-    """
+    """Return the call of A with the closest values, for each call of B that has a similar one."""
+    # If several calls of B have it, it goes to the closest one that computes something, which
+    # ``moves`` do not. The text is empty for the others, which only pass on values.
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     # by the id in A: whether the call of B is a move, its distance, place and id
     taken: dict[str, tuple[bool, float, int, str]] = {}

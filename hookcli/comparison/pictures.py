@@ -45,15 +45,10 @@ _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `sa
 
 @dataclass(frozen=True, slots=True)
 class CallMaps:
-    """What a picture of one call shows, for one image.
+    """What a picture of one call shows, for one image."""
 
-    Attributes:
-        compared: the feature maps or bars of A, of B and of B - A.
-        layout: the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, ….
-    """
-
-    compared: ComparedMaps
-    layout: str
+    compared: ComparedMaps  # the feature maps or bars of A, of B and of B - A
+    layout: str  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
@@ -98,12 +93,10 @@ def write_pictures(
     models: Sequence[str],
     theme: Theme = "dark",
 ) -> dict[str, Path]:
-    """Write the page of a comparison and the pictures of ``rows``, and return all files by name.
-
-    This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
-    returns what the picture of a row shows; several threads call it. ``models`` are the names of
-    the models of A and B.
-    """
+    """Write the page of a comparison and the pictures of ``rows``, and return all files by name."""
+    # This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
+    # returns what the picture of a row shows; several threads call it. ``models`` are the names of
+    # the models of A and B.
     several = len(comparison.images) > 1
     title = " and ".join(dict.fromkeys(models))
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
@@ -127,11 +120,9 @@ def write_pictures(
 
 
 def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows of the calls to draw: the call that differs first, then the worst calls.
-
-    The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that were
-    compared without tensors. ``rows`` has the worst call first.
-    """
+    """Return the rows of the calls to draw: the call that differs first, then the worst calls."""
+    # The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that
+    # were compared without tensors. ``rows`` has the worst call first.
     first = find_first(rows)
     drawable = filter(is_drawable, rows)
     return sorted(drawable, key=lambda row: row != first)[:MOST_PICTURES]

@@ -94,10 +94,8 @@ class QuantizingNoise:
 
 
 def quantizing_error(values: Values) -> float:
-    """Return the error of rounding a tensor to 8 bits, relative to its root mean square.
-
-    An error that is uniform over a step has the size ``step / sqrt(12)``.
-    """
+    """Return the error of rounding a tensor to 8 bits, relative to its root mean square."""
+    # An error that is uniform over a step has the size ``step / sqrt(12)``.
     size = _size_of(values)
     largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)
     return float(largest) / 127 / math.sqrt(12) / size if size else 0.0
@@ -111,11 +109,9 @@ def _size_of(values: Values) -> float:
 def find_changed_weights(
     model: nn.Module, weights: Iterable[StoredWeight], norms: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return how the weights of a model's layers were changed before quantizing, by their paths.
-
-    Nothing is found if most layers have changed: then the file was not quantized by rounding to
-    the nearest number. ``norms`` has the BatchNorm that may be folded into a layer, by path.
-    """
+    """Return how the weights of a model's layers were changed before quantizing, by their paths."""
+    # Nothing is found if most layers have changed: then the file was not quantized by rounding to
+    # the nearest number. ``norms`` has the BatchNorm that may be folded into a layer, by path.
     stored = {each.name: each for each in weights}
     modules = dict(model.named_modules())
     changes = {

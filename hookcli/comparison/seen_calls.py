@@ -42,15 +42,11 @@ _INTEGERS = "B has quantized integers there, and not what they stand for"
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call that was observed, and the description of its tensor.
-
-    Attributes:
-        place: the position of the call in the order in which the calls complete, from 0.
-    """
+    """A call that was observed, and the description of its tensor."""
 
     call: Call
     tensor: CallTensor
-    place: int
+    place: int  # the position of the call in the order in which the calls complete, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,37 +60,32 @@ class SeenPair:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B.
+    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B."""
 
-    Attributes:
-        keeps_values: whether to keep the copies of A's tensors when B has run the same calls.
-        graph: what B says about its calls if it is a graph, which may compute several calls of A in
-            one; None if it is not.
-        a: A's calls, by call id.
-        b: B's calls, by call id.
-        values: copies of A's tensors on the host, by call id.
-        distances: the distance of each tensor of B from its counterpart in A, by A's call id.
-        axes: the order in which a tensor of B has the axes of its counterpart in A, by A's call id;
-            only of transposed tensors.
-        partners: the id of the counterpart in A, by the id of the call of B.
-        untold: why the names of B's nodes may not tell the counterpart, by the id of the call of A.
-        size: the height and width of the layers' input in A; None if unknown.
-        origins: what the runners of A and of B know of how the tensors of calls are computed.
-        show: called with every pair of calls, right after its distance was measured, and with the
-            tensors of A and of B; None if nobody wants to see them.
-    """
-
+    # whether to keep the copies of A's tensors when B has run the same calls
     keeps_values: bool = False
+    # what B says about its calls if it is a graph, which may compute several calls of A in one;
+    # None if it is not
     graph: Graph | None = None
-    a: dict[str, SeenCall] = field(default_factory=dict)
-    b: dict[str, SeenCall] = field(default_factory=dict)
+    a: dict[str, SeenCall] = field(default_factory=dict)  # A's calls, by call id
+    b: dict[str, SeenCall] = field(default_factory=dict)  # B's calls, by call id
+    # copies of A's tensors on the host, by call id
     values: dict[str, Values] = field(default_factory=dict)
+    # the distance of each tensor of B from its counterpart in A, by A's call id
     distances: dict[str, Distance] = field(default_factory=dict)
+    # the order in which a tensor of B has the axes of its counterpart in A, by A's call id; only of
+    # transposed tensors
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # the id of the counterpart in A, by the id of the call of B
     partners: dict[str, str] = field(default_factory=dict)
+    # why the names of B's nodes may not tell the counterpart, by the id of the call of A
     untold: dict[str, str] = field(default_factory=dict)
+    # the height and width of the layers' input in A; None if unknown
     size: tuple[int, int] | None = None
+    # what the runners of A and of B know of how the tensors of calls are computed
     origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
+    # called with every pair of calls, right after its distance was measured, and with the tensors
+    # of A and of B; None if nobody wants to see them
     show: Callable[[SeenPair, Values, Values], None] | None = None
     # the ids of A's tensors, by path, side and index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
@@ -119,10 +110,8 @@ class SeenCalls:
         self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure the distance of a tensor of B from its counterpart in A.
-
-        Unless ``keeps_values``, this deletes the copy of the counterpart.
-        """
+        """Measure the distance of a tensor of B from its counterpart in A."""
+        # Unless ``keeps_values``, this deletes the copy of the counterpart.
         self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
         if partner is not None and not self._is_comparable(partner, tensor):
@@ -152,11 +141,9 @@ class SeenCalls:
         return is_part or (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
-        """Measure the distances of all tensors of B, paired by their order and kind.
-
-        While calls of B differ, ``rerun`` runs B on the tensors of A: what only inherits an error
-        then shows which call of A it is. ``others`` has the calls of B as its own calls of A.
-        """
+        """Measure the distances of all tensors of B, paired by their order and kind."""
+        # While calls of B differ, ``rerun`` runs B on the tensors of A: what only inherits an error
+        # then shows which call of A it is. ``others`` has the calls of B as its own calls of A.
         self.b = others.a
         roots, layers = [], []
         for calls in (self.a, self.b):
@@ -295,11 +282,9 @@ class SeenCalls:
     def _align(
         self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
     ) -> int:
-        """Return the index in A of a call of B whose index was only counted.
-
-        The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
-        first ones, as exporters fold calls that do not depend on the input.
-        """
+        """Return the index in A of a call of B whose index was only counted."""
+        # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
+        # first ones, as exporters fold calls that do not depend on the input.
         path, index = place
         if place not in self._aligned:
             taken = {found for (other, _), found in self._aligned.items() if other == path}

@@ -92,10 +92,8 @@ def describe_export(export: ExportRequest) -> str:
 
 
 def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons.
-
-    ``called`` has the module paths of the layers that ran on either side.
-    """
+    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons."""
+    # ``called`` has the module paths of the layers that ran on either side.
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
         for layer in side.layers
@@ -113,10 +111,8 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values of a tensor as a NumPy array, which may share memory with the tensor.
-
-    Values of a dtype that NumPy lacks are converted to float32 or complex64.
-    """
+    """Return the values of a tensor as a NumPy array, which may share memory with the tensor."""
+    # Values of a dtype that NumPy lacks are converted to float32 or complex64.
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

@@ -55,11 +55,9 @@ class WorstCalls:
         self._worst, self._first = [], None
 
     def offer(self, judged: JudgedRow, place: int, layout: Layout, a: Values, b: Values) -> None:
-        """Keep the tensors of a call if it is among those that differ most, or differs first.
-
-        ``place`` is the call's position in A. The tensor ``a`` must not change any more; of ``b``,
-        a copy is kept.
-        """
+        """Keep the tensors of a call if it is among those that differ most, or differs first."""
+        # ``place`` is the call's position in A. The tensor ``a`` must not change any more; of
+        # ``b``, a copy is kept.
         rank = (-judged.excess, place)
         is_first = not judged.row.holds and (self._first is None or place < self._first.place)
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
@@ -72,10 +70,8 @@ class WorstCalls:
             self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
 
     def finish(self, rows: Sequence[DiffRow], image: str) -> None:
-        """Reduce the tensors of the calls to draw after an image, and forget all other tensors.
-
-        ``rows`` are those of all images so far, the worst call first.
-        """
+        """Reduce the tensors of the calls to draw after an image, and forget all other tensors."""
+        # ``rows`` are those of all images so far, the worst call first.
         at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
         known, self._maps = self._maps, {}
         for row in choose_rows(rows):

@@ -18,10 +18,8 @@ _MOST_AXES = 5
 
 
 def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
-    """Return whether B has the values of A in the same order, in any shape.
-
-    ``most`` is the largest relative L2 distance of tensors that are taken for the same.
-    """
+    """Return whether B has the values of A in the same order, in any shape."""
+    # ``most`` is the largest relative L2 distance of tensors that are taken for the same.
     return measure_flat(a, b) < most
 
 
@@ -34,11 +32,9 @@ def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
-    """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B.
-
-    The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1
-    stay in their places, if possible.
-    """
+    """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B."""
+    # The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1
+    # stay in their places, if possible.
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()
     if {a.dtype.kind, b.dtype.kind} != {"f"}:

@@ -138,10 +138,8 @@ class Blame:
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    """Decide which calls are to blame, given the own errors of all calls in their order.
-
-    ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
-    """
+    """Decide which calls are to blame, given the own errors of all calls in their order."""
+    # ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
     culprits = tuple(
@@ -172,11 +170,10 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield for each call how far other calls of its type let each of its figures go.
-
-    That is a multiple of the median of the calls of other modules of the type, or of all other
-    modules if there are fewer than three of the type; then it is at least what quantizing explains.
-    """
+    """Yield for each call how far other calls of its type let each of its figures go."""
+    # That is a multiple of the median of the calls of other modules of the type, or of all other
+    # modules if there are fewer than three of the type; then it is at least what quantizing
+    # explains.
     alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
         kind = each.kind or each.module_type

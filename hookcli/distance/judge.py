@@ -26,46 +26,33 @@ _OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all ro
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """The description of one tensor of one call in a run.
-
-    Attributes:
-        shape: the shape of one image's tensor, with the leading axis 1.
-        dtype: torch's name of the dtype.
-        reason: why the gradient was not computed; empty if the call has a tensor.
-        coarsest: the coarsest dtype of the tensors from which this tensor was computed; empty if
-            unknown.
-        operator: the operator that computed the values, if the type of the module does not say it.
-        is_saturated: whether no value is above 0, as of a SiLU whose inputs are all negative.
-    """
+    """The description of one tensor of one call in a run."""
 
     call_id: str
     module_type: str
-    shape: tuple[int, ...]
-    dtype: str
-    reason: str = ""
+    shape: tuple[int, ...]  # the shape of one image's tensor, with the leading axis 1
+    dtype: str  # torch's name of the dtype
+    reason: str = ""  # why the gradient was not computed; empty if the call has a tensor
+    # the coarsest dtype of the tensors from which this tensor was computed; empty if unknown
     coarsest: str = ""
+    # the operator that computed the values, if the type of the module does not say it
     operator: str = ""
+    # whether no value is above 0, as of a SiLU whose inputs are all negative
     is_saturated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """A call of run A and its counterpart in run B, for one image.
+    """A call of run A and its counterpart in run B, for one image."""
 
-    Attributes:
-        image: the key of the image.
-        a: the call in A; None if A lacks the call.
-        b: the call in B; None if B lacks the call.
-        distance: the distance of the tensor in B from the tensor in A; None if either tensor is
-            missing, or if their shapes differ and so may their values.
-        axes: the order in which B has the axes of A; empty unless the tensor in B is the transposed
-            tensor in A.
-    """
-
-    image: str
-    a: CallTensor | None
-    b: CallTensor | None
+    image: str  # the key of the image
+    a: CallTensor | None  # the call in A; None if A lacks the call
+    b: CallTensor | None  # the call in B; None if B lacks the call
+    # the distance of the tensor in B from the tensor in A; None if either tensor is missing, or if
+    # their shapes differ and so may their values
     distance: Distance | None = None
+    # the order in which B has the axes of A; empty unless the tensor in B is the transposed tensor
+    # in A
     axes: tuple[int, ...] = ()
 
     @property
@@ -77,11 +64,9 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the error that says nothing about counterparts, by their operators and dtypes.
-
-    ``dtypes`` are further dtypes, such as those of the models. With ``of_channels``, the error is
-    that of a single channel, which may be saturated.
-    """
+    """Return the error that says nothing about counterparts, by their operators and dtypes."""
+    # ``dtypes`` are further dtypes, such as those of the models. With ``of_channels``, the error is
+    # that of a single channel, which may be saturated.
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
@@ -91,18 +76,13 @@ def find_floor(
 
 @dataclass(slots=True)
 class JudgedRow:
-    """The row of a call.
+    """The row of a call."""
 
-    Attributes:
-        row: the row, whose rank and order are still 0.
-        excess: the distance divided by the largest tolerated distance, for the image of the row; at
-            most 1 is tolerated.
-        is_unknown: whether the metric could not be computed.
-    """
-
-    row: DiffRow
+    row: DiffRow  # the row, whose rank and order are still 0
+    # the distance divided by the largest tolerated distance, for the image of the row; at most 1 is
+    # tolerated
     excess: float
-    is_unknown: bool = False
+    is_unknown: bool = False  # whether the metric could not be computed
 
 
 @dataclass(slots=True)
@@ -111,19 +91,15 @@ class Judge:
 
     The caller must add the pairs image by image and, within an image, in the order in which the
     calls complete.
-
-    Attributes:
-        dtypes: the dtypes of the models of both runs.
-        keeps_images: whether to keep the row of every image in addition to the worst image's row.
-        measured: the number of pairs whose values were compared.
-        missing: why the metric of a pair could not be computed, for the first such pair; empty if
-            there is no such pair.
     """
 
     tolerance: Tolerance
-    dtypes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()  # the dtypes of the models of both runs
+    # whether to keep the row of every image in addition to the worst image's row
     keeps_images: bool = False
-    measured: int = 0
+    measured: int = 0  # the number of pairs whose values were compared
+    # why the metric of a pair could not be computed, for the first such pair; empty if there is no
+    # such pair
     missing: str = ""
     _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
@@ -133,10 +109,8 @@ class Judge:
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge whether two tensors of a call differ too much, and update the call's row.
-
-        The row of a hidden pair appears only after ``show``.
-        """
+        """Judge whether two tensors of a call differ too much, and update the call's row."""
+        # The row of a hidden pair appears only after ``show``.
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
@@ -183,18 +157,14 @@ class Judge:
         return JudgedRow(row, excess, is_unknown)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """Return one row per call, the worst call first.
-
-        Each row is about the call's worst image. Of equally bad calls, the call that completes
-        first comes first.
-        """
+        """Return one row per call, the worst call first."""
+        # Each row is about the call's worst image. Of equally bad calls, the call that completes
+        # first comes first.
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
-        """Yield one row per call and image, in the order of ``rows``.
-
-        Yield nothing if ``keeps_images`` is False.
-        """
+        """Yield one row per call and image, in the order of ``rows``."""
+        # Yield nothing if ``keeps_images`` is False.
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
             shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}

@@ -24,56 +24,41 @@ _ROUNDING = 5e-7  # the difference, relative to the rms, of float32 sums in diff
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a tensor's finite values: statistics of their magnitudes.
+    """The size of a tensor's finite values: statistics of their magnitudes."""
 
-    Attributes:
-        rms: the root of the mean square.
-        largest: the largest magnitude; None if it is unknown.
-        mean: the mean magnitude; None if it is unknown.
-        values: the number of finite values.
-    """
-
-    rms: float
-    largest: float | None
-    mean: float | None
-    values: int
+    rms: float  # the root of the mean square
+    largest: float | None  # the largest magnitude; None if it is unknown
+    mean: float | None  # the mean magnitude; None if it is unknown
+    values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
-        """Return the statistic that ``metric`` compares; None if the statistic is unknown.
-
-        ``metric`` must not be ``cosine``, which compares no statistic of sizes.
-        """
+        """Return the statistic that ``metric`` compares; None if the statistic is unknown."""
+        # ``metric`` must not be ``cosine``, which compares no statistic of sizes.
         figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
         return figures[metric]
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor B from a tensor A.
+    """The distance of a tensor B from a tensor A."""
 
-    Attributes:
-        difference: the size of B - A, over the positions where A and B are finite.
-        a: the size of A.
-        b: the size of B.
-        cosine: the cosine of the angle between A and B; None if the cosine is unknown, or if A or B
-            is zero everywhere.
-        misplaced: the number of positions where A or B is not finite and the two values differ;
-            from sketches and figures, the difference in the counts of NaN and Inf.
-        nans: the number of positions where A and B are both NaN; from sketches and figures, the
-            number of NaN and Inf that A and B have in common, whatever their positions.
-        source: the data from which the distance was computed: ``tensors``, ``sketches`` or
-            ``figures`` (statistics).
-        channels: the median and the largest relative L2 distance of a channel, as
-            ``measure_channels`` returns them; None if unknown.
-    """
-
-    difference: Size
-    a: Size
-    b: Size
+    difference: Size  # the size of B - A, over the positions where A and B are finite
+    a: Size  # the size of A
+    b: Size  # the size of B
+    # the cosine of the angle between A and B; None if the cosine is unknown, or if A or B is zero
+    # everywhere
     cosine: float | None
+    # the number of positions where A or B is not finite and the two values differ; from sketches
+    # and figures, the difference in the counts of NaN and Inf
     misplaced: int = 0
+    # the number of positions where A and B are both NaN; from sketches and figures, the number of
+    # NaN and Inf that A and B have in common, whatever their positions
     nans: int = 0
+    # the data from which the distance was computed: ``tensors``, ``sketches`` or ``figures``
+    # (statistics)
     source: str = "tensors"
+    # the median and the largest relative L2 distance of a channel, as ``measure_channels`` returns
+    # them; None if unknown
     channels: tuple[float, float] | None = None
 
     @property
@@ -89,11 +74,9 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the largest tolerated distance.
-
-        A result of at most 1 is tolerated, and None means that the distance is unknown. ``atol`` is
-        in the unit of the activations, and does not apply to ``cosine``.
-        """
+        """Return the distance divided by the largest tolerated distance."""
+        # A result of at most 1 is tolerated, and None means that the distance is unknown. ``atol``
+        # is in the unit of the activations, and does not apply to ``cosine``.
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -104,11 +87,9 @@ class Distance:
         return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """Return the largest tolerated value of the metric.
-
-        The limit of ``cosine`` applies to 1 minus the cosine. The limits of ``max-abs`` and
-        ``mean-abs`` are in the unit of the activations.
-        """
+        """Return the largest tolerated value of the metric."""
+        # The limit of ``cosine`` applies to 1 minus the cosine. The limits of ``max-abs`` and
+        # ``mean-abs`` are in the unit of the activations.
         if metric == "cosine":
             return rtol
         if metric == "rel-l2":
@@ -119,11 +100,9 @@ class Distance:
 def measure_arrays(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance of ``b`` from ``a``, which must have the same shape.
-
-    The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A. ``axis``
-    and ``floor`` are those of ``measure_channels``; ``axis`` is None if it is unknown.
-    """
+    """Return the exact distance of ``b`` from ``a``, which must have the same shape."""
+    # The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A. ``axis``
+    # and ``floor`` are those of ``measure_channels``; ``axis`` is None if it is unknown.
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
@@ -151,13 +130,11 @@ def measure_arrays(
 def measure_channels(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int, floor: float = 0.0
 ) -> tuple[float, float] | None:
-    """Return the median and the largest relative L2 distance of a channel of B from that of A.
-
-    Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
-    the median norm of the channels that are not zero. The result is None if a value is not finite,
-    or if there is no channel. A channel whose difference has at most the root mean square ``floor``
-    counts as equal.
-    """
+    """Return the median and the largest relative L2 distance of a channel of B from that of A."""
+    # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
+    # the median norm of the channels that are not zero. The result is None if a value is not
+    # finite, or if there is no channel. A channel whose difference has at most the root mean square
+    # ``floor`` counts as equal.
     if not a.size:
         return None
     one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
@@ -174,12 +151,10 @@ def measure_channels(
 
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
-    """Return a lower bound of the distance of two tensors, given their statistics.
-
-    The root mean square of B - A is at least the root of the sum of two squares: the change of the
-    mean and the change of the standard deviation. The largest magnitude of B - A is at least the
-    change of the minimum and at least the change of the maximum.
-    """
+    """Return a lower bound of the distance of two tensors, given their statistics."""
+    # The root mean square of B - A is at least the root of the sum of two squares: the change of
+    # the mean and the change of the standard deviation. The largest magnitude of B - A is at least
+    # the change of the minimum and at least the change of the maximum.
     finite = min(a.finite, b.finite)
     mean, std, low, high = (
         abs((getattr(a, name) or 0.0) - (getattr(b, name) or 0.0))
@@ -211,11 +186,9 @@ def measure_sketches(
     sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
     figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
-    """Return an estimate of the distance of B from A, given their sketches.
-
-    The norm of the difference of the sketches estimates the norm of B - A. The estimated root mean
-    square is never below the lower bound from the statistics. A sketch is (67,).
-    """
+    """Return an estimate of the distance of B from A, given their sketches."""
+    # The norm of the difference of the sketches estimates the norm of B - A. The estimated root
+    # mean square is never below the lower bound from the statistics. A sketch is (67,).
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)
     finite = proven.difference.values

@@ -135,10 +135,8 @@ class Tolerance:
 
 
 def coarser(*dtypes: str) -> str:
-    """Return the dtype with the fewest digits, among those that hold floating-point numbers.
-
-    The result is empty if no dtype does.
-    """
+    """Return the dtype with the fewest digits, among those that hold floating-point numbers."""
+    # The result is empty if no dtype does.
     return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__, default="")
 
 
@@ -162,12 +160,10 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 
 
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
-    """Return the relative error of an operator that adds many numbers of one sign; 0 for others.
-
-    The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
-    Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
-    16 bits in float32.
-    """
+    """Return the relative error of an operator that adds many numbers of one sign; 0 for others."""
+    # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
+    # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
+    # 16 bits in float32.
     name = operator.lower().replace("_", "")
     if dtype not in EPSILON or not any(part in name for part in _SUMS):
         return 0.0
@@ -175,10 +171,8 @@ def error_of_sum(operator: str, summands: float, dtype: str) -> float:
 
 
 def matches(glob: str, call_id: str) -> bool:
-    """Return whether a glob of ``*`` and ``?`` matches a call.
-
-    The glob may match the whole call id, the call id without its side, or the module path alone.
-    """
+    """Return whether a glob of ``*`` and ``?`` matches a call."""
+    # The glob may match the whole call id, the call id without its side, or the module path alone.
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id
     path = bare.partition("#")[0].partition("[")[0]

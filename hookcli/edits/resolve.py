@@ -160,18 +160,15 @@ def apply_edit(
     per_image: bool = True,
     where: str = "the tensor",
 ) -> Tensor:
-    """Return a new tensor: ``values`` changed by ``edit``.
-
-    An edit that names channels reads and changes only these; ``clip-norm`` then limits their joint
-    norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is None, by
-    the mean of all values. With ``per_image``, the leading axis counts the images, and each image
-    has its own mean and norm. ``where`` is what error messages call ``values``.
-
-    NaN stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
-    turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
-    becomes NaN, and the finite values with the same norm become 0, as in
-    ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
-    """
+    """Return a new tensor: ``values`` changed by ``edit``."""
+    # An edit that names channels reads and changes only these; ``clip-norm`` then limits their
+    # joint norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is
+    # None, by the mean of all values. With ``per_image``, the leading axis counts the images, and
+    # each image has its own mean and norm. ``where`` is what error messages call ``values``. NaN
+    # stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
+    # turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
+    # becomes NaN, and the finite values with the same norm become 0, as in
+    # ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
         raise RequestError(f"{_named(edit)}: the values are {dtype}, not floating numbers")

@@ -63,11 +63,9 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 
 @contextmanager
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Apply only the changes whose side is ``grad_input``, while the block lasts.
-
-    Enter this block after the observers of gradients, so that they see the changed gradients: the
-    gradient of an input reaches the latest of its aliases first.
-    """
+    """Apply only the changes whose side is ``grad_input``, while the block lasts."""
+    # Enter this block after the observers of gradients, so that they see the changed gradients: the
+    # gradient of an input reaches the latest of its aliases first.
     with ExitStack() as stack:
         for each in reversed([c for c in changes if c.side == "grad_input"]):
             aliases = Aliases()

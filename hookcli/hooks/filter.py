@@ -71,11 +71,9 @@ def choose_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers that match any of ``forms`` and none of ``exclude``.
-
-    Modules come first, in the order of ``entries``. Operations follow in running order;
-    ``operations`` are needed only if a form chooses them (``name_operations``).
-    """
+    """Return the layers that match any of ``forms`` and none of ``exclude``."""
+    # Modules come first, in the order of ``entries``. Operations follow in running order;
+    # ``operations`` are needed only if a form chooses them (``name_operations``).
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)
     chosen = (

@@ -148,16 +148,13 @@ class Gradients:
 def observe_gradients(
     model: nn.Module, layers: Sequence[LayerInfo], observer: Observer
 ) -> Iterator[Gradients]:
-    """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts.
-
-    ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
-    both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
-    layer's parameters do not include those of its children, except in a ``MultiheadAttention``,
-    which uses them without calling the children.
-
-    Both the forward and the backward pass must run inside the block. The observer runs inside the
-    hook, and must reduce or copy the gradient before it returns.
-    """
+    """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts."""
+    # ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
+    # both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
+    # layer's parameters do not include those of its children, except in a ``MultiheadAttention``,
+    # which uses them without calling the children. Both the forward and the backward pass must run
+    # inside the block. The observer runs inside the hook, and must reduce or copy the gradient
+    # before it returns.
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:

@@ -242,14 +242,12 @@ def channels_of_class(name: str, family: str) -> Channels:
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    """Return the facts about tokens that ``modules`` show, by path; empty if none shows any.
-
-    A patch convolution takes the colours of an image, and its kernel is as large as its stride. For
-    each module, the smallest part of the model around it with a patch convolution counts, if it has
-    only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
-    ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
-    them.
-    """
+    """Return the facts about tokens that ``modules`` show, by path; empty if none shows any."""
+    # A patch convolution takes the colours of an image, and its kernel is as large as its stride.
+    # For each module, the smallest part of the model around it with a patch convolution counts, if
+    # it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
+    # ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
+    # them.
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in list_above(path))
     alone = {

@@ -32,17 +32,14 @@ def observe(
     at: str = DEFAULTS.at,
     called: dict[str, str] | None = None,
 ) -> Iterator[None]:
-    """Call ``observer(call, tensor)`` for inputs or outputs of ``layers`` while the block lasts.
-
-    The observer runs inside the hook, and must reduce or copy the tensor before the observer
-    returns: in-place code, such as torchvision's ``ReLU(inplace=True)`` and ``out += identity``,
-    overwrites the tensor right afterwards. When the block ends, even with an error, hookcli removes
-    the hooks. Calls are counted from the start of the block.
-
-    ``called`` gets the module path of every layer that ran, with what it took or returned instead
-    of a tensor, or an empty text. If ``layers`` has any operation, it also gets the paths of other
-    operations that compute values.
-    """
+    """Call ``observer(call, tensor)`` for inputs or outputs of ``layers`` while the block lasts."""
+    # The observer runs inside the hook, and must reduce or copy the tensor before the observer
+    # returns: in-place code, such as torchvision's ``ReLU(inplace=True)`` and ``out += identity``,
+    # overwrites the tensor right afterwards. When the block ends, even with an error, hookcli
+    # removes the hooks. Calls are counted from the start of the block. ``called`` gets the module
+    # path of every layer that ran, with what it took or returned instead of a tensor, or an empty
+    # text. If ``layers`` has any operation, it also gets the paths of other operations that compute
+    # values.
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
     sides = SIDES[at]

@@ -103,13 +103,11 @@ class Listener(Protocol):
 def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
-    """Call ``listener`` before and after each torch function that the model calls in the block.
-
-    While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``; to
-    compare with a forward pass outside the block, run that ``without_fast_path``. A mode of torch
-    cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable`` has the
-    modules on which hooks fire, as ``list_watchable`` returns them.
-    """
+    """Call ``listener`` before and after each torch function that the model calls in the block."""
+    # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
+    # to compare with a forward pass outside the block, run that ``without_fast_path``. A mode of
+    # torch cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable``
+    # has the modules on which hooks fire, as ``list_watchable`` returns them.
     mode = _Mode(listener)
     placed = PlacedHooks()
     modules = find_modules(model)

@@ -15,12 +15,10 @@ if TYPE_CHECKING:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Return the number of parameters of a module and of all modules inside it.
-
-    A weight counts once, with as many values as the layer uses, whatever a parametrization,
-    ``weight_norm`` or an adapter of peft computes it from. The packed weights of quantized modules
-    count, and parameters without a shape do not.
-    """
+    """Return the number of parameters of a module and of all modules inside it."""
+    # A weight counts once, with as many values as the layer uses, whatever a parametrization,
+    # ``weight_norm`` or an adapter of peft computes it from. The packed weights of quantized
+    # modules count, and parameters without a shape do not.
     modules = list(module.modules())
     parts = {id(part) for each in modules for part in _list_parts(each)}
     own = (p.numel() for p in module.parameters() if id(p) not in parts and not is_lazy(p))

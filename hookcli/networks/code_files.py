@@ -27,12 +27,10 @@ _STANDARD = Path(os.__file__).parent
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
-    """Return the sha256 of each source file of the user's model, keyed by file name.
-
-    These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of all
-    modules' classes, and what they import, without installed packages and ``libraries``. The key of
-    an imported file is ``package/module.py``, wherever the folder is.
-    """
+    """Return the sha256 of each source file of the user's model, keyed by file name."""
+    # These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of
+    # all modules' classes, and what they import, without installed packages and ``libraries``. The
+    # key of an imported file is ``package/module.py``, wherever the folder is.
     wanted = [name.rpartition(":")[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
     wanted += {type(each).__module__ for each in module.modules()}

@@ -57,37 +57,28 @@ _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """What hookcli computes about the attention in all forward passes of a run.
-
-    Attributes:
-        first: returns the pixels (1, …) of the first image of the run.
-        layers: the layers whose attention is wanted, including all modules inside the layers.
-        point: the query to draw is the patch at this point, (x, y), in shares of the width and
-            height of the network's input. If None, hookcli draws the class token or, without a
-            class token, the patch in the middle.
-        draws: whether to make the maps of queries that pictures and the page need.
-        keeps: whether to keep the probabilities of every call.
-        limit: the maximum size of the maps of one image on the page, in bytes.
-        found: the attention calls found so far, by the shape of the pixels without the leading
-            axis.
-    """
+    """What hookcli computes about the attention in all forward passes of a run."""
 
     model: nn.Module
     inputs: ModelInputs
-    first: Callable[[], Tensor]
+    first: Callable[[], Tensor]  # returns the pixels (1, …) of the first image of the run
+    # the layers whose attention is wanted, including all modules inside the layers
     layers: tuple[LayerInfo, ...]
+    # the query to draw is the patch at this point, (x, y), in shares of the width and height of the
+    # network's input. If None, hookcli draws the class token or, without a class token, the patch
+    # in the middle.
     point: tuple[float, float] | None = None
-    draws: bool = True
+    draws: bool = True  # whether to make the maps of queries that pictures and the page need
     rollout: bool = False
-    keeps: bool = False
-    limit: int = 4_000_000
+    keeps: bool = False  # whether to keep the probabilities of every call
+    limit: int = 4_000_000  # the maximum size of the maps of one image on the page, in bytes
+    # the attention calls found so far, by the shape of the pixels without the leading axis
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …).
-
-        hookcli runs the model on the run's first image, resized to this shape, once for each shape.
-        """
+        """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …)."""
+        # hookcli runs the model on the run's first image, resized to this shape, once for each
+        # shape.
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
             first = self.first()

@@ -62,15 +62,14 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed.
-
-    The arguments are positional ones, and ``Keywords`` at the end, if any; the model may overwrite
-    tensors among them. Parts of the model that are compiled run in eager mode; a model that is
-    compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers hookcli
-    restores afterwards, with the working directory and the standard streams of the process. If the
-    model raises, the hint of the ForwardError names the last calls of ``observed``, which hooks
-    add to. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
-    """
+    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed."""
+    # The arguments are positional ones, and ``Keywords`` at the end, if any; the model may
+    # overwrite tensors among them. Parts of the model that are compiled run in eager mode; a model
+    # that is compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers
+    # hookcli restores afterwards, with the working directory and the standard streams of the
+    # process. If the model raises, the hint of the ForwardError names the last calls of
+    # ``observed``, which hooks add to. Errors of hookcli's own hooks pass through, unless memory or
+    # stack ran out.
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
@@ -193,11 +192,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[Call]
 ) -> tuple[str, str]:
-    """Return the message and the hint that tell the user about an error of the model.
-
-    They name the innermost module in which ``error`` was raised, its inputs, and the last three
-    ``observed`` calls. For common errors, the hint also suggests a remedy.
-    """
+    """Return the message and the hint that tell the user about an error of the model."""
+    # They name the innermost module in which ``error`` was raised, its inputs, and the last three
+    # ``observed`` calls. For common errors, the hint also suggests a remedy.
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)
     weight = ask(failed, "weight")

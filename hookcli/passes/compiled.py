@@ -34,18 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CompiledRunner(GraphRunner):
-    """Runs a compiled model.
+    """Runs a compiled model."""
 
-    Attributes:
-        module: the model before it is compiled.
-        placed: returns pixels on the model's device and in its dtype.
-        graphs: the nodes of each graph into which torch.compile splits the model.
-        fresh: functions that restore the state in which torch.compile first traced the model.
-    """
-
-    module: nn.Module
-    placed: Callable[[Tensor], Tensor]
+    module: nn.Module  # the model before it is compiled
+    placed: Callable[[Tensor], Tensor]  # returns pixels on the model's device and in its dtype
+    # the nodes of each graph into which torch.compile splits the model
     graphs: Sequence[Sequence[GraphNode]]
+    # functions that restore the state in which torch.compile first traced the model
     fresh: Sequence[Callable[[], object]]
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
@@ -53,10 +48,8 @@ class CompiledRunner(GraphRunner):
 
     @classmethod
     def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:
-        """Return a runner of a model that observes all calls and the model itself.
-
-        torch.compile traces the model for pixels (1, …) of one image.
-        """
+        """Return a runner of a model that observes all calls and the model itself."""
+        # torch.compile traces the model for pixels (1, …) of one image.
         graphs: list[list[GraphNode]] = []
         returned: list[str] = []
         runs: Counter[int] = Counter()

@@ -53,18 +53,7 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attri
 
 @dataclass(frozen=True, slots=True)
 class EagerRunner(Runner):
-    """Runs a PyTorch module under hooks; this runner supports every feature of hookcli.
-
-    Attributes:
-        channels_last: whether the pixels and weights have the channels-last memory format.
-        threads: how many threads torch uses on the CPU; None leaves torch's own number.
-        seed: the seed of the random numbers for every batch; None continues the sequence of random
-            numbers from batch to batch.
-        is_plain: whether to run without edits, without pruning, and without computing attention.
-        operations: the operations that the first image calls; empty if no operation was requested.
-        choose: returns the requested layers, given all operations of the model.
-        libraries: returns the versions of the packages that the model comes from, by name.
-    """
+    """Runs a PyTorch module under hooks; this runner supports every feature of hookcli."""
 
     module: nn.Module
     layers: Sequence[LayerInfo]
@@ -75,12 +64,20 @@ class EagerRunner(Runner):
     attention: AttentionSettings | None = None
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
+    # whether the pixels and weights have the channels-last memory format
     channels_last: bool = False
+    # how many threads torch uses on the CPU; None leaves torch's own number
     threads: int | None = None
+    # the seed of the random numbers for every batch; None continues the sequence of random numbers
+    # from batch to batch
     seed: int | None = None
+    # whether to run without edits, without pruning, and without computing attention
     is_plain: bool = False
+    # the operations that the first image calls; empty if no operation was requested
     operations: Sequence[FoundOperation] = ()
+    # returns the requested layers, given all operations of the model
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
+    # returns the versions of the packages that the model comes from, by name
     libraries: Callable[[], Mapping[str, str]] = dict
 
     @classmethod
@@ -105,11 +102,9 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """This runner with ``is_plain`` set; None if this runner has neither edits nor pruning.
-
-        The plain runner still holds the edits but does not make them. Therefore, both runners
-        decide alike whether ``nn.MultiheadAttention`` may take its fast path.
-        """
+        """This runner with ``is_plain`` set; None if this runner has neither edits nor pruning."""
+        # The plain runner still holds the edits but does not make them. Therefore, both runners
+        # decide alike whether ``nn.MultiheadAttention`` may take its fast path.
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
@@ -196,10 +191,9 @@ class EagerRunner(Runner):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Prepare the model for a comparison in the ``with`` block.
-
-        With ``channels_last``, the weights are converted to this memory format and stay converted.
-        """
+        """Prepare the model for a comparison in the ``with`` block."""
+        # With ``channels_last``, the weights are converted to this memory format and stay
+        # converted.
         if self.channels_last:
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
                 raise _no_channels_last()
@@ -280,11 +274,9 @@ class EagerRunner(Runner):
 
 
 def _guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
-    """Estimate the number of channels of each layer; the model does not run.
-
-    If the attributes of a module do not state the number of channels, hookcli takes the number of
-    the module registered before. For a block, it takes the number of the last submodule.
-    """
+    """Estimate the number of channels of each layer; the model does not run."""
+    # If the attributes of a module do not state the number of channels, hookcli takes the number of
+    # the module registered before. For a block, it takes the number of the last submodule.
     width, widths = COLOURS, dict[str, int]()
     modules = dict(model.named_modules())
     for path, module in modules.items():

@@ -23,13 +23,11 @@ def list_versions(
     channels_last: bool = False,
     uses_operations: bool = False,
 ) -> dict[str, str]:
-    """Return the versions and settings on which the results of a run depend, by name.
-
-    An entry that the schema requires but that does not apply to the model, such as ``timm``, is
-    empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from computing
-    the attention in one fused step, since it observes or changes operations. ``module`` is None if
-    PyTorch does not run the model.
-    """
+    """Return the versions and settings on which the results of a run depend, by name."""
+    # An entry that the schema requires but that does not apply to the model, such as ``timm``, is
+    # empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from
+    # computing the attention in one fused step, since it observes or changes operations. ``module``
+    # is None if PyTorch does not run the model.
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
     versions = list_packages() | {

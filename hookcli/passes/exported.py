@@ -68,10 +68,8 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file without pickled objects.
-
-    Torch evaluates expressions of the file, so the file may run code nevertheless.
-    """
+    """Read a program from a ``.pt2`` file without pickled objects."""
+    # Torch evaluates expressions of the file, so the file may run code nevertheless.
     try:
         stream = open_regular(file)
     except OSError as error:
@@ -84,13 +82,9 @@ def load_program(file: Path) -> ExportedProgram:
 
 @dataclass(slots=True)
 class ProgramRunner(GraphRunner):
-    """Runs an exported program, node by node, with PyTorch's own functions.
+    """Runs an exported program, node by node, with PyTorch's own functions."""
 
-    Attributes:
-        module: the program as a module.
-    """
-
-    module: fx.GraphModule
+    module: fx.GraphModule  # the program as a module
 
     @classmethod
     def of(
@@ -196,12 +190,10 @@ class _Interpreter(fx.Interpreter):
 
 
 def check_archive(file: str, stream: BinaryIO) -> None:
-    """Check that torch can read an archive without unpickling objects or loading libraries.
-
-    That is no complete protection: torch also evaluates expressions of the archive.
-    Tensors that are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them.
-    Damaged archives raise other exceptions than ``ModelError``.
-    """
+    """Check that torch can read an archive without unpickling objects or loading libraries."""
+    # That is no complete protection: torch also evaluates expressions of the archive. Tensors that
+    # are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them. Damaged
+    # archives raise other exceptions than ``ModelError``.
     reason = _find_reason(stream)
     stream.seek(0)
     if reason:

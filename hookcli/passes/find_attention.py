@@ -88,10 +88,8 @@ def hidden_row(call: Call, reason: str) -> AttentionRow:
 def find_attention(
     model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    """Return the attention calls of layers and of all modules inside the layers.
-
-    The result holds for all images whose pixels have the shape of ``pixels``, (1, …).
-    """
+    """Return the attention calls of layers and of all modules inside the layers."""
+    # The result holds for all images whose pixels have the shape of ``pixels``, (1, …).
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
         raise RequestError(

@@ -49,11 +49,10 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    """Return the operations that a forward pass calls, in the order of their first calls.
-
-    The result leaves out operations inside torch's own leaf modules, such as the ``conv2d`` inside
-    ``Conv2d``, and operations that return no tensor. hookcli passes copies of the arguments.
-    """
+    """Return the operations that a forward pass calls, in the order of their first calls."""
+    # The result leaves out operations inside torch's own leaf modules, such as the ``conv2d``
+    # inside ``Conv2d``, and operations that return no tensor. hookcli passes copies of the
+    # arguments.
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
@@ -108,12 +107,10 @@ class _Finder:
 
 
 def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
-    """Return ``layers``, each with the layout that hookcli could infer for it.
-
-    If the type of any layer leaves the position of the channel axis open, hookcli runs the model
-    (twice if there are functional operations among ``layers``). If the model raises an exception or
-    has lazy parameters, the layers are returned unchanged.
-    """
+    """Return ``layers``, each with the layout that hookcli could infer for it."""
+    # If the type of any layer leaves the position of the channel axis open, hookcli runs the model
+    # (twice if there are functional operations among ``layers``). If the model raises an exception
+    # or has lazy parameters, the layers are returned unchanged.
     module, inputs = loaded.module, loaded.inputs
     if not _is_open(module, layers):
         return tuple(layers)
@@ -130,10 +127,8 @@ def infer_from(
     layers: Sequence[LayerInfo],
     size: tuple[int, int] | None = None,
 ) -> tuple[LayerInfo, ...]:
-    """Return ``layers`` with the layouts that a forward pass with ``arguments`` shows.
-
-    ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
-    """
+    """Return ``layers`` with the layouts that a forward pass with ``arguments`` shows."""
+    # ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
     if not _is_open(module, layers):
         return tuple(layers)
     watched = list(list_watchable(module))

@@ -79,11 +79,9 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the block into a BrokenForwardError.
-
-    A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
-    removed hooks, and passes through unchanged.
-    """
+    """Turn an exception that the model raises in the block into a BrokenForwardError."""
+    # A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
+    # removed hooks, and passes through unchanged.
     try:
         yield
     except ForwardError as error:
@@ -94,35 +92,28 @@ def observed_until(collector: Collector) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """What hookcli collects in all forward passes of a run.
+    """What hookcli collects in all forward passes of a run."""
 
-    Attributes:
-        runner: runs the model; with edits or pruning, every batch also runs without them.
-        focus: (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside.
-        save: which parts of the tensors are saved; None saves nothing.
-        sketch: whether to take a sketch of every tensor (see ``hookcli.distance.sketch``).
-        heat: which maps over the image are made of each tensor with places; None makes none.
-    """
-
-    runner: Runner
+    runner: Runner  # runs the model; with edits or pruning, every batch also runs without them
     style: GridStyle
+    # (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside
     focus: Tensor | None = None
-    save: SaveStyle | None = None
+    save: SaveStyle | None = None  # which parts of the tensors are saved; None saves nothing
+    # whether to take a sketch of every tensor (see ``hookcli.distance.sketch``)
     sketch: bool = False
+    # which maps over the image are made of each tensor with places; None makes none
     heat: HeatOf | None = None
 
 
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images through the model under hooks, in one forward pass if possible.
-
-    Begin a run with a single image, because its forward pass shows whether the leading axis of
-    every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
-    results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors for
-    histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
-    (N, …) are as ``Runner.place`` returns them.
-    """
+    """Run images through the model under hooks, in one forward pass if possible."""
+    # Begin a run with a single image, because its forward pass shows whether the leading axis of
+    # every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
+    # results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors
+    # for histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
+    # (N, …) are as ``Runner.place`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
     alone = False
@@ -181,18 +172,14 @@ class BackwardSettings:
     """What hookcli collects in all forward and backward passes of a run with gradients.
 
     ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
-
-    Attributes:
-        score: computes a score from the model's output; the backward pass starts from this score.
-        wanted: what to record and draw besides the gradients of layers.
-        cams: the layers for which to compute a Grad-CAM.
     """
 
     runner: EagerRunner
     style: GridStyle
+    # computes a score from the model's output; the backward pass starts from this score
     score: Callable[..., ScoreTensor]
-    wanted: BackwardStyle
-    cams: Sequence[LayerInfo] = ()
+    wanted: BackwardStyle  # what to record and draw besides the gradients of layers
+    cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
     sketch: bool = False
 

@@ -30,11 +30,10 @@ _COMPUTING = ("call_function", "call_method")
 def list_nodes(
     module: fx.GraphModule, paths: Mapping[str, str] | None = None
 ) -> Iterator[GraphNode]:
-    """Yield the nodes of a graph that return tensors, in running order.
-
-    ``paths`` has the path of each module by its Python ``id`` as a text, for the graphs of
-    torch.compile: these have the ids, and after a graph break the paths are not those of the model.
-    """
+    """Yield the nodes of a graph that return tensors, in running order."""
+    # ``paths`` has the path of each module by its Python ``id`` as a text, for the graphs of
+    # torch.compile: these have the ids, and after a graph break the paths are not those of the
+    # model.
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for node in module.graph.nodes:
         if node.op not in _COMPUTING:
@@ -61,11 +60,9 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the name of the torch function that the model called, and a text for this call.
-
-    One call of a function such as ``normalize`` may have become several nodes. None if the graph
-    does not say the function.
-    """
+    """Return the name of the torch function that the model called, and a text for this call."""
+    # One call of a function such as ``normalize`` may have become several nodes. None if the graph
+    # does not say the function.
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -74,11 +71,9 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Write ``path#index`` into the metadata of each node for the calls of modules around it.
-
-    The tracer counts the calls of a module by the name under which the model calls it. ``aliases``
-    has the first path of each module, by all its paths.
-    """
+    """Write ``path#index`` into the metadata of each node for the calls of modules around it."""
+    # The tracer counts the calls of a module by the name under which the model calls it.
+    # ``aliases`` has the first path of each module, by all its paths.
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -97,10 +92,8 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls of modules and functions, by the ids of the calls.
-
-    ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
-    """
+    """Return why exporters leave out calls of modules and functions, by the ids of the calls."""
+    # ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -124,11 +117,9 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Return for each node its function, the text of the call, and the index of the call.
-
-    The text and the function are as in ``find_function``. The index counts the calls of the
-    function in one module, from 0. Nodes that do not say their function are left out.
-    """
+    """Return for each node its function, the text of the call, and the index of the call."""
+    # The text and the function are as in ``find_function``. The index counts the calls of the
+    # function in one module, from 0. Nodes that do not say their function are left out.
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -184,12 +175,10 @@ def _example_of(node: fx.Node) -> object:
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a module that also returns values, and that takes others as inputs.
-
-    The values follow the outputs of ``module``, as copies, because the model may overwrite a value
-    right after it was computed. The users of a ``fed`` value get the input instead. These inputs
-    follow those of ``module``, in the order of ``fed``.
-    """
+    """Return a module that also returns values, and that takes others as inputs."""
+    # The values follow the outputs of ``module``, as copies, because the model may overwrite a
+    # value right after it was computed. The users of a ``fed`` value get the input instead. These
+    # inputs follow those of ``module``, in the order of ``fed``.
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     outputs = graph.graph_copy(module.graph, known)

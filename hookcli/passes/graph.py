@@ -37,51 +37,37 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A module inside which a node was made.
+    """A module inside which a node was made."""
 
-    Attributes:
-        path: the module path.
-        kind: the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``.
-        call: a text that differs between the calls of the module, as far as the graph shows it.
-        index: which call of the module it is, counted from 0; None if the graph does not say it.
-    """
-
-    path: str
-    kind: str
+    path: str  # the module path
+    kind: str  # the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``
+    # a text that differs between the calls of the module, as far as the graph shows it
     call: str = ""
+    # which call of the module it is, counted from 0; None if the graph does not say it
     index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node of a graph.
+    """A node of a graph."""
 
-    Attributes:
-        scopes: the modules inside which the node was made, outermost first, without the model.
-        operation: the name of the torch function that the node computes, or is a part of.
-        step: a text that all nodes of one call of that function have in common.
-        outputs: the names of the values that the node computes.
-        weights: the names of the weights that the node uses, each with its number of values.
-        family: the family of what the node computes, such as ``conv``; empty if it is not known.
-        call_index: which call of the function in its module the node belongs to, counted from 0;
-            None if the graph does not say it, and all calls are in the graph.
-        inputs: the names of the values that the node reads.
-        owner: the layer whose weights a node of a tool uses; None if its weights do not say it.
-        is_told: whether the node says where it was made. Nodes that a tool added do not.
-        left_out: why hookcli shows no value of the node; empty if it shows one.
-    """
-
+    # the modules inside which the node was made, outermost first, without the model
     scopes: tuple[Scope, ...]
-    operation: str
-    step: str
-    outputs: tuple[str, ...]
+    operation: str  # the name of the torch function that the node computes, or is a part of
+    step: str  # a text that all nodes of one call of that function have in common
+    outputs: tuple[str, ...]  # the names of the values that the node computes
+    # the names of the weights that the node uses, each with its number of values
     weights: tuple[tuple[str, int], ...] = ()
+    # the family of what the node computes, such as ``conv``; empty if it is not known
     family: str = ""
+    # which call of the function in its module the node belongs to, counted from 0; None if the
+    # graph does not say it, and all calls are in the graph
     call_index: int | None = None
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()  # the names of the values that the node reads
+    # the layer whose weights a node of a tool uses; None if its weights do not say it
     owner: Scope | None = None
-    is_told: bool = True
-    left_out: str = ""
+    is_told: bool = True  # whether the node says where it was made. Nodes that a tool added do not.
+    left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
         """Return the node as one of several graphs, each of which counts the calls of modules."""
@@ -102,27 +88,18 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A call of a module or of an operation.
+    """A call of a module or of an operation."""
 
-    Attributes:
-        layer: the module or the operation.
-        call_index: 0 for the first call of the layer, then 1, and so on.
-        values: the names of the values that the call returns.
-        start: the position of the call's first node in the graph.
-        families: the families of the module's class or of the operation. A BatchNorm is a
-            convolution, too, if a convolution was merged into it.
-        nodes: how many nodes belong to this call, and to no call inside it.
-        is_told: whether the graph names the layer; it does not name what a tool added.
-        is_counted: whether ``call_index`` was only counted, so that earlier calls may be missing.
-    """
-
-    layer: LayerInfo
-    call_index: int
-    values: tuple[str, ...]
-    start: int
+    layer: LayerInfo  # the module or the operation
+    call_index: int  # 0 for the first call of the layer, then 1, and so on
+    values: tuple[str, ...]  # the names of the values that the call returns
+    start: int  # the position of the call's first node in the graph
+    # the families of the module's class or of the operation. A BatchNorm is a convolution, too, if
+    # a convolution was merged into it.
     families: tuple[str, ...] = ()
-    nodes: int = 1
-    is_told: bool = True
+    nodes: int = 1  # how many nodes belong to this call, and to no call inside it
+    is_told: bool = True  # whether the graph names the layer; it does not name what a tool added
+    # whether ``call_index`` was only counted, so that earlier calls may be missing
     is_counted: bool = False
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
@@ -137,27 +114,20 @@ class Graph:
     """What hookcli knows of a graph without running it.
 
     Every node belongs to one call, or is left out.
-
-    Attributes:
-        calls: all calls that the graph shows, in the order in which they end; if no node says from
-            which module it comes, every node is a call of a layer of its own.
-        root: the model itself, as a layer.
-        names_modules: whether the nodes say which modules of the original model they come from.
-        left_out: the operation of each node that belongs to no call, and the reason.
-        returned: the names of the values that the graph returns.
-        reasons: why an exporter may have left out a call, by the id of the call.
-        nodes: the nodes of the graph.
-        is_inferred: whether hookcli inferred the calls from the names of the nodes.
     """
 
+    # all calls that the graph shows, in the order in which they end; if no node says from which
+    # module it comes, every node is a call of a layer of its own
     calls: Sequence[GraphCall]
-    root: LayerInfo
-    names_modules: bool
+    root: LayerInfo  # the model itself, as a layer
+    names_modules: bool  # whether the nodes say which modules of the original model they come from
+    # the operation of each node that belongs to no call, and the reason
     left_out: Sequence[tuple[str, str]] = ()
-    returned: frozenset[str] = frozenset()
+    returned: frozenset[str] = frozenset()  # the names of the values that the graph returns
+    # why an exporter may have left out a call, by the id of the call
     reasons: Mapping[str, str] = field(default_factory=dict)
-    nodes: Sequence[GraphNode] = ()
-    is_inferred: bool = False
+    nodes: Sequence[GraphNode] = ()  # the nodes of the graph
+    is_inferred: bool = False  # whether hookcli inferred the calls from the names of the nodes
 
     @classmethod
     def of(
@@ -166,10 +136,8 @@ class Graph:
         returned: Iterable[str] = (),
         reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Graph:
-        """Return what the nodes of a graph, in running order, say about its calls.
-
-        ``returned`` and ``reasons`` are as the attributes.
-        """
+        """Return what the nodes of a graph, in running order, say about its calls."""
+        # ``returned`` and ``reasons`` are as the attributes.
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
@@ -227,10 +195,8 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``.
-
-    Operations that only return views or copies are no calls, nor is a part of a module of torch.
-    """
+    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
+    # Operations that only return views or copies are no calls, nor is a part of a module of torch.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for place, node in enumerate(nodes):
         for name in node.inputs:

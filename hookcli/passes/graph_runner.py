@@ -38,21 +38,17 @@ _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names
 
 @dataclass(slots=True)
 class GraphRunner(Runner):
-    """Runs a model that is a graph; a subclass computes the values.
+    """Runs a model that is a graph; a subclass computes the values."""
 
-    Attributes:
-        graph: what the graph says without running.
-        arguments_of: returns the arguments of the model for given pixels.
-        layers: the observed layers; by default, the layers of all calls and the model itself.
-        shapes: the shape of each value in the last run, by name; before the first run, the shapes
-            that the graph states. Only a tensor of the same shape can replace a value.
-        input_layout: the layout of the graph's pictures, if the user names it.
-    """
-
-    graph: Graph
+    graph: Graph  # what the graph says without running
+    # returns the arguments of the model for given pixels
     arguments_of: Callable[[Tensor], tuple[object, ...]]
+    # the observed layers; by default, the layers of all calls and the model itself
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
+    # the shape of each value in the last run, by name; before the first run, the shapes that the
+    # graph states. Only a tensor of the same shape can replace a value.
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
+    # the layout of the graph's pictures, if the user names it
     input_layout: str | None = field(default=None, kw_only=True)
     merges_calls: ClassVar[bool] = True
 
@@ -132,10 +128,8 @@ class GraphRunner(Runner):
     def find_quantized(
         self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]
     ) -> dict[str, bool]:
-        """Return what ``list_quantized`` does: layers with quantizing nodes inside them.
-
-        Each node has an operator, and the names of the values that it reads and computes.
-        """
+        """Return what ``list_quantized`` does: layers with quantizing nodes inside them."""
+        # Each node has an operator, and the names of the values that it reads and computes.
         shown = {name for call in self.graph.calls if call.is_told for name in call.values}
         found: dict[str, bool] = {}
         for operator, inputs, outputs in nodes:
@@ -155,10 +149,8 @@ class GraphRunner(Runner):
         receive: Callable[[str, Tensor], None],
         fed: Mapping[str, Tensor],
     ) -> list[Tensor]:
-        """Run the model, and return its outputs; ``fed`` has tensors to use for some values.
-
-        ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
-        """
+        """Run the model, and return its outputs; ``fed`` has tensors to use for some values."""
+        # ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
         raise NotImplementedError
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
@@ -237,10 +229,8 @@ def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep an exporter from printing in the ``with`` block.
-
-    If torch.export fails, it prints the graph to stderr.
-    """
+    """Keep an exporter from printing in the ``with`` block."""
+    # If torch.export fails, it prints the graph to stderr.
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     nowhere = contextlib.redirect_stderr(io.StringIO())

@@ -39,17 +39,11 @@ _FUNCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class NamedValues:
-    """Values that a node computes for one call.
+    """Values that a node computes for one call."""
 
-    Attributes:
-        names: the modules around the node, outermost first, as the file names them.
-        operator: the operator of ONNX that the exporter wrote.
-        step: a text that nodes share if a tool made them from one node.
-    """
-
-    names: tuple[str, ...]
-    operator: str
-    step: str
+    names: tuple[str, ...]  # the modules around the node, outermost first, as the file names them
+    operator: str  # the operator of ONNX that the exporter wrote
+    step: str  # a text that nodes share if a tool made them from one node
     outputs: tuple[str, ...]
     scopes: tuple[Scope, ...] = ()
 
@@ -62,11 +56,9 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return the values of each node by the calls that compute them; empty without module names.
-
-    ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
-    name of each class by the module's path, and is empty if the original model is not known.
-    """
+    """Return the values of each node by the calls that compute them; empty without module names."""
+    # ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
+    # name of each class by the module's path, and is empty if the original model is not known.
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every

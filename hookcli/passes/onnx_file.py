@@ -97,11 +97,9 @@ def require_onnx(*, exports: bool = False) -> None:
 def export_onnx(
     runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
 ) -> None:
-    """Export a model for pixels (1, …) of one image to an ONNX file.
-
-    Without ``has_weights``, the weights are in another file of the same folder, which ONNX Runtime
-    reads itself.
-    """
+    """Export a model for pixels (1, …) of one image to an ONNX file."""
+    # Without ``has_weights``, the weights are in another file of the same folder, which ONNX
+    # Runtime reads itself.
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.place(pixels)))
     arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
@@ -146,16 +144,11 @@ def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class OnnxRunner(GraphRunner):
-    """Runs an ONNX file with ONNX Runtime.
+    """Runs an ONNX file with ONNX Runtime."""
 
-    Attributes:
-        file: the file.
-        provider: the execution provider of ONNX Runtime.
-        folder: deletes the temporary folder of the file; None if the file is the user's.
-    """
-
-    file: Path
-    provider: str = PROVIDER
+    file: Path  # the file
+    provider: str = PROVIDER  # the execution provider of ONNX Runtime
+    # deletes the temporary folder of the file; None if the file is the user's
     folder: ExitStack | None = None
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
@@ -172,11 +165,9 @@ class OnnxRunner(GraphRunner):
         aliases: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
-        """Return a runner of a file that observes all calls and the model itself.
-
-        ``aliases`` has the first path of each module of the original model, by all its paths, and
-        ``classes`` the full name of its class, by its first path.
-        """
+        """Return a runner of a file that observes all calls and the model itself."""
+        # ``aliases`` has the first path of each module of the original model, by all its paths, and
+        # ``classes`` the full name of its class, by its first path.
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
         model = read_graph(file)
@@ -272,10 +263,8 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in running order, without nodes that only pass values or make shapes.
-
-        If a value is quantized, the nodes that take the value are among them.
-        """
+        """Return the names in running order, without nodes that only pass values or make shapes."""
+        # If a value is quantized, the nodes that take the value are among them.
         made = {name: node for node in self._model.graph.node for name in node.output}
         ends = {value for call in self.graph.calls for value in call.values}
         waiting = [self._values[call_id] for call_id in call_ids if call_id in self._values]
@@ -494,10 +483,8 @@ def _errors() -> tuple[type[Exception], ...]:
 def _list_nodes(
     graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
 ) -> Iterator[GraphNode]:
-    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``.
-
-    ``named`` has what the names of the nodes say, if these hold module paths.
-    """
+    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``."""
+    # ``named`` has what the names of the nodes say, if these hold module paths.
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
@@ -603,10 +590,8 @@ class _Repeats:
         self._calls = 0
 
     def mark(self, scopes: Sequence[Scope], operator: str, step: str) -> Iterator[Scope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module.
-
-        ``step`` is a text that the nodes of one ATen ``operator`` share.
-        """
+        """Yield the scopes of a node with a text that differs between the calls of a module."""
+        # ``step`` is a text that the nodes of one ATen ``operator`` share.
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]

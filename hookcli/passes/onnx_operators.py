@@ -67,10 +67,8 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # the numbers of this w
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the axis of a picture's channels that the first operators of a graph show.
-
-    ``name`` is an input of the graph with four axes. None if the operators do not show the axis.
-    """
+    """Return the axis of a picture's channels that the first operators of a graph show."""
+    # ``name`` is an input of the graph with four axes. None if the operators do not show the axis.
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -94,10 +92,8 @@ def list_multiplied(node: Any) -> tuple[str, ...]:
 
 
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the floating-point operations of a node, two per multiply-add.
-
-    Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
-    """
+    """Return the floating-point operations of a node, two per multiply-add."""
+    # Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
     names, kind = list_multiplied(node), node.op_type
     if not names:
         is_unknown = node.domain not in _DOMAINS or _PRODUCTS.search(kind)
@@ -168,19 +164,15 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight or bias in a file.
+    """A weight or bias in a file."""
 
-    Attributes:
-        name: the name of the parameter, such as ``layer1.0.conv1.weight``.
-        values: the numbers that the file computes with; (0,) if they cannot be told.
-        step: the distance of neighbouring numbers, to be broadcast over ``values``; 0 in float32.
-        inside: which values lie between the ends of the range of integers. What lies at an end may
-            have been clipped.
-    """
-
-    name: str
+    name: str  # the name of the parameter, such as ``layer1.0.conv1.weight``
+    # the numbers that the file computes with; (0,) if they cannot be told
     values: NDArray[np.float64]
+    # the distance of neighbouring numbers, to be broadcast over ``values``; 0 in float32
     step: NDArray[np.float64]
+    # which values lie between the ends of the range of integers. What lies at an end may have been
+    # clipped.
     inside: NDArray[np.bool_]
 
 

@@ -41,32 +41,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Images that go through a model together.
-
-    Attributes:
-        pixels: (N, …), as ``Runner.place`` returns them; the model may overwrite them.
-        is_first: whether the run begins with this batch. If so, a runner that can look inside the
-            model also finds out which modules overwrite the outputs of other modules.
-    """
+    """Images that go through a model together."""
 
     keys: Sequence[str]
-    pixels: Tensor
+    pixels: Tensor  # (N, …), as ``Runner.place`` returns them; the model may overwrite them
+    # whether the run begins with this batch. If so, a runner that can look inside the model also
+    # finds out which modules overwrite the outputs of other modules.
     is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
-    """The outcome of running a batch, without the tensors that the observer received.
-
-    Attributes:
-        called: the module paths of the layers that ran, each with a text as in ``hooks.observe``.
-        overwritten: the module that overwrote the output of a call, by call id; empty unless the
-            batch is the run's first.
-    """
+    """The outcome of running a batch, without the tensors that the observer received."""
 
     output: object
+    # the module paths of the layers that ran, each with a text as in ``hooks.observe``
     called: Mapping[str, str] = field(default_factory=dict)
     effects: EditEffects = field(default_factory=EditEffects)
+    # the module that overwrote the output of a call, by call id; empty unless the batch is the
+    # run's first
     overwritten: Mapping[str, str] = field(default_factory=dict)
     attention: ImageAttention | None = None
 
@@ -77,14 +70,12 @@ class Runner:
     The methods of this class suit a runner that changes no object of the user and cannot look
     inside the model. Code that needs the modules of a model asks for a ``plan.prepared.EagerModel``
     instead.
-
-    Attributes:
-        merges_calls: whether the model may compute several calls of the original model in one, and
-            leave out calls that change nothing.
-        note: how observing the layers may change what the model computes; empty if it does not.
     """
 
+    # whether the model may compute several calls of the original model in one, and leave out calls
+    # that change nothing
     merges_calls: ClassVar[bool] = False
+    # how observing the layers may change what the model computes; empty if it does not
     note: ClassVar[str] = ""
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"

@@ -50,18 +50,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A description of the chosen layers of a model, and the totals of the whole model.
+    """A description of the chosen layers of a model, and the totals of the whole model."""
 
-    Attributes:
-        rows: one row for each tensor that a call of a chosen layer returned, in the order in which
-            the calls started; then one row for each layer that ran without returning a tensor or
-            did not run.
-        notes: changes that hookcli made to the model on its own.
-    """
-
+    # one row for each tensor that a call of a chosen layer returned, in the order in which the
+    # calls started; then one row for each layer that ran without returning a tensor or did not run
     rows: tuple[SurveyRow, ...]
     total: ModelTotal
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # changes that hookcli made to the model on its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +106,9 @@ def survey(
     inputs: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
 ) -> Survey:
-    """Describe every call of the selected layers, and the whole model.
-
-    The model is in evaluation mode, on any device including meta. ``input_shape`` (1, …) is that of
-    an image's pixels. To describe operations, ``operations`` are all that the model has.
-    """
+    """Describe every call of the selected layers, and the whole model."""
+    # The model is in evaluation mode, on any device including meta. ``input_shape`` (1, …) is that
+    # of an image's pixels. To describe operations, ``operations`` are all that the model has.
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
@@ -155,11 +148,9 @@ def survey(
 def survey_layers(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …).
-
-    hookcli builds the model without loading weights, and runs a file with a graph on zeros. With
-    ``operations``, the survey also includes all functional operations of the model.
-    """
+    """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …)."""
+    # hookcli builds the model without loading weights, and runs a file with a graph on zeros. With
+    # ``operations``, the survey also includes all functional operations of the model.
     if request.is_file:
         return _survey_graph(request, forms, exclude, operations=operations)
     loaded = build_skeleton(request)

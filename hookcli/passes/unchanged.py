@@ -27,13 +27,11 @@ _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before t
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore a model and all random number generators when the ``with`` block ends.
-
-    For each module, this restores the class, submodules, parameters, buffers, hooks and other
-    attributes, including lists, dictionaries, sets, arrays and objects inside them at any depth.
-    This also restores the values of all tensors except parameters. It does not restore iterators,
-    open files, and objects of Python's standard library.
-    """
+    """Restore a model and all random number generators when the ``with`` block ends."""
+    # For each module, this restores the class, submodules, parameters, buffers, hooks and other
+    # attributes, including lists, dictionaries, sets, arrays and objects inside them at any depth.
+    # This also restores the values of all tensors except parameters. It does not restore iterators,
+    # open files, and objects of Python's standard library.
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
     with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
@@ -41,11 +39,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat.
-
-    The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
-    rejects some, so one in 3,000 would be the same after two extra draws.
-    """
+    """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat."""
+    # The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
+    # rejects some, so one in 3,000 would be the same after two extra draws.
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
     np.random.seed(np.random.randint(2**31))
@@ -134,11 +130,10 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore a tensor's memory, shape, gradient and values.
-
-    ``memories`` has the identities of the memories whose values need no further function. This adds
-    the identity of the memory of ``tensor``. If ``memory_of`` returns None, this yields nothing.
-    """
+    """Yield functions that restore a tensor's memory, shape, gradient and values."""
+    # ``memories`` has the identities of the memories whose values need no further function. This
+    # adds the identity of the memory of ``tensor``. If ``memory_of`` returns None, this yields
+    # nothing.
     memory = memory_of(tensor)
     if memory is None:
         return
@@ -176,10 +171,8 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 
 
 def memory_of(tensor: Tensor) -> int | None:
-    """Return the identity of the memory that a tensor shares with its views.
-
-    None on the meta device, and for a tensor that consists of several, such as a sparse one.
-    """
+    """Return the identity of the memory that a tensor shares with its views."""
+    # None on the meta device, and for a tensor that consists of several, such as a sparse one.
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError, ValueError):

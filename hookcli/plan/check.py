@@ -96,10 +96,8 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
 
 
 def check_memory(images: int, megabytes: float = 0) -> None:
-    """Refuse a run that is too large for a folder in memory, before any image runs.
-
-    The size is known only when the run is planned, which may need a pass of the first image.
-    """
+    """Refuse a run that is too large for a folder in memory, before any image runs."""
+    # The size is known only when the run is planned, which may need a pass of the first image.
     if images > _MOST_IMAGES or megabytes > _MOST_MEGABYTES:
         size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
         raise RequestError(

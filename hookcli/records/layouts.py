@@ -108,11 +108,9 @@ class Layout:
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L).
-
-        A tensor has it after ``permute(channels_first)`` and the slice ``image_tokens``. The layout
-        must have a channel axis and, with NLC, rows and columns.
-        """
+        """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
+        # A tensor has it after ``permute(channels_first)`` and the slice ``image_tokens``. The
+        # layout must have a channel axis and, with NLC, rows and columns.
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
             rest = [self.height, self.width]
@@ -143,11 +141,9 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor whose first axis is the batch; ``UNKNOWN`` unless one fits.
-
-    Feature maps must have the proportions of ``pixels``, the height and width of the network's
-    input, up to rounding by less than one row or column; None means square.
-    """
+    """Return the layout of a tensor whose first axis is the batch; ``UNKNOWN`` unless one fits."""
+    # Feature maps must have the proportions of ``pixels``, the height and width of the network's
+    # input, up to rounding by less than one row or column; None means square.
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
     if channels is Channels.WINDOWS:
@@ -166,11 +162,9 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout with a name of ``resolve_layout`` that fits a shape, or ``UNKNOWN``.
-
-    The number of tokens before the image's tokens is the smallest with which the remaining tokens
-    form an image in the proportions of ``pixels``.
-    """
+    """Return the layout with a name of ``resolve_layout`` that fits a shape, or ``UNKNOWN``."""
+    # The number of tokens before the image's tokens is the smallest with which the remaining tokens
+    # form an image in the proportions of ``pixels``.
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
     if layout.name != name:

@@ -40,12 +40,10 @@ class Role:
 
 @functools.lru_cache(maxsize=4096)
 def role_of(module_path: str) -> Role:
-    """Return the role of the layer at ``module_path``.
-
-    A number followed by a name is the number of a block. A trailing number belongs to the layer
-    (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
-    (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
-    """
+    """Return the role of the layer at ``module_path``."""
+    # A number followed by a name is the number of a block. A trailing number belongs to the layer
+    # (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
+    # (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
     groups: list[list[re.Match[str]]] = []
     name_start = module_path.rfind("/") + 1
     is_operation = module_path.startswith(OPERATION, name_start)
@@ -103,20 +101,16 @@ class _Reference:
 def find_scale_hits(
     records: Iterable[LayerRecord], exploding: float, vanishing: float
 ) -> list[ScaleHit]:
-    """Return the calls at which one image's standard deviation explodes or vanishes.
-
-    A call's counterpart is the call of the same role in the previous block or, for the first block,
-    in the next. Outside of blocks, it is the previous call of a layer with the same type and
-    parent. A call without a counterpart is not checked.
-
-    The call itself must cause the change. Its step is its standard deviation divided by that of
-    the call right before. The step must be beyond the threshold; or beyond its square root, if the
-    ratio to the counterpart's step is beyond the threshold, or if the call is in the first block.
-
-    Consequences are not hits: the return to the earlier standard deviation, and the same change in
-    later layers until their counterparts have changed, too. ``records`` are one image's outputs, or
-    their gradients, in the order in which the model made them.
-    """
+    """Return the calls at which one image's standard deviation explodes or vanishes."""
+    # A call's counterpart is the call of the same role in the previous block or, for the first
+    # block, in the next. Outside of blocks, it is the previous call of a layer with the same type
+    # and parent. A call without a counterpart is not checked. The call itself must cause the
+    # change. Its step is its standard deviation divided by that of the call right before. The step
+    # must be beyond the threshold; or beyond its square root, if the ratio to the counterpart's
+    # step is beyond the threshold, or if the call is in the first block. Consequences are not hits:
+    # the return to the earlier standard deviation, and the same change in later layers until their
+    # counterparts have changed, too. ``records`` are one image's outputs, or their gradients, in
+    # the order in which the model made them.
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
     rules = (

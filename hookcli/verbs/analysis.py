@@ -219,11 +219,9 @@ def open_analysis(
     names: Sequence[str] = (),
     only: Only | None = None,
 ) -> Iterator[Analysis]:
-    """Yield the runs that a verb analyses; hookcli runs the model first if the user named one.
-
-    ``most`` bounds the finished runs, and ``least`` the images of a model's run, which must have
-    the images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
-    """
+    """Yield the runs that a verb analyses; hookcli runs the model first if the user named one."""
+    # ``most`` bounds the finished runs, and ``least`` the images of a model's run, which must have
+    # the images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image
     from hookcli.plan.check import check_memory

@@ -147,13 +147,11 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Make a public function of a function whose parameters are requests or have a ``Flag``.
-
-    The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments of
-    the command line may be given by position. If a parameter has the same name as a keyword of a
-    request, only the parameter becomes a keyword; its value also fills the field of the request.
-    ``formats`` are the words of ``--format``.
-    """
+    """Make a public function of a function whose parameters are requests or have a ``Flag``."""
+    # The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments
+    # of the command line may be given by position. If a parameter has the same name as a keyword of
+    # a request, only the parameter becomes a keyword; its value also fills the field of the
+    # request. ``formats`` are the words of ``--format``.
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         returned = function.__annotations__.pop("return")  # its types would be imported

@@ -64,10 +64,8 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keywords with names in place of the things in memory, while the block lasts.
-
-    ``known`` are the names of all keywords of the verb.
-    """
+    """Yield the keywords with names in place of the things in memory, while the block lasts."""
+    # ``known`` are the names of all keywords of the verb.
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())  # rich, for one, draws when imported

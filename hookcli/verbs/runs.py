@@ -55,10 +55,8 @@ _FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 
 
 def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
-    """Prepare a run, and say the plan and the warnings.
-
-    If the run folder will be kept (``keeps``), the plan names the folder and its size.
-    """
+    """Prepare a run, and say the plan and the warnings."""
+    # If the run folder will be kept (``keeps``), the plan names the folder and its size.
     from hookcli.plan.prepare import prepare_run
 
     with call.listener.no_data():
@@ -69,10 +67,8 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
 
 
 def execute(call: Call, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
-    """Execute a prepared run with a bar, and warn of skipped images.
-
-    If the run folder will be kept (``keeps``), errors mention ``resume``.
-    """
+    """Execute a prepared run with a bar, and warn of skipped images."""
+    # If the run folder will be kept (``keeps``), errors mention ``resume``.
     is_long = prepared.settings.is_long
     bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
     try:
@@ -175,10 +171,8 @@ def with_downloads(call: Call, run: RunRequest) -> RunRequest:
 def open_runs(
     call: Call, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open the finished runs that the user named, at most ``most``.
-
-    ``also`` names further options that need a model.
-    """
+    """Open the finished runs that the user named, at most ``most``."""
+    # ``also`` names further options that need a model.
     from hookcli.reading.load import load_run
 
     source.use_storage()
@@ -255,11 +249,9 @@ def run_model(
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Iterator[tuple[Run, int]]:
-    """Run a model, and yield the finished run and the exit code of ``hookcli inspect``.
-
-    Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the name
-    of each image by its key, and raises an error if the images are of no use.
-    """
+    """Run a model, and yield the finished run and the exit code of ``hookcli inspect``."""
+    # Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the
+    # name of each image by its key, and raises an error if the images are of no use.
     from hookcli.reading.load import load_run
 
     for name in config.run.images.names:
@@ -312,10 +304,8 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def leave_on_termination() -> Iterator[None]:
-    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted.
-
-    Only the main thread hears signals.
-    """
+    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
+    # Only the main thread hears signals.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
