@@ -54,8 +54,7 @@ class Distance:
     # the number of positions where A and B are both NaN; from sketches and figures, the number of
     # NaN and Inf that A and B have in common, whatever their positions
     nans: int = 0
-    # the data from which the distance was computed: ``tensors``, ``sketches`` or ``figures``
-    # (statistics)
+    # what the distance was computed from: ``tensors``, ``sketches`` or ``figures`` (statistics)
     source: str = "tensors"
     # the median and the largest relative L2 distance of a channel, as ``measure_channels`` returns
     # them; None if unknown
