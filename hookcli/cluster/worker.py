@@ -17,9 +17,8 @@ from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_images
 from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
-from hookcli.plan.attention import choose_attention
 from hookcli.plan.images import FoundImages
-from hookcli.plan.prepared import EagerModel, add_score, prepare_model
+from hookcli.plan.prepared import EagerModel, add_score, choose_attention, prepare_model
 from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner

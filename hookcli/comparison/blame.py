@@ -23,10 +23,9 @@ from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.order import NORM
 from hookcli.comparison.quantizing import QuantizingNoise, find_changed_weights
 from hookcli.comparison.side import naming, to_array
-from hookcli.distance.axes import is_same
 from hookcli.distance.blame import ROUNDING, OwnError, find_culprits, owner_of
 from hookcli.distance.judge import find_floor
-from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.metrics import is_same, measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.onnx_file import OnnxRunner

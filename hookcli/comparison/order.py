@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.comparison.left_out import may_be_idle
-from hookcli.distance.axes import FAR, measure_flat
+from hookcli.distance.metrics import FAR, measure_flat
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

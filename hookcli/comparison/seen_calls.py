@@ -14,9 +14,8 @@ import numpy as np
 from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.order import NORM, find_norm, pair_by_order
 from hookcli.comparison.side import to_array
-from hookcli.distance.axes import FAR, SAME, find_axes, is_same, measure_flat
 from hookcli.distance.judge import CallTensor, find_floor
-from hookcli.distance.metrics import measure_arrays
+from hookcli.distance.metrics import FAR, SAME, find_axes, is_same, measure_arrays, measure_flat
 from hookcli.distance.tolerance import coarser, is_gate
 from hookcli.records.calls import FOLDED, OPERATION
 

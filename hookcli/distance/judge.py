@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hookcli.distance.axes import axes_text
 from hookcli.distance.comparison import DiffRow
+from hookcli.distance.metrics import axes_text
 from hookcli.distance.tolerance import RTOL, coarser, floor_of
 from hookcli.records.text import shape_text
 

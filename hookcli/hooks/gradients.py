@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import NestedTensorError
-from hookcli.hooks.aliases import Aliases
+from hookcli.hooks.change import Aliases
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.placed import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch

@@ -32,9 +32,8 @@ from hookcli.plan.images import find_images
 if TYPE_CHECKING:
     from hookcli.config import AblationConfig, CompareConfig, RunConfig, RunRequest
     from hookcli.passes.runner import Side
-    from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
-    from hookcli.plan.prepared import PreparedAblation, PreparedRun
+    from hookcli.plan.prepared import Plan, PreparedAblation, PreparedRun
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:

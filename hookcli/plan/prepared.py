@@ -1,4 +1,4 @@
-"""A model that is ready to run with its images, and the settings of the run."""
+"""A model that is ready to run with its images, its attention, and the settings of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import HookcliError, NoImageError, RequestError
+from hookcli.errors import HookcliError, NoImageError, NoLayerMatchedError, RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
@@ -20,6 +20,7 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
+from hookcli.passes.attention import AttentionSettings
 from hookcli.passes.call import goes_through
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
@@ -28,9 +29,9 @@ from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
-from hookcli.plan.attention import choose_attention
-from hookcli.plan.estimate import make_plan
 from hookcli.plan.folder import name_folder
+from hookcli.products.catalog import list_products
+from hookcli.products.figures import keeps_sketches
 from hookcli.products.focus import find_focus
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hookcli.config import (
         AblationConfig,
         At,
+        AttentionRequest,
         BackwardStyle,
         CompareConfig,
         EditedSide,
@@ -57,15 +59,17 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.passes.attention import AttentionSettings
+    from hookcli.outside.urls import Place
     from hookcli.passes.runner import Runner
-    from hookcli.plan.estimate import Plan
     from hookcli.plan.images import FoundImages
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
 
-
 M = TypeVar("M", bound="ModelDescription")
+MOST_MAP_BYTES = 4_000_000  # all maps on the page of a run, uncompressed
+_BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image side
+_PAGE_BYTES = 250_000  # per image in the page, its JSON and the manifest
+_FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,3 +479,112 @@ def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[L
         return ()
     operations = find_named_operations(loaded, cams)
     return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
+
+
+def choose_attention(
+    scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
+) -> AttentionSettings | None:
+    """Return which attention to compute; None if none was asked for, or without weights."""
+    # ``sources`` are the run's images; a worker of a cluster passes only one of them.
+    request = scope.config.attention
+    if request is None:
+        return None
+    layers = _choose_attention_layers(request, loaded)
+    patch = _find_patch(request.patch, loaded, sources)
+    if not has_weights:
+        return None
+    settings = AttentionSettings(
+        loaded.module,
+        loaded.inputs,
+        loaded.pixels_to_try,
+        layers=layers,
+        point=patch,
+        draws=scope.style.mode == "layers",
+        rollout=request.rollout,
+        keeps=scope.config.tensors.attention,
+        limit=MOST_MAP_BYTES // scope.images,
+    )
+    found = settings.find(loaded.pixels_to_try())
+    if not (found.calls or found.hidden):
+        raise RequestError(
+            f"`attention` {', '.join(request.layers)}: no attention runs inside these layers",
+            "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
+            if "all" in request.layers
+            else "all of the model's: `attention=AttentionRequest(('all',))`",
+        )
+    if request.rollout and (reason := found.refuse_rollout()):
+        raise RequestError(f"`rollout` cannot be computed: {reason}", "leave `rollout` out")
+    return settings
+
+
+def _choose_attention_layers(
+    request: AttentionRequest, loaded: LoadedModel
+) -> tuple[LayerInfo, ...]:
+    operations = find_named_operations(loaded, request.layers)
+    try:
+        return select_layers(loaded.module, request.layers, operations=operations)
+    except NoLayerMatchedError as error:
+        raise RequestError(f"`attention`: {error.message}", error.hint) from error
+
+
+def _find_patch(
+    pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
+) -> tuple[float, float] | None:
+    """Return where a pixel is, as shares of the width and height of the layers' input."""
+    if pixel is None:
+        return None
+    if len(sources) != 1:
+        raise RequestError("`patch` is a pixel of one image", "give one image")
+    image = sources[0].read()
+    width, height = image.size
+    across, down = pixel
+    if not (0 <= across < width and 0 <= down < height):
+        raise RequestError(
+            f"`patch` {across},{down} is not inside the image, which is {width} by {height} pixels"
+        )
+    reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
+    left, top = max(0, across - reach), max(0, down - reach)
+    box = (left, top, min(2 * reach, width - left), min(2 * reach, height - top))
+    inside = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)[0]
+    if float(inside.sum()) <= 0:
+        raise RequestError(
+            f"`patch` {across},{down} is cut away: the network sees the middle of the image",
+            "choose a pixel nearer to the middle, or a different `resize`",
+        )
+    return _mean_place(inside.sum(0).tolist()), _mean_place(inside.sum(1).tolist())
+
+
+def _mean_place(weights: Sequence[float]) -> float:
+    total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
+    return total / sum(weights) / len(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do."""
+
+    layers: int
+    images: int
+    files: int  # about how many, if each layer is called once
+    megabytes: float  # about how many at most
+    out_dir: Place
+    skipped: tuple[SkippedImage, ...] = ()
+    grids: str = "layers"
+    sketches: bool = False
+    operations: int = 0  # how many of the layers are functional operations
+
+
+def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
+    """Return what a run will write."""
+    costs = [product.estimate(outlook) for product in list_products(scope)]
+    has_skipped = scope.images < len(scope.config.run.images.names)  # skipped.csv lists them
+    return Plan(
+        len(outlook.layers),
+        scope.images,
+        _FILES + has_skipped + sum(cost.files for cost in costs),
+        megabytes=(_PAGE_BYTES + sum(cost.size for cost in costs)) / 1e6,
+        out_dir=out_dir,
+        grids=scope.style.mode,
+        sketches=keeps_sketches(scope),
+        operations=sum(layer.is_operation for layer in outlook.layers),
+    )

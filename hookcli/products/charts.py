@@ -46,7 +46,7 @@ class Overview(_Chart):
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        from hookcli.render.draw.overview_png import draw_overview
+        from hookcli.render.draw.run_png import draw_overview
 
         try:
             return draw_overview(document, partial(_read, folder), form)
@@ -75,7 +75,7 @@ class GradientFlow(_Chart):
         self._backward = backward
 
     def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
-        from hookcli.render.draw.flow_png import draw_flow
+        from hookcli.render.draw.run_png import draw_flow
 
         info, images = document.model, document.images
         of = for_page(images[0].key) + and_more(len(images) - 1)

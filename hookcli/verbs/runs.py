@@ -28,7 +28,7 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import count
-from hookcli.verbs.messages import (
+from hookcli.verbs.call import (
     begin,
     describe_images,
     describe_uncalled,
@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hookcli.config import RunConfig, TensorRequest
-    from hookcli.plan.estimate import Plan
-    from hookcli.plan.prepared import PreparedRun
+    from hookcli.plan.prepared import Plan, PreparedRun
     from hookcli.reading.load import Run
-    from hookcli.run.listener import ProgressListener
-    from hookcli.run.result import RunResult
+    from hookcli.run.result import ProgressListener, RunResult
     from hookcli.verbs.call import Call
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.distance.blame import blame_text
 from hookcli.distance.verdict import first_text, list_notes, verdict_text
-from hookcli.outside.escape import reversible
+from hookcli.outside.escape import for_page, reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
-from hookcli.render.report.distance_svg import draw_distances
+from hookcli.render.draw import svg
+from hookcli.render.draw.svg import find_decades
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from jinja2 import Template
 
+    from hookcli.distance.blame import Blame
     from hookcli.distance.comparison import Comparison, DiffRow
+
+_TOP, _HEIGHT, _EDGE = 30, 200, 18
+_BASE = _TOP + _HEIGHT + 2 * _EDGE
+_CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
+_SQUARE = "M-3,-3H3V3H-3Z"
+_NARROWEST = 4.0  # the width of the band of a culprit, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +71,193 @@ def _compile_template() -> Template:
     environment = make_environment()
     environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
     return environment.get_template("diff.html.j2")
+
+
+def draw_distances(
+    rows: Sequence[DiffRow], anchors: Mapping[int, str], blame: Blame | None = None
+) -> str:
+    """Return an SVG chart of the relative L2 and the tolerance of every call."""
+    # With ``blame``, it also has the own error of every call, and marks the culprits. It is empty
+    # for one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a
+    # call.
+    rows = sorted(rows, key=lambda row: row.order)
+    if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
+        return ""
+    places, step = svg.space_out(len(rows))
+    culprits = () if blame is None else blame.ids
+    if blame is None:
+        parts = [_legend(rows), _distances(rows, places, step)]
+    else:
+        parts = [_legend_of_both(rows, culprits), _both_errors(rows, places, step, culprits)]
+    calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
+    return svg.drawing_of_calls(
+        "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
+    )
+
+
+def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:
+    at, parts = _axis(rows, places, step)
+    radius = _radius(rows)
+    for row, x in zip(rows, places, strict=True):
+        kind = "holds" if row.holds else "differs"
+        if value := _on_axis(row.rel_l2):
+            parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
+        elif row.rel_l2 is not None or not row.holds:
+            equal = row.rel_l2 == 0 and row.holds
+            shape, y = (_EQUAL, _BASE - 6) if equal else (_CROSS, _TOP + 8)
+            parts.append(_mark(shape, x, y, kind))
+    return "".join(parts)
+
+
+def _both_errors(
+    rows: Sequence[DiffRow], places: Sequence[float], step: float, culprits: Collection[str]
+) -> str:
+    """Draw curves with gaps at calls without a distance, and at zeros; the axis is logarithmic."""
+    width = max(step, _NARROWEST)
+    bands = [
+        f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
+        'class="culprit"/>'
+        for row, x in zip(rows, places, strict=True)
+        if row.call_id in culprits
+    ]
+    at, parts = _axis(rows, places, step)
+    inherited = [row.rel_l2 for row in rows]
+    own = [row.own_rel_l2 for row in rows]
+    parts += [_curve(inherited, places, at, "inherited"), _curve(own, places, at, "own")]
+    radius = _radius(rows)
+    for row, x in zip(rows, places, strict=True):
+        if value := _on_axis(row.own_rel_l2):
+            scale = 1.5 if row.call_id in culprits else radius / 3.2
+            place = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
+            parts.append(f'<path d="{_SQUARE}" transform="{place}" class="own"/>')
+        elif row.own_rel_l2 is not None:
+            shape, y = (_EQUAL, _BASE - 12) if row.own_rel_l2 == 0 else (_CROSS, _TOP + 20)
+            parts.append(_mark(shape, x, y, "own"))
+        if value := _on_axis(row.rel_l2):
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="inherited"/>'
+            )
+        elif row.rel_l2 is not None or not row.holds:
+            shape, y = (_EQUAL, _BASE - 6) if row.rel_l2 == 0 else (_CROSS, _TOP + 8)
+            parts.append(_mark(shape, x, y, "inherited"))
+    return "".join([*bands, *parts])
+
+
+def _axis(
+    rows: Sequence[DiffRow], places: Sequence[float], step: float
+) -> tuple[Callable[[float], float], list[str]]:
+    """Return a function from a distance to y, and the SVG of the decades and tolerances."""
+    tolerances = [_limit(row) for row in rows]
+    errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
+    known = [value for error in errors if (value := _on_axis(error))]
+    low, high = find_decades([*known, *filter(None, tolerances)])
+
+    def at(value: float) -> float:
+        return _TOP + _EDGE + (high - math.log10(value)) / (high - low) * _HEIGHT
+
+    parts = [svg.decades(low, high, lambda exponent: at(10.0**exponent))]
+    for x, tolerance in zip(places, tolerances, strict=True):
+        if tolerance:
+            y = at(tolerance)
+            parts.append(
+                f'<line x1="{x - step / 2:.1f}" x2="{x + step / 2:.1f}" '
+                f'y1="{y:.1f}" y2="{y:.1f}" class="allowed"/>'
+            )
+    return at, parts
+
+
+def _curve(
+    values: Sequence[float | None], places: Sequence[float], at: Callable[[float], float], kind: str
+) -> str:
+    path, pen = [], "M"
+    for value, x in zip(values, places, strict=True):
+        if shown := _on_axis(value):
+            path.append(f"{pen}{x:.1f},{at(shown):.1f}")
+        pen = "L" if shown else "M"
+    return f'<path d="{"".join(path)}" class="line {kind}"/>' if path else ""
+
+
+def _mark(shape: str, x: float, y: float, kind: str) -> str:
+    return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
+
+
+def _radius(rows: Sequence[DiffRow]) -> float:
+    return 3.2 if len(rows) < 100 else 2
+
+
+def _legend(rows: Sequence[DiffRow]) -> str:
+    entries = [
+        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
+        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
+        (f'<path d="{_EQUAL}" class="mark holds"/>', "equal", any(row.rel_l2 == 0 for row in rows)),
+        (
+            f'<path d="{_CROSS}" class="mark differs"/>',
+            "no distance",
+            any(not row.holds and not _on_axis(row.rel_l2) for row in rows),
+        ),
+        _tolerance_entry(rows),
+    ]
+    return _write_legend("relative L2 of the difference, call by call", 270, entries)
+
+
+def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
+    errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
+    beyond = any(row.rel_l2 is None and not row.holds for row in rows)
+    entries = [
+        (
+            '<path d="M-9,0H9" class="line inherited"/><circle r="3.2" class="inherited"/>',
+            "inherited",
+            any(_on_axis(row.rel_l2) for row in rows),
+        ),
+        (
+            f'<path d="M-9,0H9" class="line own"/><path d="{_SQUARE}" class="own"/>',
+            "own",
+            any(_on_axis(row.own_rel_l2) for row in rows),
+        ),
+        (f'<path d="{_EQUAL}" class="mark either"/>', "zero", any(each == 0 for each in errors)),
+        (
+            f'<path d="{_CROSS}" class="mark either"/>',
+            "no distance",
+            beyond or any(each and not _on_axis(each) for each in errors),
+        ),
+        _tolerance_entry(rows),
+        (
+            '<rect x="-4" y="-8" width="8" height="16" class="culprit"/>',
+            "culprit",
+            any(row.call_id in culprits for row in rows),
+        ),
+    ]
+    return _write_legend("relative L2, call by call", 170, entries)
+
+
+def _tolerance_entry(rows: Sequence[DiffRow]) -> tuple[str, str, bool]:
+    shape = '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>'
+    return shape, "tolerance", any(_limit(row) for row in rows)
+
+
+def _write_legend(title: str, start: int, entries: Sequence[tuple[str, str, bool]]) -> str:
+    """Draw entries: shape, meaning, and whether it is there; the first shape is at ``start``."""
+    heading = f'<text x="{svg.LEFT}" y="14">{title}</text>'
+    present = [(shape, text) for shape, text, is_there in entries if is_there]
+    return svg.legend(heading, start, present)
+
+
+def _limit(row: DiffRow) -> float | None:
+    """Return None if another metric decides, or a logarithmic axis cannot show the tolerance."""
+    return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
+
+
+def _on_axis(value: float | None) -> float | None:
+    return value if value and math.isfinite(value) else None
+
+
+def _title(row: DiffRow, culprits: Collection[str]) -> str:
+    parts = [for_page(row.names)]
+    if row.rel_l2 is not None:
+        parts.append(f"relative L2 {row.rel_l2:.3g}")
+    if row.own_rel_l2 is not None:
+        parts.append(f"own {row.own_rel_l2:.3g}")
+    if row.reason:
+        parts.append(for_page(row.reason))
+    parts.append("holds" if row.holds else "differs")
+    return "  ".join([*parts, *(["culprit"] if row.call_id in culprits else [])])

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from hookcli.records.rows import LayerRow
-from hookcli.render.draw import depth_svg, flow_png, gradient_flow
+from hookcli.render.draw import depth_svg, gradient_flow, run_png
 from hookcli.render.draw.gradient_flow import FlowLayer
 from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
 
@@ -257,7 +257,7 @@ def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:
 
 
 def draw_flow(rows: list[dict], heading: list[str]) -> bytes:
-    return flow_png.draw_flow(whole(rows), heading)
+    return run_png.draw_flow(whole(rows), heading)
 
 
 @functools.cache

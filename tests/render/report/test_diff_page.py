@@ -5,10 +5,45 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from hookcli.distance.comparison import Comparison
+from hookcli.distance.blame import Blame, OwnError
+from hookcli.distance.comparison import Comparison, DiffRow
 from hookcli.distance.tolerance import Tolerance
-from hookcli.render.report.diff_page import DiffPicture, render_difference
-from tests.render.report.test_distance_svg import blame_of, row_of
+from hookcli.render.report.diff_page import DiffPicture, draw_distances, render_difference
+
+
+def row_of(order, rel_l2, own=None, **other):
+    """A row of the call ``call<order>``; its rank is its order."""
+    values = {
+        "rank": order,
+        "order": order,
+        "call_id": f"call{order}",
+        "other_call_id": f"call{order}",
+        "module_type": "Conv2d",
+        "holds": False,
+        "reason": "",
+        "metric": "max-abs",
+        "tolerance": 1.0,
+        "rel_l2": rel_l2,
+        "max_abs": rel_l2,
+        "mean_abs": rel_l2,
+        "cosine": 1.0,
+        "own_rel_l2": own,
+        "shape": (1, 3),
+        "other_shape": (1, 3),
+        "dtype": "float32",
+        "other_dtype": "float32",
+        "source": "tensors",
+        "image": "cat",
+        "images": 1,
+        "failed_images": 1,
+    }
+    return DiffRow(**(values | other))
+
+
+def blame_of(*culprits):
+    found = tuple(OwnError(call_id, "Conv2d", 1.0, 1e-7) for call_id in culprits)
+    return Blame(found, (), None, is_rounding=False, dtype="float32")
+
 
 ROWS = (row_of(1, 0.25, 0.25), row_of(2, 0.5, 0.125))
 
@@ -61,3 +96,89 @@ def test_without_blame_there_is_no_column_of_own_errors():
     page = render(blames=False, rows=rows)
     assert "own L2" not in page
     assert [line[4:6] for line in cells(page)] == [["0.25", "0.25"], ["0.5", "0.5"]]
+
+
+INF = float("inf")
+
+
+def draw(*rows, culprits=()):
+    """Return the chart, without the columns and names below it, and the legend in words."""
+    text = draw_distances(rows, {row.rank: "here" for row in rows}, blame_of(*culprits))
+    legend = re.findall(r'<text x="13" y="4">([^<]*)</text>', text)
+    return text[text.rindex('y="4">') :], legend
+
+
+def test_both_errors_are_curves_of_their_own_class():
+    """The columns of two calls are 446 wide, with their middles at 279 and 725."""
+    chart, legend = draw(row_of(1, 1e-4, 1e-4), row_of(2, 1e-2, 1e-4))
+    assert '<path d="M279.0,198.0L725.0,98.0" class="line inherited"/>' in chart
+    assert '<path d="M279.0,198.0L725.0,198.0" class="line own"/>' in chart
+    assert re.findall(
+        r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.2" class="inherited"/>', chart
+    ) == [
+        ("279.0", "198.0"),
+        ("725.0", "98.0"),
+    ]
+    assert re.findall(r'translate\(([\d.]+) ([\d.]+)\) scale\(1\)" class="own"/>', chart) == [
+        ("279.0", "198.0"),
+        ("725.0", "198.0"),
+    ]
+    assert legend == ["inherited", "own"]
+
+
+def test_a_culprit_has_a_band_and_a_larger_mark():
+    chart, legend = draw(row_of(1, 1e-4, 1e-4), row_of(2, 1e-2, 1e-2), culprits=["call2"])
+    assert re.findall(
+        r'<rect x="([\d.]+)" y="30" width="([\d.]+)" height="236" class="c', chart
+    ) == [("502.0", "446.0")]
+    assert 'translate(725.0 98.0) scale(1.5)" class="own"/>' in chart
+    assert legend[-1] == "culprit"
+    assert "relative L2 0.01  own 0.01  differs  culprit" in chart
+    assert "relative L2 0.0001  own 0.0001  differs<" in chart
+
+
+def test_a_culprit_among_many_calls_has_a_band_that_can_be_seen():
+    rows = [row_of(order, 1e-2, 1e-4) for order in range(1, 1001)]
+    chart, _ = draw(*rows, culprits=["call500"])
+    assert 'width="4.0" height="236" class="culprit"/>' in chart
+
+
+def test_zeros_are_marks_below_the_axis_and_gaps_of_the_curve():
+    chart, legend = draw(
+        row_of(1, 1e-2, 1e-4), row_of(2, 0.0, 0.0, holds=True), row_of(3, 1e-2, 1e-4)
+    )
+    assert re.findall(r"translate\(502.0 (\d+)\)\" class=\"mark (\w+)\"", chart) == [
+        ("254", "own"),
+        ("260", "inherited"),
+    ]
+    assert chart.count("L799.3") == 0
+    assert legend == ["inherited", "own", "zero"]
+
+
+def test_what_has_no_distance_is_a_cross():
+    """The first differs in shape, and the second is infinite in B; the third is only in A."""
+    chart, legend = draw(
+        row_of(1, None, INF),
+        row_of(2, INF, INF),
+        row_of(3, None, None, reason="only in A"),
+        row_of(4, 1e-2, 1e-4),
+    )
+    crosses = re.findall(r"translate\(([\d.]+) (\d+)\)\" class=\"mark (\w+)\"", chart)
+    assert crosses == [
+        ("167.5", "50", "own"),
+        ("167.5", "38", "inherited"),
+        ("390.5", "50", "own"),
+        ("390.5", "38", "inherited"),
+        ("613.5", "38", "inherited"),
+    ]
+    assert legend == ["inherited", "own", "no distance"]
+
+
+def test_without_blame_calls_have_the_colours_of_the_verdict():
+    rows = [row_of(1, 1e-4, holds=True), row_of(2, 1e-2)]
+    text = draw_distances(rows, {1: "here", 2: "here"})
+    assert re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.2" class="(\w+)"/>', text) == [
+        ("279.0", "198.0", "holds"),
+        ("725.0", "98.0", "differs"),
+    ]
+    assert "line" not in re.findall(r'class="([^"]*)"', text)
