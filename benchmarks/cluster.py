@@ -27,8 +27,8 @@ from hookcli.config import (
     RunRequest,
 )
 from hookcli.plan.prepare import prepare_run
+from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import run
-from hookcli.run.result import ProgressListener
 
 PHOTOS, TURNS = 2000, 3
 FEW, MANY = 2000, 20_000

@@ -31,8 +31,8 @@ from hookcli.config import (
 )
 from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
+from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import run
-from hookcli.run.result import ProgressListener
 from hookcli.summary.chunks import chunk_size
 
 if TYPE_CHECKING:

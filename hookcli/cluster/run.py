@@ -21,8 +21,8 @@ from hookcli.plan.prepared import EagerModel
 from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import ChunkStart
 from hookcli.run.close import close_run, write_tables
+from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
-from hookcli.run.result import ProgressListener
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal

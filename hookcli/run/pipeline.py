@@ -20,7 +20,7 @@ from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import ChunkRunner, ChunkStart
 from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, describe_request, write_tables
-from hookcli.run.result import ProgressListener
+from hookcli.run.listener import ProgressListener
 from hookcli.store.folder import RunFolder
 from hookcli.summary.chunks import Chunk, chunk_size
 

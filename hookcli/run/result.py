@@ -1,4 +1,4 @@
-"""What a run reports to its caller: its progress, and the model, the images and a row per call."""
+"""The result of a run over images: the model, the images, and a row per layer call."""
 
 from __future__ import annotations
 
@@ -39,19 +39,3 @@ class RunResult:
     def exit_code(self) -> int:
         """7 when a rule of ``--fail-on`` has a finding, else 6 when images were skipped, else 0."""
         return errors.choose_code(failed=bool(self.failed), skipped=bool(self.skipped))
-
-
-class ProgressListener:
-    """Receives the progress of a run. This base class ignores the progress."""
-
-    def resumed(self, done: int) -> None:
-        """Called when an interrupted run continues; it had finished ``done`` images, perhaps 0."""
-
-    def chunk_done(self, done: int, skipped: int) -> None:
-        """Called when more images are finished: now ``done``, of which ``skipped`` were skipped."""
-
-    def worked(self, node: str, images: int) -> None:
-        """Called when the machine ``node`` of a cluster has finished ``images`` more images."""
-
-    def warn(self, text: str) -> None:
-        """Called with a warning for the user."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.plan.prepared import RunSettings
     from hookcli.records.images import FileState
-    from hookcli.run.result import ProgressListener
+    from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
 

@@ -13,17 +13,11 @@ from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import ChannelRow
 from hookcli.records.runs import weights_text
 from hookcli.records.text import count
-from hookcli.verbs.call import (
-    Call,
-    Progress,
-    begin,
-    describe_images,
-    describe_uncalled,
-    warn_of_skipped,
-)
+from hookcli.verbs.call import Call, Progress
 from hookcli.verbs.documents import AblationDocument
 from hookcli.verbs.inspection import Planned, finite_text, score_text
 from hookcli.verbs.keywords import TABLES, Without, verb
+from hookcli.verbs.messages import begin, describe_images, describe_uncalled, warn_of_skipped
 from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome
 from hookcli.verbs.runs import with_downloads
 

@@ -1,4 +1,4 @@
-"""The call of a verb: what the user gave, what several verbs say, and who hears it."""
+"""The call of a verb: what the user gave, and who hears what the verb says while it runs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hookcli.errors import HookcliWarning
-from hookcli.records.images import describe_intensities
-from hookcli.records.runs import ASSUMED
-from hookcli.records.text import and_more, count
-from hookcli.records.uncalled import group_uncalled
-from hookcli.run.result import ProgressListener
+from hookcli.run.listener import ProgressListener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
-
-    from hookcli.records.calls import Uncalled
-    from hookcli.records.images import ImageResult, SkippedImage
-    from hookcli.records.runs import ModelInfo
 
 Level: TypeAlias = Literal["plan", "note", "warning", "answer", "failure"]
 
@@ -194,42 +186,3 @@ class Call:
         note = Note(level, self.listener.to_words(text))
         self.notes.append(note)
         self.listener.hear(note)
-
-
-def begin(call: Call, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Give the warnings that are known before the models run, which they may do from now on."""
-    warn_of_skipped(call, skipped)
-    texts = (text for model in models for text in (model.warning, *model.notes))
-    for text in dict.fromkeys(filter(None, texts)):
-        (call.say if text == ASSUMED else call.warn)(text)
-    call.listener.begin()
-
-
-def warn_of_skipped(call: Call, skipped: Sequence[SkippedImage]) -> None:
-    """Warn about the images that could not be used, with one line for each reason."""
-    for reason in dict.fromkeys(image.reason for image in skipped):
-        files = [repr(image.file) for image in skipped if image.reason == reason]
-        some = f"{count(len(files), 'image')} ({', '.join(files[:3])}{and_more(len(files) - 3)})"
-        call.warn(f"skipped {some if files[1:] else files[0]}: {reason}")
-
-
-def warn_of_damage(call: Call, damage: Sequence[str]) -> None:
-    """Warn that files of a run are missing or have changed; ``damage`` has a sentence for each."""
-    if damage:
-        more = and_more(len(damage) - 1, " (and {} more)")
-        call.warn(f"the folder is not as the run left it: {damage[0]}{more}")
-
-
-def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
-    """Say how inputs other than single pictures, such as clips and pairs, were made."""
-    for note in dict.fromkeys(image.note for image in images if image.note):
-        call.say(f"the model saw {note}")
-    for text, is_warning in describe_intensities(images):
-        (call.warn if is_warning else call.say)(text)
-
-
-def describe_uncalled(call: Call, uncalled: Sequence[Uncalled], chosen: Collection[str]) -> None:
-    """Say which of the ``chosen`` layers did not run, with one line for each reason."""
-    for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
-        number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
-        call.say(f"not called{number}: {group.names}: {group.reason}")

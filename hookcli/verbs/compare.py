@@ -29,9 +29,10 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import command_words, repeatable
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
-from hookcli.verbs.call import Call, begin, describe_uncalled, warn_of_skipped
+from hookcli.verbs.call import Call
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, Without, verb
+from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from hookcli.outside.flags import Flag
 from hookcli.records.command import repeatable
 from hookcli.store.places.names import PAGE
 from hookcli.verbs.analysis import PageTheme
-from hookcli.verbs.call import Call, warn_of_damage
+from hookcli.verbs.call import Call
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.messages import warn_of_damage
 
 _SIDE = "A run folder, a golden file, or - for standard input"
 

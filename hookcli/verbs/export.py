@@ -21,9 +21,10 @@ from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
-from hookcli.verbs.call import Call, warn_of_damage
+from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
+from hookcli.verbs.messages import warn_of_damage
 from hookcli.verbs.outcome import FileOutcome
 from hookcli.verbs.runs import RunFolder
 

@@ -20,7 +20,7 @@ from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.verbs import memory
-from hookcli.verbs.call import describe_images, describe_uncalled, warn_of_skipped
+from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
 from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome
 from hookcli.verbs.runs import execute, plan_text, prepare, with_downloads
 

@@ -23,8 +23,9 @@ from hookcli.verbs.analysis import (
     labels_flag,
     open_analysis,
 )
-from hookcli.verbs.call import Call, warn_of_damage
+from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import TABLES, verb
+from hookcli.verbs.messages import warn_of_damage
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
 

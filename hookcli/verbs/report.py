@@ -13,9 +13,10 @@ from hookcli.outside.urls import HELD, shown, to_place
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.store.places.names import PAGE
-from hookcli.verbs.call import Call, warn_of_damage
+from hookcli.verbs.call import Call
 from hookcli.verbs.documents import PageDocument
 from hookcli.verbs.keywords import FILES, verb
+from hookcli.verbs.messages import warn_of_damage
 from hookcli.verbs.outcome import FileOutcome, Page
 from hookcli.verbs.runs import RunFolder
 

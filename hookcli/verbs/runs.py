@@ -28,7 +28,7 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import count
-from hookcli.verbs.call import (
+from hookcli.verbs.messages import (
     begin,
     describe_images,
     describe_uncalled,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig, TensorRequest
     from hookcli.plan.prepared import Plan, PreparedRun
     from hookcli.reading.load import Run
-    from hookcli.run.result import ProgressListener, RunResult
+    from hookcli.run.listener import ProgressListener
+    from hookcli.run.result import RunResult
     from hookcli.verbs.call import Call
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}

@@ -39,7 +39,7 @@ from hookcli.plan.prepare import prepare_run
 from hookcli.products import input_pictures
 from hookcli.run import chunk_runner, chunk_writer, pipeline
 from hookcli.run.close import close_run
-from hookcli.run.result import ProgressListener
+from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
 from hookcli.store.places.directory import Directory
 from tests import processes
