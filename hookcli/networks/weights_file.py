@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import warnings
 from dataclasses import dataclass, field
@@ -113,7 +114,10 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 def _load(file: Path, stream: BufferedReader) -> object:
     """Read ``stream``, the open file, since the name ``file`` may refer to another file by now."""
     if file.suffix == ".safetensors":
-        return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
+        tensors = load_file(file)  # mapped into memory
+        if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116
+            raise OSError("another process replaced it")
+        return tensors
     beginning = stream.read(4)
     stream.seek(0)
     if beginning == _ZIP:
