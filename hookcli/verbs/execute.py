@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli import errors
@@ -26,6 +27,8 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
     """
     from hookcli.plan.prepare import prepare_run
 
+    if call.listener.starts_workers and "workers" not in call.given:
+        config = replace(config, machine=replace(config.machine, workers=None))
     with call.listener.no_data():
         prepared = prepare_run(config)
     call.plan(plan_text(config, prepared.settings.plan, keeps=keeps))
