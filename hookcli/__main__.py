@@ -120,7 +120,7 @@ def main() -> None:
         warnings.simplefilter("ignore")  # warnings of libraries; hookcli prints its own on stderr
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=console.FIT, newline="\n")
     ended = False
     try:
         try:
@@ -222,9 +222,6 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
     see = " ".join(filter(None, ["see: hookcli", command, "--help"]))
     return message, "; ".join(filter(None, [guess, see]))
 
-
-if os.name == "nt":  # pragma: no cover
-    raise SystemExit("hookcli needs Linux or macOS")
 
 if __name__ == "__main__":
     main()

@@ -77,7 +77,7 @@ Workers: TypeAlias = Annotated[
     int | None,
     Flag(
         "--workers N",
-        "Processes that read images.  [default: depends on the cores]",
+        "Processes that read images.  [default: depends on the cores; from Python 0]",
         at_least=0,
         at_most=1024,
         panel="Images",
@@ -618,7 +618,7 @@ class ClusterRequest:
 class MachineRequest:
     """Machine: processes and threads on this machine, or a cluster."""
 
-    workers: Workers = None
+    workers: Workers = 0  # None for as many as save time
     threads: Annotated[
         int | None,
         Flag("--threads N", "Threads of torch.  [default: the cores]", at_least=1, at_most=1024),

@@ -485,3 +485,41 @@ def heavy_after(code: str) -> str:
     probe = f"import sys\n{code}\nsys.stdout.write(' '.join(sorted({HEAVY!r} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     return done.stdout
+
+
+ONLY_POSIX = re.compile(
+    r"fcntl|resource|pwd|grp|termios|pty|fork|get(e?[ug]id|rlimit)|dir_fd|statvfs|killpg|mkfifo"
+    r"|O_(NOFOLLOW|NONBLOCK|NOCTTY|CLOEXEC|DIRECTORY)|RLIMIT_\w+|SIG(HUP|CHLD|KILL|ALRM|XFSZ)"
+    r"|/(dev/(fd|shm)|tmp|proc)\b.*"
+)
+GUARDED = {  # each with another way on Windows
+    "cluster.ray_cluster: /tmp",  # on macOS
+    "images.prepare: /dev/shm",
+    "images.prepare: SIGCHLD",
+    "images.prepare: fork",  # the name of a way to start processes
+}
+HOLDS_DESCRIPTORS = {
+    *("outside.files", "store.places.directory", "store.places.file_lock"),
+}  # to be removed with the owned folder on pathlib
+
+
+def _list_names(node: ast.AST) -> list[str]:
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [getattr(node, "module", None) or "", *(each.name for each in node.names)]
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    names = [getattr(node, part, None) for part in ("attr", "arg")]
+    return [name for name in names if isinstance(name, str)]
+
+
+def test_nothing_needs_what_only_posix_has():
+    found = {
+        f"{module}: {name}"
+        for file in PACKAGE.rglob("*.py")
+        if (module := ".".join(file.relative_to(PACKAGE).with_suffix("").parts))
+        not in HOLDS_DESCRIPTORS
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for name in _list_names(node)
+        if ONLY_POSIX.fullmatch(name)
+    }
+    assert found <= GUARDED

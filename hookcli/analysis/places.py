@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from hookcli.analysis.components import Components, find_components
 from hookcli.analysis.images import middle_of
@@ -382,12 +382,10 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
     folder = Path(to_local(name))
     file = folder / BASIS
     try:
-        with (
-            LocalFiles(folder).open(BASIS) as stream,
-            safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as opened,
-        ):
-            layers = [*map(str, json.loads((opened.metadata() or {})[_LAYERS]))]
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        data = LocalFiles(folder).read(BASIS)
+        arrays = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        layers = [*map(str, json.loads(header["__metadata__"][_LAYERS]))]
         bases = {layer: _take_basis(arrays, number) for number, layer in enumerate(layers)}
     except OSError as error:
         what = f"cannot read {str(file)!r}: {error.strerror or error}"

@@ -96,7 +96,7 @@ def make_parameter(option: Option) -> Parameter:
 class TerminalListener(Listener):
     """Prints what a verb says on stderr; with ``quiet``, only warnings."""
 
-    writes = True
+    writes = starts_workers = True
 
     def __init__(self, *, quiet: bool, wants_rows: bool) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.config import GradientsConfig
+from hookcli.networks.code_files import split_name
 
 if TYPE_CHECKING:
     from hookcli.config import RunConfig
@@ -46,7 +47,7 @@ def find_code(config: RunConfig, sent: Path) -> RunConfig:
 
 def _list_places(config: RunConfig) -> list[str]:
     names = [config.run.model.name, "" if config.backward is None else config.backward.score]
-    places = [name.rpartition(":")[0] for name in names]
+    places = [split_name(name)[0] for name in names]
     return [place for place in places if place.endswith(".py")]
 
 
@@ -55,7 +56,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _find(name: str, sent: Path) -> str:
-    place, _, attribute = name.rpartition(":")
+    place, attribute = split_name(name)
     if not place.endswith(".py") or Path(place).is_file():
         return name
     copy = sent / _name_folder(Path(place).parent) / Path(place).name

@@ -164,4 +164,5 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
 
 
 def _parent_of(name: str) -> str:
-    return name.rpartition("/")[0]
+    folder = os.path.dirname(name)  # noqa: PTH120  of a URL, too
+    return "" if folder == name else folder

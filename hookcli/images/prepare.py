@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
-import resource
+import shutil
 import signal
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -235,26 +236,28 @@ def _stream(
         prefetch_factor=_AHEAD,
         worker_init_fn=partial(_begin_worker, close_in_worker, list_options()),
     )
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGCHLD)
-    ready = iter(loader)
-    if is_main:  # when a worker dies, torch's handler would raise anywhere in the main thread
-        signal.signal(signal.SIGCHLD, before)
-    for image in ready:
+    for image in _start_workers(loader):
         if isinstance(image, HookcliError):
             raise image
         yield image
 
 
+def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator[Any]:
+    death = getattr(signal, "SIGCHLD", None)  # Windows has no such signal
+    if death is None or threading.current_thread() is not threading.main_thread():
+        return iter(loader)
+    before = signal.getsignal(death)
+    ready = iter(loader)
+    signal.signal(death, before)  # torch's handler would raise anywhere in the main thread
+    return ready
+
+
 def _is_shared_memory_short() -> bool:
     """Return whether pixels may not fit; a worker would then wait forever."""
-    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        return True
     try:
-        facts = os.statvfs("/dev/shm")  # noqa: S108
+        return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
         return False  # not Linux
-    return facts.f_bavail * facts.f_frsize < _LEAST_SHARED
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
@@ -277,6 +280,6 @@ def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _work
     """Leave Ctrl-C to the main process, and do not hold the lock of the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_options(options)
-    if close is not None:
+    if close is not None and multiprocessing.get_start_method() == "fork":  # else not inherited
         with contextlib.suppress(OSError):
             os.close(close)

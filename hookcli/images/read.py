@@ -25,6 +25,7 @@ from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.outside.urls import HELD
 from hookcli.records.images import FileState, SkippedImage, join_intensities, spread_evenly
+from hookcli.store.places.names import portable_name
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ def _make_key(name: str, taken: dict[str, int]) -> str:
     """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken."""
     # ``taken`` has the keys in lower case, and the next number to try for each.
     stem = safe_name(name)
-    key, number = stem, taken.get(stem.lower(), 2)
+    key, number = portable_name(stem), taken.get(stem.lower(), 2)
     while key.lower() in taken:
-        key, number = f"{stem}-{number}", number + 1
+        key, number = portable_name(f"{stem}-{number}"), number + 1
     taken[key.lower()] = 2
     taken[stem.lower()] = number
     return key

@@ -26,12 +26,20 @@ _MOST_SOURCE = 1 << 20  # bytes; larger files are not searched for functions to 
 _STANDARD = Path(os.__file__).parent
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """Split ``FILE.py:FUNCTION`` at its last colon; FUNCTION is empty without one."""
+    place, _, function = name.rpartition(":")
+    is_path = "/" in function or "\\" in function  # of C:\\FILE.py
+    is_whole = place != "" and (is_path or os.path.isfile(name))  # noqa: PTH113  pathlib's may raise
+    return (name, "") if is_whole else (place, function)
+
+
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
     """Return the sha256 of each source file of the user's model, keyed by file name."""
     # These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of
     # all modules' classes, and what they import, without installed packages and ``libraries``. The
     # key of an imported file is ``package/module.py``, wherever the folder is.
-    wanted = [name.rpartition(":")[0] for name in names]
+    wanted = [split_name(name)[0] for name in names]
     seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
     wanted += {type(each).__module__ for each in module.modules()}
     hashes: dict[str, str] = {}

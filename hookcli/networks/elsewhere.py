@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.networks.code_files import list_definitions
+from hookcli.networks.code_files import list_definitions, split_name
 from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ DAMAGED = (
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
     """Return an error that says what to type instead of ``name``, unless hookcli may know it."""
-    place, _, function = name.partition(":")
+    place, function = split_name(name) if ":" in name else (name, "")
     if name == place and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
         return RequestError(

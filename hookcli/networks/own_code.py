@@ -21,6 +21,7 @@ from torch import nn
 from hookcli.config import DTYPES
 from hookcli.errors import ModelError, RequestError
 from hookcli.networks.build import build_random, seeded
+from hookcli.networks.code_files import split_name
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.source import ModelWithWeights, Source
 from hookcli.outside.files import open_regular
@@ -84,7 +85,7 @@ class OwnCode(Source):
 
 
 def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
-    place, _, path = name.rpartition(":")
+    place, path = split_name(name)
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
         target: object = import_code(place)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError
+from hookcli.networks.code_files import split_name
 from hookcli.networks.own_code import import_code
 from hookcli.networks.tasks import find_form, name_class
 from hookcli.outside.foreign import ForeignCode
@@ -130,7 +131,7 @@ def _add_up(value: object) -> Tensor | None:
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
     """Return the user's score function, imported once, whose exceptions become a ModelError."""
-    place, _, name = text.rpartition(":")
+    place, name = split_name(text)
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
     with code:
         function = getattr(import_code(place), name, None)

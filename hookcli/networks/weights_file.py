@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import warnings
 from dataclasses import dataclass, field
@@ -111,9 +112,12 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    """Read ``stream``, the open file, since the name ``file`` may refer to another file by now."""
+    # The name ``file`` may stand for another file by now.
     if file.suffix == ".safetensors":
-        return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
+        tensors = load_file(file)  # mapped into memory
+        if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116
+            raise WeightsError(f"cannot read the weights {file}: another process replaced it")
+        return tensors
     beginning = stream.read(4)
     stream.seek(0)
     if beginning == _ZIP:

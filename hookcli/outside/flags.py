@@ -138,7 +138,8 @@ class Field:
     @property
     def default_text(self) -> str:
         """The default as the end of the option's help; empty if ``--help`` shows no default."""
-        if self.default in (None, (), "", MISSING) or isinstance(self.default, bool):
+        is_none = self.default in (None, (), "", MISSING) or isinstance(self.default, bool)
+        if is_none or (self.flag is not None and "[default: " in self.flag.help):
             return ""
         return f"  [default: {_write(self.default)}]"
 

@@ -95,4 +95,7 @@ def is_secret(name: str) -> bool:
 
 def to_local(name: str) -> str:
     """Return the path in a ``file://`` URL; return any other name unchanged."""
-    return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
+    if not name.startswith("file:///"):
+        return name
+    path = unquote(name.removeprefix("file://"))
+    return path[1:] if Path(path[1:]).drive else path  # of /C:/data, on Windows

@@ -160,7 +160,7 @@ def _check_machine(config: RunConfig) -> None:
     if machine.cluster is None:
         return
     for name, value in (("workers", machine.workers), ("threads", machine.threads)):
-        if value is not None:
+        if value:
             hint = "use `cluster.workers` and `cluster.cpus`"
             raise RequestError(f"`{name}` has no effect with `cluster`", hint)
     patch = None if config.attention is None else config.attention.patch

@@ -69,10 +69,9 @@ def read_rows(
     # this. ``ranges`` has the part to read of each axis after the first; empty for all of it.
     array_dtype(tensor)
     try:
-        with run.open(tensor.shard) as stream:
-            whole = _find_tensor(_map(stream), tensor)
-            parts = (slice(part.start, part.stop) for part in ranges)
-            rows: Array = whole[(slice(start, stop), *parts)].copy()
+        parts = (slice(part.start, part.stop) for part in ranges)
+        with run.open(tensor.shard) as stream, _map(stream) as data:
+            rows = _copy_part(data, tensor, (slice(start, stop), *parts))
     except (OSError, ValueError) as error:
         raise cannot_read(run.place / tensor.shard, error) from error
     if tensor.dtype == _BFLOAT16:  # the upper half of a float32
@@ -80,19 +79,20 @@ def read_rows(
     return rows
 
 
-def _map(stream: BinaryIO) -> bytes | mmap.mmap:
+def _map(stream: BinaryIO) -> memoryview | mmap.mmap:
     """Return the content of a file, of which a part is read when it is used."""
+    # Windows neither replaces nor deletes a file while it is mapped.
     if isinstance(stream, io.BytesIO):
-        return stream.getvalue()
+        return memoryview(stream.getvalue())
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _find_tensor(data: bytes | mmap.mmap, tensor: SavedTensor) -> Array:
-    """Return a tensor of a safetensors file, whose format ``store/tensors`` cites."""
+def _copy_part(data: memoryview | mmap.mmap, tensor: SavedTensor, part: tuple[slice, ...]) -> Array:
+    """Copy a part of a tensor of a safetensors file, whose format ``store/tensors`` cites."""
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")
-    header = decode(data[8:begin], dict[str, Any])
+    header = decode(bytes(data[8:begin]), dict[str, Any])
     entries = {n: convert(each, _Entry) for n, each in header.items() if n != "__metadata__"}
     if tensor.tensor not in entries:
         raise DamagedError(f"{tensor.tensor} is not in it")
@@ -103,4 +103,5 @@ def _find_tensor(data: bytes | mmap.mmap, tensor: SavedTensor) -> Array:
     first, last = entry.data_offsets
     if last - first != math.prod(entry.shape) * dtype.itemsize or begin + end != len(data):
         raise DamagedError("its length is not what its header says")
-    return np.ndarray(entry.shape, dtype, data, begin + first)
+    whole: Array = np.ndarray(entry.shape, dtype, data, begin + first)
+    return whole[part].copy()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
+from hookcli.store.places.names import portable_name
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 
+_BEGIN_AGAIN = (
+    "start again with `overwrite=True`, or finish the run with the earlier version that began it"
+)
 _THREADS = 16  # images checked at the same time, since cloud storage is slow to answer
 
 
@@ -51,10 +55,23 @@ def resume_chunks(
             listener.resumed(len(totals.images) + len(totals.skipped))
         else:  # the saved top images also cover chunks that cannot be used
             chunks = []
+            _refuse_other_names(folder, saved.chunks)
             _refuse_other_order(sources, folder, saved.chunks)
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
+
+
+def _refuse_other_names(folder: RunFolder, count: int) -> None:
+    """Earlier versions of hookcli took names that not every system allows."""
+    chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
+    keys = [image.key for chunk in chunks for image in chunk.images]
+    if other := next((key for key in keys if portable_name(key) != key), None):
+        raise RequestError(
+            f"`resume`: the run in {str(folder.path)!r} has files called {other!r}, which not "
+            "every system allows",
+            _BEGIN_AGAIN,
+        )
 
 
 def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count: int) -> None:
@@ -67,8 +84,7 @@ def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count
             raise RequestError(
                 f"`resume`: the run in {str(folder.path)!r} took {one!r} before {two!r}, which "
                 "now comes first",
-                "start again with `overwrite=True`, or finish the run with the earlier version "
-                "that began it",
+                _BEGIN_AGAIN,
             )
 
 

@@ -61,11 +61,13 @@ class Listener:
     """A Python program that hears a verb: of warnings as Python warnings, and with a bar.
 
     ``writes`` is whether a verb without ``out`` writes into its usual folder, and ``wants_rows``
-    whether somebody reads all rows; a table alone needs few.
+    whether somebody reads all rows; a table alone needs few. ``starts_workers`` is whether other
+    processes may read images unasked: on most systems they run the program's file again.
     """
 
     writes = False
     wants_rows = True
+    starts_workers = False
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
         """``to_words`` puts keywords in place of the names that messages have."""

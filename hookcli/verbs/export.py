@@ -17,10 +17,11 @@ from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
 from hookcli.outside.documents import DamagedError, Document, read_document
-from hookcli.outside.files import open_atomic, safe_name, write_atomic
+from hookcli.outside.files import open_atomic, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
+from hookcli.store.places.names import portable_name
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
@@ -167,7 +168,7 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
-        stem = name = safe_name(call_id)
+        stem = name = portable_name(call_id)
         number = 2
         while name.lower() in taken:
             name = f"{stem}-{number}"

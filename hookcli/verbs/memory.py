@@ -85,9 +85,6 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
             if _is_module(given[name]) and name == "model":
                 kept = _as_it_is(given[name])
                 plain = {key: value for key, value in kept.items() if key in known} | plain
-        has_pictures = any(n in _PICTURES and not find_folder(given[n]) for n in changed)
-        if has_pictures and "workers" in known:  # other processes do not see the memory
-            plain = {"workers": 0} | plain
         yield plain
 
 

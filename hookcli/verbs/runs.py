@@ -58,6 +58,8 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
     # If the run folder will be kept (``keeps``), the plan names the folder and its size.
     from hookcli.plan.prepare import prepare_run
 
+    if call.listener.starts_workers and "workers" not in call.given:
+        config = replace(config, machine=replace(config.machine, workers=None))
     with call.listener.no_data():
         prepared = prepare_run(config)
     call.plan(plan_text(config, prepared.settings.plan, keeps=keeps))

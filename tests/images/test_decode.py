@@ -625,7 +625,7 @@ def test_a_file_of_any_name_is_read(raw):
     ((source,), skipped) = read_images([name])
     assert (source.file, pixels(source.read().pictures[0]), skipped) == (name, [RED], [])
     assert source.key.replace("_", "").replace("-", "").isalnum()
-    assert 0 < len(source.key) <= 120
+    assert 0 < len(source.key) <= 60
 
 
 # --- the frames of an animation

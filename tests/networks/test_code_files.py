@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hookcli.config import ModelRequest
-from hookcli.networks.code_files import hash_code
+from hookcli.networks.code_files import hash_code, split_name
 from hookcli.networks.load import load_model
 from hookcli.networks.sources import LIBRARIES
 
@@ -22,6 +22,26 @@ PACKAGE = {
     "pkg/unused.py": "",
     "plain.py": "THREE = 3\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "function"),
+    [
+        ("net.py:make", "net.py", "make"),
+        ("package.net:Net.tiny", "package.net", "Net.tiny"),
+        (r"C:\net.py:make", r"C:\net.py", "make"),
+        (r"C:\net.py", r"C:\net.py", ""),
+        ("C:/nets/net.py", "C:/nets/net.py", ""),
+        ("a:b.py:make", "a:b.py", "make"),
+        ("net.py:old", "net.py:old", ""),  # a file
+        ("nets/net.onnx", "", "nets/net.onnx"),
+    ],
+)
+def test_a_name_is_split_at_its_last_colon_but_not_after_a_drive_or_in_a_file(
+    name, place, function
+):
+    Path("net.py:old").write_text("")
+    assert split_name(name) == (place, function)
 
 
 def code_of(name):

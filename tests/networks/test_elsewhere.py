@@ -196,6 +196,9 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
         ),
         ("resnet50d", "torchvision has no 'resnet50d', but timm has", "timm:resnet50d"),
         ("nofile.pth", "there is no file 'nofile.pth'", "FILE.py:FUNCTION"),
+        (r"C:\nofile.pth", r"there is no file 'C:\\nofile.pth'", "FILE.py:FUNCTION"),
+        (r"C:\net.py", r"'C:\\net.py' is a file, not a model in it", "FILE.py:FUNCTION"),
+        (r"C:\net.py:make", r"there is no file 'C:\\net.py'", "FILE.py:FUNCTION"),
     ],
 )
 def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(name, message, typed):

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hookcli.images import local
+from hookcli.images import local, read
+from hookcli.outside.files import safe_name
 from hookcli.plan import prepared
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.summary import chunks
@@ -232,6 +233,22 @@ def test_a_run_that_took_its_images_in_the_order_of_bytes_is_not_gone_on_with(ru
         "first\nhint: start again with --overwrite, or finish the run with the earlier version "
         "that began it\n"
     )
+    assert saved() == before
+
+
+def test_a_run_with_a_key_that_windows_does_not_allow_is_not_gone_on_with(run, monkeypatch):
+    Path("rows").mkdir()
+    for name in ("con", *range(40)):
+        np.save(f"rows/{name}.npy", np.full((3, 32, 32), 1, np.float32))
+    words = (WORDS[0], "rows", *WORDS[2:])
+    with monkeypatch.context() as patch:
+        patch.setattr(read, "portable_name", safe_name)  # as an earlier version did
+        patch.setattr(local, "natural_key", lambda path: "con" not in str(path))
+        interrupt(run, monkeypatch, words, at=2)
+        before = saved()
+    ended = run("inspect", *words, "-o", "out", "--resume")
+    assert ended.code == 2
+    assert "--resume: the run in 'out' has files called 'con', which not every" in ended.err
     assert saved() == before
 
 

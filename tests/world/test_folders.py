@@ -42,6 +42,7 @@ from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
 from hookcli.store.places.directory import Directory
+from hookcli.store.places.names import portable_name
 from tests import processes
 from tests.configs import changed, inspect_config
 from tests.conftest import own_state, parts_of_eight
@@ -849,7 +850,7 @@ def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where, monkeypatc
     for number in range(8):  # the second part says more
         draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
     inspect("photos", out="whole", top_images=0)
-    interrupt(asked("photos", out="out", top_images=0), at="z" * 120 + "-8")
+    interrupt(asked("photos", out="out", top_images=0), at=portable_name("z" * 120 + "-8"))
     first, second = (Path(f"out/parts/{n:06}.json").stat().st_size for n in (0, 1))
     shutil.rmtree("out")
     assert second > first + 1000

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import hookcli
 from hookcli.config import (
     ClusterRequest,
     ImageRequest,
@@ -17,7 +20,8 @@ from hookcli.config import (
     RunRequest,
 )
 from hookcli.errors import RequestError
-from hookcli.plan import check
+from hookcli.images import prepare
+from hookcli.plan import check, images
 from hookcli.run.pipeline import inspect_images
 from tests.conftest import PHOTOS
 
@@ -70,3 +74,26 @@ def test_without_ray_a_cluster_is_refused_with_the_command_that_installs_it(run,
         "error: --cluster needs Ray, which is not installed",
         "hint: pip install 'hookcli[ray]'",
     ]
+
+
+@pytest.mark.filterwarnings("ignore:the weights are as")
+def test_processes_read_images_unasked_only_at_the_terminal(run, monkeypatch):
+    """Where processes are spawned, they would run the user's program again."""
+    started = []
+
+    def load(dataset, num_workers, **_options):
+        started.append(num_workers)
+        return map(dataset.__getitem__, range(len(dataset)))
+
+    monkeypatch.setattr(prepare, "DataLoader", load)
+    monkeypatch.setattr(prepare, "_WORTH_WORKERS", 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(images, "_MOST_READ_FIRST", 0)  # as with many images
+    np.save("rows.npy", np.zeros((2, 3, 32, 32), np.float32))
+    asked = {"layers": "features.0", "device": "cpu"}
+    hookcli.inspect("tests.toy_models:Squeezed", "rows.npy", out="python", **asked)
+    assert started == []
+    hookcli.inspect("tests.toy_models:Squeezed", "rows.npy", out="asked", workers=2, **asked)
+    words = ("--layers", "features.0", "--device", "cpu", "-o", "terminal")
+    assert run("inspect", "tests.toy_models:Squeezed", "rows.npy", *words).code == 0
+    assert started == [2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sys
@@ -16,6 +17,20 @@ from hookcli.outside import escape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+# What a terminal without UTF-8 shows in place of characters that its encoding lacks.
+_PLAIN = str.maketrans("─━│┃╸╺█·…–—×“”‘’←→≥≤", "--||--#..--x\"\"''<>><")
+FIT = "hookcli.fit"  # the name of the way in which a stream deals with such characters
+
+
+def _fit(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    there = error.object[error.start : error.end].translate(_PLAIN)
+    return there.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error(FIT, _fit)
 
 _is_used = False  # whether data were written to stdout
 
@@ -96,7 +111,9 @@ def _print_on_stderr(
 ) -> None:
     """Lose the line if the reader closed stderr; open stderr again if the user's code did."""
     if sys.stderr is not None and sys.stderr.closed:
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", errors=FIT, closefd=False)  # noqa: SIM115
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    text = text.encode(encoding, FIT).decode(encoding)  # Typer writes UTF-8 where it is not there
     try:
         typer.secho(
             text, err=True, color=False if is_plain() else None, fg=colour, bold=bold, dim=dim

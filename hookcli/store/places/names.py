@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,17 +40,33 @@ FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
 _OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
+_NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
 _PART = re.compile(
-    rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
+    rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/{_NAME}\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
-_PICTURE = re.compile(rf"({'|'.join(_OF_PICTURES)})/([^/]+)\.(jpg|png|svg|pdf)")
+_PICTURE = re.compile(rf"({'|'.join(_OF_PICTURES)})/({_NAME})\.(jpg|png|svg|pdf)")
 _THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
-_NUMBERED = re.compile(rf"({'|'.join(FOLDERS_BY_IMAGE)})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
+_NUMBERED = re.compile(rf"({'|'.join(FOLDERS_BY_IMAGE)})/({_NAME})/\d{{3,}}_{_NAME}\.(png|svg|pdf)")
+
+_LONGEST, _LONGEST_PICTURE = 60, 100  # a path has 260 characters on Windows, with its folders
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", re.I)  # on Windows
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # files that may be written without a journal
+
+
+def portable_name(text: str) -> str:
+    """Return ``text`` as a short part of a file name that every system allows, Windows, too."""
+    name = safe_name(text, len(text))
+    device = _DEVICE.match(name)
+    return _shorten(f"{device[0]}_{name[device.end() :]}" if device else name, _LONGEST)
+
+
+def _shorten(name: str, most: int) -> str:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return name if len(name) <= most else f"{name[: most - 9]}-{digest}"
 
 
 def chunk_file(number: int) -> str:
@@ -97,7 +114,8 @@ def grid_name(call: Call) -> str:
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
-    return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
+    name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}"
+    return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:

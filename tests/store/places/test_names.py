@@ -1,0 +1,61 @@
+"""The names of files are allowed on every system, also on Windows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PureWindowsPath
+
+import pytest
+
+from hookcli.images.read import list_images
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.store.places.names import grid_name, is_run_file, picture_file, seen_file
+
+LONG = "x" * 51 + r"-[0-9a-f]{8}"
+
+
+@pytest.mark.parametrize(
+    ("files", "keys"),
+    [
+        (["con.png", "COM1.jpg", "nul", "lpt9.tar.png"], ["con_", "COM1_", "nul_", "lpt9_.tar"]),
+        (["aux.png.png", "aux1.png", "console.png"], ["aux_.png", "aux1", "console"]),
+        (["con.png", "con_.png", "CON.jpg"], ["con_", "con-2", "CON-3"]),
+        (["a:b.png", r"C:\photos\cat.png", "a|b?.png"], ["a_b", "C_photos_cat", "a_b-2"]),
+        (["cat..png", "cat .png", " cat. .png"], ["cat", "cat-2", "cat-3"]),
+        (["cat.png", "Cat.png", "CAT.jpg"], ["cat", "Cat-2", "CAT-3"]),
+        (["x" * 60, f"{'x' * 60}.jpg"], ["x" * 60, LONG]),
+        (["x" * 250 + ".png", "x" * 249 + ".png"], [LONG, LONG]),
+    ],
+)
+def test_the_key_of_an_image_is_the_name_of_a_file_on_every_system(files, keys):
+    found = [image.key for image in list_images(files)]
+    assert len(found) == len({key.lower() for key in found})
+    for key, expected in zip(found, keys, strict=True):
+        assert re.fullmatch(expected, key)
+        assert is_run_file(seen_file(key))
+        assert not PureWindowsPath(f"{key}.jpg").is_reserved()
+
+
+def test_a_path_in_a_run_folder_has_at_most_180_characters():
+    layer = LayerInfo("block." * 50, "Conv2d")
+    call = Call(layer, 12, order=1000, output_key="y" * 50, side="grad_output")
+    key = list_images(["x" * 250])[0].key
+    file = picture_file("attention", key, grid_name(call))
+    assert is_run_file(file)
+    assert 150 < len(file) <= 180
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        r"grids/..\..\x/001_conv1.png",
+        r"grids/cat/001_..\..\x.png",
+        "grids/cat/001_a:b.png",
+        "seen/C:x.jpg",
+        "seen/cat .jpg",
+        "grids/.. /001_conv1.png",
+        r"records.parquet/..\x.parquet",
+    ],
+)
+def test_a_name_that_leads_elsewhere_on_windows_is_no_file_of_a_run(name):
+    assert not is_run_file(name)
