@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import not_ours_error
+from hookcli.outside.files import ANOTHER, not_ours_error
 from hookcli.store.ownership import find_run
 from hookcli.store.places.folders import find_folder
 from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE, MANIFEST, PARTIAL, REQUEST
@@ -27,11 +27,8 @@ def check_folder(
     folder = find_folder(place)
     if folder is None:
         return None
-    with folder:
-        folder.refuse_locked()
-        return find_replaceable_run(
-            folder, planned, replace_run=replace_run, replace_any=replace_any
-        )
+    folder.refuse_locked()
+    return find_replaceable_run(folder, planned, replace_run=replace_run, replace_any=replace_any)
 
 
 def find_replaceable_run(
@@ -51,14 +48,11 @@ def find_replaceable_run(
         )
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
-            raise OutputError(
-                f"{name} holds a {mark} that no run wrote", "choose another folder with `out`"
-            )
+            raise OutputError(f"{name} holds a {mark} that no run wrote", ANOTHER)
     if held is None and not replace_any and next(folder.entries(), None) is not None:
         raise OutputError(
             f"{name} holds files that no run wrote",
-            "choose another folder with `out`; "
-            "`overwrite=True` writes there and deletes none of them",
+            f"{ANOTHER}; `overwrite=True` writes there and deletes none of them",
         )
     _refuse_strangers(folder, held, planned)
     return held

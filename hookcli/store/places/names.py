@@ -20,7 +20,8 @@ OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = tensor_index.FOLDER, "parts"
-LOCKS = "lock"  # only in a run folder in cloud storage
+LOCK = ".hookcli.lock"  # on this machine; empty, and never listed as a file of the run
+LOCKS = "lock"  # a folder, only in cloud storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS, HEAT = "maps", "heat"
 ATTENTION = "attention"
@@ -28,15 +29,16 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which cannot append
-JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
+_LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # by earlier versions in cloud storage
 TOP = f"{PARTS}/top.json"
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
-_ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
+_ALWAYS = frozenset(
+    {JOURNAL, _LATER_JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
+)
 _OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _PART = re.compile(
@@ -49,7 +51,7 @@ _NUMBERED = re.compile(rf"({'|'.join(FOLDERS_BY_IMAGE)})/([^/]+)/\d{{3,}}_[^/]+\
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
-UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # files that may be written without a journal
+UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # files that may be written without a journal
 
 
 def chunk_file(number: int) -> str:
