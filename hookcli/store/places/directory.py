@@ -100,11 +100,9 @@ class Directory(Folder):
                     raise
         return name
 
-    def adopt(self, name: str, file: Path) -> Path:
-        """Move a file of this file system to ``name``; return its new path."""
-        with self._explain(name):
-            replace_file(file, self._locate(name, make=True))
-        return self.path / name
+    def adopt(self, name: str, file: Path) -> None:
+        """Move a file of this file system to ``name``; this may raise an OSError."""
+        replace_file(file, self._locate(name, make=True))
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file; if that fails, the file keeps its earlier content."""
@@ -162,10 +160,9 @@ class Directory(Folder):
 
     def _locate(self, name: str, *, make: bool = False) -> Path:
         """Return the path of a file, none of whose folders is a link; ``make`` creates them."""
+        if not is_inside(name):
+            raise ValueError(f"{name!r} is not a name inside a folder")
         *folders, last = name.split("/")
-        for part in (*folders, last):
-            if part in ("", ".", "..") or Path(part).name != part:  # on Windows, also C:x and a\b
-                raise ValueError(f"{name!r} is not a name inside a folder")
         path = self._root
         for part in folders:
             path /= part
@@ -221,6 +218,12 @@ class DirectoryLock(Lock):
 
     def close(self) -> None:
         self._lock.release()
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a folder can hold a file of this name, which may come from a stranger."""
+    parts = name.split("/")  # on Windows, Path("C:x").name is "x"
+    return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 
 
 def _to_entry(facts: os.stat_result) -> Entry:
