@@ -88,14 +88,11 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
     """Return the folder of the run, which is neither opened nor written yet."""
-    config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
         plan_names(prepared.settings, prepared.model.sources),
-        replace_run=config.folder.out is None,
-        replace_any=config.folder.overwrite,
-        resume=config.folder.resume,
+        resume=prepared.settings.config.folder.resume,
     )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.errors import RequestError
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
@@ -51,25 +49,9 @@ def resume_chunks(
             listener.resumed(len(totals.images) + len(totals.skipped))
         else:  # the saved top images also cover chunks that cannot be used
             chunks = []
-            _refuse_other_order(sources, folder, saved.chunks)
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
-
-
-def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count: int) -> None:
-    """Earlier versions of hookcli took ``10.png`` before ``2.png``."""
-    places = {source.name: place for place, source in enumerate(sources)}
-    chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
-    names = [state.file for chunk in chunks for state in chunk.files if state.file in places]
-    for one, two in itertools.pairwise(names):
-        if places[one] > places[two]:
-            raise RequestError(
-                f"`resume`: the run in {str(folder.path)!r} took {one!r} before {two!r}, which "
-                "now comes first",
-                "start again with `overwrite=True`, or finish the run with the earlier version "
-                "that began it",
-            )
 
 
 def _read_usable_chunks(

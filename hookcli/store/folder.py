@@ -42,29 +42,22 @@ class RunFolder:
         request: RequestFile,
         planned: PlannedNames,
         *,
-        replace_run: bool,
-        replace_any: bool,
         resume: bool = False,
     ) -> None:
-        """Open and write nothing yet; ``replace_any`` also accepts files that no run wrote."""
+        """Open and write nothing yet."""
         self.path, self.request = path, request
-        self._planned = planned
-        self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
+        self._planned, self._resume = planned, resume
         self._known: set[str] = set()  # files of this run, or of the run that it resumes
         self._claimed: set[str] = set()  # the known files whose names this process has checked
         self._mutex = threading.Lock()
 
     def __enter__(self) -> RunFolder:
-        how = {
-            "replace_run": self._replace_run or self._resume,
-            "replace_any": self._replace_any,
-        }
-        check_folder(self.path, self._planned, **how)  # a folder that is refused gets no lock
+        check_folder(self.path, self._planned)  # a folder that is refused gets no lock
         with contextlib.ExitStack() as stack:
             try:
                 self._folder = open_folder(self.path, make=True)
                 self._lock = stack.enter_context(self._folder.lock())
-                self._begin(find_replaceable_run(self._folder, self._planned, **how))
+                self._begin(find_replaceable_run(self._folder, self._planned))
             except OSError as error:
                 raise cannot_write(self.path, error) from error
             self._stack = stack.pop_all()

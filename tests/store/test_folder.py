@@ -43,8 +43,12 @@ JOURNAL = "parts/written.jsonl"
 
 
 def open_folder(folder="run", request=REQUEST, **how):
-    options = {"replace_run": False, "replace_any": False} | how
-    return RunFolder(Path(folder), request, NAMES, **options)
+    return RunFolder(Path(folder), request, **planned(**how))
+
+
+def planned(*, resume=False, replace_run=False, **how):
+    """What ``plan/folder`` decides before a run."""
+    return {"planned": replace(NAMES, replace_run=replace_run or resume, **how), "resume": resume}
 
 
 def finished_run(folder="run"):
@@ -741,4 +745,4 @@ def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
     with open_folder():
         Path("run/layers.csv").touch()
         with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
-            check_folder(Path("run"), NAMES, replace_run=True, replace_any=False)
+            check_folder(Path("run"), replace(NAMES, replace_run=True))

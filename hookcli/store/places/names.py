@@ -154,12 +154,14 @@ def is_run_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """The names that a run may write, as far as hookcli knows them before the run."""
+    """What a run may write and replace, as far as hookcli knows it before the run."""
 
     keys: frozenset[str] = frozenset()  # the keys of the images
     folders: frozenset[str] = frozenset()  # folders that not every run writes: ``seen``
     files: frozenset[str] = frozenset()  # files that not every run writes: ``top_images.csv``
     form: str = "png"  # the format in which pictures are written in addition to PNG
+    replace_run: bool = False  # the run that the folder holds may be replaced or resumed
+    replace_any: bool = False  # the folder may also hold files that no run wrote
 
     def includes(self, name: str) -> bool:
         """Return whether the run may write a file of this name."""

@@ -18,7 +18,7 @@ from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
 from hookcli.summary.chunks import Chunk
-from tests.store.test_folder import DONE, NAMES, REQUEST
+from tests.store.test_folder import DONE, REQUEST, planned
 from tests.toy_runs import run_of
 
 RUN = Url("memory://bucket/run")
@@ -35,7 +35,7 @@ def memory():
 
 
 def open_run(request=REQUEST, **how):
-    return RunFolder(RUN, request, NAMES, **({"replace_run": False, "replace_any": False} | how))
+    return RunFolder(RUN, request, **planned(**how))
 
 
 def files():
