@@ -79,6 +79,7 @@ THIRD_PARTY = {
     "onnx": {"networks", "passes"},
     "onnxruntime": {"passes"},
     "ray": {"cluster"},
+    "filelock": {"outside"},
     "fsspec": {"store"},
     "huggingface_hub": {"networks"},
     "safetensors": {"analysis", "images", "networks", "store"},

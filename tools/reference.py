@@ -50,7 +50,7 @@ FILES = {
     f"{names.SEEN}/": "The images as the network saw them.",
     f"{names.THUMBNAILS}/": "Of several images: small pictures for the contact sheet of the page, 32 or more to a file.",
     names.DOCUMENT: "What the page is made of.",
-    names.REQUEST: "What was asked. It is written first, and locked while the run lives.",
+    names.REQUEST: "What was asked. It is written first.",
     names.MANIFEST: "Everything that is needed to repeat the run. It is written last: a run without it is incomplete.",
     f"{names.PARTS}/": "The finished chunks of a run that is not complete; deleted at its end.",
 }  # fmt: skip

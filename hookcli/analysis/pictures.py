@@ -14,15 +14,15 @@ from hookcli.store.places.names import DOCUMENT
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hookcli.analysis.folder import AnalysisFolder
     from hookcli.reading.load import Run
+    from hookcli.store.results import ResultFolder
 
 _MOST_BYTES = 1 << 26  # of a picture
 
 
 def copy_pictures(
     run: Run,
-    folder: AnalysisFolder,
+    folder: ResultFolder,
     *,
     first: Collection[str] = frozenset(),
     only: Collection[str] | None = None,
@@ -52,7 +52,7 @@ def copy_pictures(
     return ImagePictures(tuple(copied), thumbnails)
 
 
-def _copy(run: Run, folder: AnalysisFolder, name: str) -> bool:
+def _copy(run: Run, folder: ResultFolder, name: str) -> bool:
     if not name or run.files.measure(name) is None:
         return False
     try:

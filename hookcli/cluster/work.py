@@ -118,8 +118,7 @@ def _hash_model(loaded: ModelDescription) -> str:
 
 def _hash_request(folder: Place) -> str:
     try:
-        with open_folder(folder) as inside:
-            data = inside.read(REQUEST)
+        data = open_folder(folder).read(REQUEST)
     except (OSError, errors.HookcliError):
         data = None
     return "missing" if data is None else hashlib.sha256(data).hexdigest()

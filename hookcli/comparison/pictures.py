@@ -7,23 +7,22 @@ The pictures show tensors that two runs saved, or tensors that a live comparison
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from hookcli.distance.comparison import find_first
-from hookcli.errors import OutputError, RequestError
-from hookcli.outside.documents import MOST_BYTES
+from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page
-from hookcli.outside.files import cannot_write, read_regular, safe_name, write_atomic
+from hookcli.outside.files import safe_name
 from hookcli.records.images import match_images
 from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPicture, render_difference
-from hookcli.store.ownership import refuse_run_folder
 from hookcli.store.places.names import PAGE
+from hookcli.store.results import Kind, check_results, make_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that this module writes
-_PNG = "[0-9][0-9]_*.png"
-_ANOTHER = "choose another folder for `pictures`"
+_PNG = re.compile(r'src="([0-9][0-9]_[^"/]+\.png)"')
 _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `save.channels`"
 
 
@@ -75,14 +73,7 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 
 def check_folder(folder: Path) -> None:
     """Check, before a comparison, that hookcli can write its page to ``folder``."""
-    refuse_run_folder(folder, _ANOTHER)
-    try:
-        if os.path.lexists(folder) and not folder.is_dir():
-            raise OutputError(f"{str(folder)!r} is a file, not a folder", _ANOTHER)
-        if folder.exists() and any(folder.iterdir()) and not _list_known(folder):
-            raise OutputError(f"{str(folder)!r} holds files that no comparison wrote", _ANOTHER)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    check_results(folder, _COMPARISON)
 
 
 def write_pictures(
@@ -102,21 +93,11 @@ def write_pictures(
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
     pictures = [picture for picture, _ in drawn]
     page = render_difference(title, comparison, pictures)
-    known = _list_known(folder)
-    for name in (PAGE, *(picture.file for picture, _ in drawn)):
-        if name not in known and os.path.lexists(folder / name):
-            raise OutputError(f"{str(folder / name)!r} was not written by a comparison", _ANOTHER)
-    try:
-        for name in known - {PAGE}:
-            (folder / name).unlink(missing_ok=True)
-        # Write the page first, so that it lists all new pictures even if hookcli is killed.
-        files = {PAGE: page.encode()} | {picture.file: data for picture, data in drawn}
-        return {name: write_atomic(folder / name, data) for name, data in files.items()}
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    except OutputError as error:
-        error.hint = _ANOTHER
-        raise
+    with make_results(folder, _COMPARISON) as made:
+        made.write(PAGE, page.encode())
+        for picture, data in drawn:
+            made.write(picture.file, data)
+    return {name: folder / name for name in made.files}
 
 
 def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
@@ -204,14 +185,8 @@ def _figures(row: DiffRow) -> str:
     return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
 
 
-def _list_known(folder: Path) -> set[str]:
-    page = folder / PAGE
-    try:
-        if page.is_symlink() or not page.is_file():
-            return set()
-        text = read_regular(page, MOST_BYTES)
-        pictures = [file for file in folder.glob(_PNG) if file.is_file() and not file.is_symlink()]
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
-    return {PAGE, *shown} if _OURS in text else set()
+def _list_pictures(page: bytes) -> list[str] | None:
+    return _PNG.findall(page.decode(errors="replace")) if _OURS in page else None
+
+
+_COMPARISON = Kind("comparison", "a", PAGE, _list_pictures, "choose another folder for `pictures`")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 import signal
@@ -198,15 +197,13 @@ def prepare_images(
     images: Sequence[ImageSource],
     workers: int,
     warn: Callable[[str], None],
-    close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
     """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one."""
-    # Killed workers are replaced once. ``close_in_worker`` is a descriptor, such as that of a lock
-    # file, that workers must not keep open.
+    # Killed workers are replaced once.
     done, deaths = 0, 0
     while done < len(images):
         try:
-            for image in _stream(fitter, images[done:], workers, close_in_worker):
+            for image in _stream(fitter, images[done:], workers):
                 done += 1
                 yield image
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
@@ -223,9 +220,7 @@ def prepare_images(
             warn("a process that prepared images was killed; it is replaced")
 
 
-def _stream(
-    fitter: Fitter, images: Sequence[ImageSource], workers: int, close_in_worker: int | None
-) -> Iterator[PreparedImage]:
+def _stream(fitter: Fitter, images: Sequence[ImageSource], workers: int) -> Iterator[PreparedImage]:
     if not workers or _is_shared_memory_short():
         yield from (prepare_image(fitter, image) for image in images)
         return
@@ -234,7 +229,7 @@ def _stream(
         batch_size=None,
         num_workers=workers,
         prefetch_factor=_AHEAD,
-        worker_init_fn=partial(_begin_worker, close_in_worker, list_options()),
+        worker_init_fn=partial(_begin_worker, list_options()),
     )
     for image in _start_workers(loader):
         if isinstance(image, HookcliError):
@@ -276,10 +271,7 @@ class _Images(Dataset["PreparedImage | HookcliError"]):
             return error
 
 
-def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:
-    """Leave Ctrl-C to the main process, and do not hold the lock of the run."""
+def _begin_worker(options: tuple[tuple[str, str], ...], _worker: int) -> None:
+    """Leave Ctrl-C to the main process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_options(options)
-    if close is not None and multiprocessing.get_start_method() == "fork":  # else not inherited
-        with contextlib.suppress(OSError):
-            os.close(close)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -13,10 +12,12 @@ import signal
 import stat
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from hookcli.errors import OutputError
+from hookcli.outside.locks import take_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Place
 
+ANOTHER = "choose another folder with `out`"  # a hint
 _NAME_LENGTH = 120
-_TEMPORARY, _UNFINISHED = ".hookcli-", "unfinished"  # a temporary folder, and its only entry
+TEMPORARY = ".hookcli-"  # how the name of a temporary folder begins
+_LOCK, _UNFINISHED = "lock", "unfinished"  # the two entries of a temporary folder
+_PATIENCE = 1.0  # seconds: on Windows, nobody can replace a file that another program has open
+_FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY")  # no system has all of them
+_JUNCTION = 0xA0000003  # stat.IO_REPARSE_TAG_MOUNT_POINT, which only Windows has
 _NUMBER = re.compile(rb"[0-9]+")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path drops the second slash of a URL
 
@@ -55,8 +61,8 @@ def open_regular(file: str | Path) -> BufferedReader:
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(file, flags)
+    flags = sum(getattr(os, name, 0) for name in _FLAGS)
+    descriptor = os.open(file, os.O_RDONLY | flags)
     try:
         _check_regular(os.fstat(descriptor), file)
     except OSError:
@@ -117,7 +123,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
         with temporary_folder(file.parent) as folder:
             with (folder / file.name).open("xb") as stream:
                 yield stream
-            (folder / file.name).replace(file)
+            replace_file(folder / file.name, file)
     except OSError as error:
         raise cannot_write(file, error) from error
 
@@ -161,24 +167,38 @@ def _uninterrupted() -> Iterator[None]:
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder inside ``parent``, and delete it, and those of killed processes."""
     # Nobody locks the folders that killed processes left.
-    for left in parent.glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            _lock(left, stack, fcntl.LOCK_NB)
-            if os.listdir(left) == [_UNFINISHED]:  # noqa: PTH208
+    for left in parent.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            is_ours = not is_link(left.lstat()) and {*os.listdir(left)} == {_LOCK, _UNFINISHED}  # noqa: PTH208
+            if is_ours and (lock := take_lock(left / _LOCK)):
+                lock.release()
                 shutil.rmtree(left)
-    with contextlib.ExitStack() as stack:
-        made = stack.enter_context(scratch_folder(_TEMPORARY, parent))
+    with scratch_folder(TEMPORARY, parent) as made, contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # not every file system has locks
-            _lock(made, stack)
+            if lock := take_lock(made / _LOCK):
+                stack.callback(lock.release)
         inner = made / _UNFINISHED
         inner.mkdir()  # only now, others may delete the folder if it is unlocked
         yield inner
 
 
-def _lock(folder: str | Path, stack: contextlib.ExitStack, kind: int = 0) -> None:
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    stack.callback(os.close, held)
-    fcntl.flock(held, fcntl.LOCK_EX | kind)
+def replace_file(made: Path, file: Path) -> None:
+    """Rename ``made`` to ``file``, and try for a second while another program has ``file`` open."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            made.replace(file)
+        except PermissionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PATIENCE / 50)
+        else:
+            return
+
+
+def is_link(facts: os.stat_result) -> bool:
+    """Return whether ``lstat`` has found a symbolic link, or a junction of Windows."""
+    return stat.S_ISLNK(facts.st_mode) or getattr(facts, "st_reparse_tag", 0) == _JUNCTION
 
 
 def refuse_url(file: Path) -> None:
@@ -204,20 +224,16 @@ def hash_file(file: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def cannot_write(file: Place, error: OSError) -> OutputError:
+def cannot_write(file: Place, error: OSError, hint: str = ANOTHER) -> OutputError:
     """Return the error for a file or folder that could not be written."""
     room = "make room, or " if is_full(error) else ""
-    return OutputError(
-        f"cannot write {str(file)!r}: {error.strerror or error}",
-        f"{room}choose another folder with `out`",
-    )
+    return OutputError(f"cannot write {str(file)!r}: {error.strerror or error}", room + hint)
 
 
 def not_ours_error(file: Place) -> OutputError:
     """Return the error for an existing file that was not written by a run."""
     return OutputError(
-        f"{str(file)!r} was not written by a run, and this run would overwrite it",
-        "choose another folder with `out`",
+        f"{str(file)!r} was not written by a run, and this run would overwrite it", ANOTHER
     )
 
 

@@ -38,12 +38,15 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
     """Return the names of the files that a run over these images may write."""
     from hookcli.products.catalog import list_products  # imports numpy
 
+    folder = scope.config.folder
     claimed = {name for product in list_products(scope) for name in product.claim()}
     return PlannedNames(
         frozenset(source.key for source in sources),
         FOLDERS & claimed,
         frozenset(claimed - FOLDERS),
         scope.style.format,
+        replace_run=folder.out is None or folder.resume,
+        replace_any=folder.overwrite,
     )
 
 
@@ -71,9 +74,4 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
         finish_resume(
             folder, command, known, images, inputs=inputs, fail_on=rules, cleans_up=cleans_up
         )
-    check_folder(
-        folder,
-        plan_names(scope, sources),
-        replace_run=config.folder.out is None or config.folder.resume,
-        replace_any=config.folder.overwrite,
-    )
+    check_folder(folder, plan_names(scope, sources))

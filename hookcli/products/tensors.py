@@ -68,8 +68,8 @@ class Tensors(Product):
         if not shards:
             return []
         channels = saved_channels(end.rows, self.scope.config.tensors.save)
-        with open_folder(end.folder.path) as inside:
-            return [write_index(end.folder.write, inside.read_part, shards, channels)]
+        read = open_folder(end.folder.path).read_part
+        return [write_index(end.folder.write, read, shards, channels)]
 
 
 def _write_tensors(

@@ -158,8 +158,8 @@ class Run:
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
             if not names:  # an earlier version wrote the run
-                with open_folder(self.folder) as folder:
-                    names = [name for name, _ in folder.entries(RECORDS) if is_records_file(name)]
+                inside = open_folder(self.folder).entries(RECORDS)
+                names = [name for name, _ in inside if is_records_file(name)]
                 if self.files.measure(RECORDS) is not None:
                     names.append(RECORDS)
             found = [each for each in names if self.files.has(each)]

@@ -64,8 +64,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         runner = ChunkRunner(prepared, products, writer.grids, warn=listener.warn, start=start)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
-                lock = folder.lock_descriptor
-                for number, images in _read_chunks(prepared, writer, lock, runner):
+                for number, images in _read_chunks(prepared, writer, runner):
                     writer.put(runner.run(number, images))
                     clock.lap("forward")
                 # takes 0.07 s, while threads write the grids
@@ -88,28 +87,24 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
     """Return the folder of the run, which is neither opened nor written yet."""
-    config = prepared.settings.config
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
         plan_names(prepared.settings, prepared.model.sources),
-        replace_run=config.folder.out is None,
-        replace_any=config.folder.overwrite,
-        resume=config.folder.resume,
+        resume=prepared.settings.config.folder.resume,
     )
 
 
 def _read_chunks(
-    prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
+    prepared: PreparedRun, writer: ChunkWriter, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield chunks that have not yet run; the processes that prepare images close ``lock``."""
+    """Yield the chunks that have not yet run."""
     size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
         prepared.model.fitter,
         prepared.model.sources[writer.done * size :],
         prepared.workers,
         warn=writer.listener.warn,
-        close_in_worker=lock,
     )
     for number in itertools.count(writer.done):
         chunk = []

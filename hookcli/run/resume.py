@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -56,7 +55,6 @@ def resume_chunks(
         else:  # the saved top images also cover chunks that cannot be used
             chunks = []
             _refuse_other_names(folder, saved.chunks)
-            _refuse_other_order(sources, folder, saved.chunks)
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
@@ -72,20 +70,6 @@ def _refuse_other_names(folder: RunFolder, count: int) -> None:
             "every system allows",
             _BEGIN_AGAIN,
         )
-
-
-def _refuse_other_order(sources: Sequence[ImageSource], folder: RunFolder, count: int) -> None:
-    """Earlier versions of hookcli took ``10.png`` before ``2.png``."""
-    places = {source.name: place for place, source in enumerate(sources)}
-    chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
-    names = [state.file for chunk in chunks for state in chunk.files if state.file in places]
-    for one, two in itertools.pairwise(names):
-        if places[one] > places[two]:
-            raise RequestError(
-                f"`resume`: the run in {str(folder.path)!r} took {one!r} before {two!r}, which "
-                "now comes first",
-                _BEGIN_AGAIN,
-            )
 
 
 def _read_usable_chunks(

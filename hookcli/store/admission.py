@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import not_ours_error
+from hookcli.outside.files import ANOTHER, not_ours_error
 from hookcli.store.ownership import find_run
 from hookcli.store.places.folders import find_folder
 from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE, MANIFEST, PARTIAL, REQUEST
@@ -19,27 +19,19 @@ if TYPE_CHECKING:
     from hookcli.store.places.names import PlannedNames
 
 
-def check_folder(
-    place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
-) -> HeldRun | None:
+def check_folder(place: Place, planned: PlannedNames) -> HeldRun | None:
     """Check that a run may write files into a folder, and return the run that it already holds."""
-    # ``replace_run`` allows to replace or resume that run, ``replace_any`` files that no run wrote.
     folder = find_folder(place)
     if folder is None:
         return None
-    with folder:
-        folder.refuse_locked()
-        return find_replaceable_run(
-            folder, planned, replace_run=replace_run, replace_any=replace_any
-        )
+    folder.refuse_locked()
+    return find_replaceable_run(folder, planned)
 
 
-def find_replaceable_run(
-    folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
-) -> HeldRun | None:
+def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | None:
     """Check an open folder as ``check_folder`` does, but not its lock."""
     name, held = repr(str(folder.path)), find_run(folder)
-    if held is not None and not (replace_run or replace_any):
+    if held is not None and not (planned.replace_run or planned.replace_any):
         if held.complete is not None:
             raise OutputError(
                 f"{name} already holds a run",
@@ -51,14 +43,11 @@ def find_replaceable_run(
         )
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
-            raise OutputError(
-                f"{name} holds a {mark} that no run wrote", "choose another folder with `out`"
-            )
-    if held is None and not replace_any and next(folder.entries(), None) is not None:
+            raise OutputError(f"{name} holds a {mark} that no run wrote", ANOTHER)
+    if held is None and not planned.replace_any and next(folder.entries(), None) is not None:
         raise OutputError(
             f"{name} holds files that no run wrote",
-            "choose another folder with `out`; "
-            "`overwrite=True` writes there and deletes none of them",
+            f"{ANOTHER}; `overwrite=True` writes there and deletes none of them",
         )
     _refuse_strangers(folder, held, planned)
     return held

@@ -78,10 +78,10 @@ class ChunkFiles:
         # An earlier process may have been killed while it saved the same chunk: its other files are
         # deleted. A run folder that no longer exists raises an OSError.
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
-        with open_folder(place) as folder:
-            before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
-            folder.remove_partial({*before, *self._files, last, journal})
-            write_journal(folder, journal, {*before, *self._files, last})
-            folder.write_all(self._files)
-            folder.write(last, _encode(chunk))
-            folder.remove(before)
+        folder = open_folder(place)
+        before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
+        folder.remove(folder.list_partial({*before, *self._files, last, journal}))
+        write_journal(folder, journal, {*before, *self._files, last})
+        folder.write_all(self._files)
+        folder.write(last, _encode(chunk))
+        folder.remove(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from importlib import metadata
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more, count
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
-from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
+from hookcli.store.places.names import MANIFEST, PAGE, PARTS, is_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,21 +29,21 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 def replace_page(path: Place, page: bytes) -> Place:
     """Replace ``report.html`` in a run folder, and its size in the manifest; return its place."""
     try:
-        with open_folder(path) as folder, contextlib.ExitStack() as stack:
-            if folder.is_file(REQUEST):
-                stack.enter_context(folder.locked())
+        folder = open_folder(path)
+        if find_run(folder) is None:
+            raise RequestError(
+                f"{str(path)!r} is not the folder of a run", "give the folder of a run"
+            )
+        with folder.lock():
             held = find_run(folder)
-            if held is None:
-                raise RequestError(
-                    f"{str(path)!r} is not the folder of a run", "give the folder of a run"
-                )
+            assert held is not None  # noqa: S101  nobody else may write here
             is_free = folder.find(PAGE) is None
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
                     f"{str(path / PAGE)!r} was not written by this run",
                     "move it away, or run `hookcli.inspect` again",
                 )
-            folder.remove_partial(held.journal)
+            folder.remove(folder.list_partial(held.journal))
             folder.write(PAGE, page)
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
@@ -75,44 +74,41 @@ def finish_resume(
     folder = find_folder(path)
     if folder is None:
         return
-    with folder:
-        folder.refuse_locked()
-        held, data = find_run(folder), folder.read(MANIFEST)
-        if held is None or held.complete is None or data is None:
-            return
-        document, done = decode_both(data, DoneRun)
-        wanted: dict[str, object] = {
-            "hookcli": metadata.version("hookcli"),
-            "command": list(plain(command)),
-        }
-        if inputs:
-            wanted["code"] = {**done.code, **inputs}
-        if weights_sha256:
-            wanted["model"] = {**done.model, "sha256": weights_sha256}
-        for difference in list_differences(document, wanted):
-            raise RequestError(
-                f"`resume`: the run in {str(path)!r} was done {difference}",
-                "choose another folder with `out`, or start again with `overwrite=True`",
-            )
-        if images and (difference := _compare_images(done, images)):
-            raise RequestError(
-                f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
-            )
-        sizes = held.complete.sizes
-        found = folder.measure(filter(is_run_file, sizes))
-        for damage in list_damage(sizes, found.get).values():
-            raise RequestError(
-                f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
-            )
-        left = {
-            name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)
-        }
-        if cleans_up and left and folder.is_file(REQUEST):
-            try:
-                with folder.locked():
-                    folder.remove(left)
-            except OSError as error:
-                raise cannot_write(path, error) from error
+    folder.refuse_locked()
+    held, data = find_run(folder), folder.read(MANIFEST)
+    if held is None or held.complete is None or data is None:
+        return
+    document, done = decode_both(data, DoneRun)
+    wanted: dict[str, object] = {
+        "hookcli": metadata.version("hookcli"),
+        "command": list(plain(command)),
+    }
+    if inputs:
+        wanted["code"] = {**done.code, **inputs}
+    if weights_sha256:
+        wanted["model"] = {**done.model, "sha256": weights_sha256}
+    for difference in list_differences(document, wanted):
+        raise RequestError(
+            f"`resume`: the run in {str(path)!r} was done {difference}",
+            "choose another folder with `out`, or start again with `overwrite=True`",
+        )
+    if images and (difference := _compare_images(done, images)):
+        raise RequestError(
+            f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
+        )
+    sizes = held.complete.sizes
+    found = folder.measure(filter(is_run_file, sizes))
+    for damage in list_damage(sizes, found.get).values():
+        raise RequestError(
+            f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
+        )
+    left = {name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)}
+    if cleans_up and left:
+        try:
+            with folder.lock():
+                folder.remove(left)
+        except OSError as error:
+            raise cannot_write(path, error) from error
     failed = [rule for rule in fail_on if any(each.rule == rule for each in done.findings)]
     parts = [f"the run in {str(path)!r} is complete"]
     if done.skipped:

@@ -1,4 +1,4 @@
-"""The run folder while a run writes into it: ``run.json`` comes first, and stays locked."""
+"""The run folder while a run writes into it, and holds its lock: ``run.json`` comes first."""
 # ``manifest.json`` is written last, so its presence means that the run is complete.
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import decode_both, to_fields
-from hookcli.outside.files import cannot_write, is_full, not_ours_error
+from hookcli.outside.files import ANOTHER, cannot_write, is_full, not_ours_error
 from hookcli.outside.json_text import encode_json, plain, render_json
 from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest, Request
-from hookcli.store.admission import find_replaceable_run
-from hookcli.store.journal import open_journal, to_lines
-from hookcli.store.places.folders import file_in_the_way_error, open_folder
-from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
+from hookcli.store.admission import check_folder, find_replaceable_run
+from hookcli.store.journal import to_lines, write_journal
+from hookcli.store.places.folders import open_folder
+from hookcli.store.places.names import JOURNAL, MANIFEST, PARTS, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folder import Lock, Log
     from hookcli.store.places.names import PlannedNames
 
 # What the user can do about a difference outside the request itself.
@@ -43,49 +42,31 @@ class RunFolder:
         request: RequestFile,
         planned: PlannedNames,
         *,
-        replace_run: bool,
-        replace_any: bool,
         resume: bool = False,
     ) -> None:
-        """Open and write nothing yet; ``replace_any`` also accepts files that no run wrote."""
+        """Open and write nothing yet."""
         self.path, self.request = path, request
-        self._planned = planned
-        self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
+        self._planned, self._resume = planned, resume
         self._known: set[str] = set()  # files of this run, or of the run that it resumes
         self._claimed: set[str] = set()  # the known files whose names this process has checked
         self._mutex = threading.Lock()
-        self._stack = contextlib.ExitStack()
-        self._lock: Lock | None = None
-        self._journal: Log | None = None
 
     def __enter__(self) -> RunFolder:
+        check_folder(self.path, self._planned)  # a folder that is refused gets no lock
         with contextlib.ExitStack() as stack:
             try:
                 self._folder = open_folder(self.path, make=True)
-                stack.enter_context(self._folder)
-                stack.callback(self._close)
-                # Without a run.json there is nothing to lock yet, so the files are checked first.
-                held = None if self._folder.is_file(REQUEST) else self._admit()
-                self._lock = self._folder.lock()
-                self._begin(held if self._lock.is_new else self._admit())
-            except FileExistsError as error:
-                raise file_in_the_way_error(self.path) from error
+                self._lock = stack.enter_context(self._folder.lock())
+                self._begin(find_replaceable_run(self._folder, self._planned))
             except OSError as error:
                 raise cannot_write(self.path, error) from error
             self._stack = stack.pop_all()
         return self
 
-    @property
-    def lock_descriptor(self) -> int | None:
-        """The descriptor of the locked file, which a child process must close; None without one."""
-        return None if self._lock is None else self._lock.descriptor
-
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stack.close()
         if isinstance(error, OutputError) and is_full(error.__cause__):
-            error.hint = (
-                "make room and continue with `resume=True`, or choose another folder with `out`"
-            )
+            error.hint = f"make room and continue with `resume=True`, or {ANOTHER}"
 
     def write(self, name: str, data: bytes) -> str:
         """Write one file of the run and return its name; several threads may call this at once."""
@@ -95,7 +76,7 @@ class RunFolder:
     def claim(self, names: Collection[str]) -> None:
         """Reserve names for files that the run will write, and add the names to the journal."""
         # ``write`` claims the name of each file; in cloud storage, claiming many at once is faster.
-        self._check_lock()
+        self._lock.check()
         with self._mutex:
             if self._claimed.issuperset(names):
                 return
@@ -103,8 +84,7 @@ class RunFolder:
             for name in new:
                 if self._folder.find(name) is not None:
                     raise not_ours_error(self.path / name)
-            assert self._journal is not None  # noqa: S101
-            self._journal.add(to_lines(new))
+            self._folder.append(JOURNAL, to_lines(new))
             self._known.update(new)
             self._claimed.update(names)
 
@@ -124,79 +104,48 @@ class RunFolder:
 
     def remove(self, names: set[str]) -> None:
         """Delete the files in ``names`` that a journal or manifest of this run names."""
-        self._check_lock()
+        self._lock.check()
         self._folder.remove(names & self._known)
 
     def list_chunks(self) -> set[str]:
         """Return the files in ``parts/`` that this run wrote, except the run's journals."""
-        return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
+        return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
 
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
         """Write the manifest, which lists ``run.json`` and ``files``: the run is complete."""
         # This also deletes the files of the run that the manifest does not list, such as chunks.
-        self._check_lock()
+        self._lock.check()
         sizes = self._measure(sorted({REQUEST, *files}))
-        if not self._folder.is_in_place():
-            raise OutputError(
-                f"the folder {str(self.path)!r} was deleted or moved "
-                "while the run was writing into it",
-                "run the same command again",
-            )
         parts = frozenset(self.list_chunks())
-        self._folder.remove(self._known - sizes.keys() - parts - JOURNALS - {MANIFEST})
+        self._folder.remove(self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
         manifest = Manifest(**to_fields(facts), files=tuple(sizes), sizes=sizes)
         self.write(MANIFEST, encode_json(plain(manifest)))
         # Chunks are deleted only now, so that a run killed before this line can still be resumed.
-        self._check_lock()
+        self._lock.check()
         self._folder.remove(parts)
-        self._folder.remove(JOURNALS)
-
-    def _close(self) -> None:
-        with contextlib.suppress(OSError):  # closing can fail when the disk is full
-            if self._journal is not None:
-                self._journal.close()
-        if self._lock is not None:
-            self._lock.close()
-        self._journal = self._lock = None
-
-    def _check_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
-
-    def _admit(self) -> HeldRun | None:
-        replace_run = self._replace_run or self._resume
-        return find_replaceable_run(
-            self._folder, self._planned, replace_run=replace_run, replace_any=self._replace_any
-        )
+        self._folder.remove([JOURNAL])
 
     def _begin(self, held: HeldRun | None) -> None:
         """Keep the files and the request of ``held`` to resume it; otherwise, replace them."""
-        assert self._lock is not None  # noqa: S101
         text = render_json(self.request).encode()
-        old = self._folder.read(REQUEST)
-        if held is not None and old and self._resume:
-            _refuse_other_run(old, self.path, text)
-            self._known = set(held.known)
-            self._folder.remove_partial(held.journal)
-            self._start_journal(held.known)  # includes the names in the journals of chunks
-            return
-        if held is not None and old != b"":
-            # Write the journal first: if hookcli is killed while it deletes files, the journal must
-            # still name the remaining ones.
-            self._known = set(held.known)
-            self._folder.remove_partial(held.journal)
-            self._start_journal(held.known)
-            self._folder.remove(held.known - JOURNALS - {REQUEST})
-        self._lock.write_request(text, old)
-        self._known = {REQUEST}
+        if held is not None:
+            old = self._folder.read(REQUEST)
+            if old and self._resume:
+                _refuse_other_run(old, self.path, text)
+            self._folder.remove(self._folder.list_partial(held.journal))
+            if old or held.complete:
+                # Write the journal first: if hookcli is killed while it deletes files, the journal
+                # must still name the remaining ones.
+                self._start_journal(held.known)  # includes the names in the journals of chunks
+                if old and self._resume:
+                    return
+                self._folder.remove(held.known - {JOURNAL, REQUEST})
+        self._folder.write(REQUEST, text)
         self._start_journal({REQUEST})
 
     def _start_journal(self, names: Iterable[str]) -> None:
-        journal = open_journal(self._folder, names)
-        self._known |= JOURNALS
-        if self._journal is not None:
-            self._journal.close()
-        self._journal = journal
+        write_journal(self._folder, JOURNAL, names)
+        self._known = {*names, JOURNAL}
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
         sizes: dict[str, int] = {}

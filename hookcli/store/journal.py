@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hookcli.store.places.names import JOURNAL, PARTS, is_journal
+from hookcli.store.places.names import PARTS, is_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hookcli.store.places.folder import Folder, Log
-
-
-def open_journal(folder: Folder, names: Iterable[str]) -> Log:
-    """Write the journal of an unfinished run, and open it to add further names (``to_lines``)."""
-    write_journal(folder, JOURNAL, {*names, *folder.journals})
-    return folder.open_log(folder.journals[-1])
+    from hookcli.store.places.folder import Folder
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:

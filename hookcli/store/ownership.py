@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_both
+from hookcli.outside.files import ANOTHER
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
+from hookcli.store.places.names import (
+    LOCK,
+    MANIFEST,
+    REQUEST,
+    UNJOURNALED,
+    is_run_file,
+)
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
@@ -36,12 +43,14 @@ def find_run(folder: Folder) -> HeldRun | None:
     """Return the run that a folder holds; None if the folder is no run folder."""
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
-    if request is None:
-        is_ours = listing is not None and folder.find(REQUEST) is None
-    elif request:
+    if request:
         is_ours = _decode(request, Request) is not None
-    else:  # the run was killed before it could write its request
-        is_ours = [name for name, _ in folder.entries()] == [REQUEST]
+    elif listing is not None:
+        is_ours = request is None and folder.find(REQUEST) is None
+    elif _has_begun(folder, request):
+        return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
+    else:
+        is_ours = False
     if not is_ours:
         return None
     journal = frozenset(filter(is_run_file, read_journals(folder)))
@@ -49,11 +58,20 @@ def find_run(folder: Folder) -> HeldRun | None:
     return HeldRun(journal.union({REQUEST}, listed), journal | UNJOURNALED, listing)
 
 
+def _has_begun(folder: Folder, request: bytes | None) -> bool:
+    """Return whether a run was killed while it wrote its request, the first file of all."""
+    begun = {REQUEST}  # empty: earlier versions locked the request before they wrote it
+    if request is None:
+        begun = folder.list_partial([REQUEST])
+        if not (begun and folder.is_file(LOCK)):
+            return False
+    return begun == {name for name, _ in folder.entries()}
+
+
 def is_run(place: Place) -> bool:
     """Return whether a folder is a run folder."""
     try:
-        with open_folder(place) as folder:
-            return find_run(folder) is not None
+        return find_run(open_folder(place)) is not None
     except OSError:
         return False
     except OutputError as error:
@@ -72,7 +90,7 @@ def refuse_in_run(file: Path, out: Place | None = None) -> None:
             raise OutputError(what, "name a file outside run folders")
 
 
-def refuse_run_folder(folder: Path, hint: str = "choose another folder with `out`") -> None:
+def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
     """Raise an OutputError if a folder is a run folder, or is inside one."""
     full = folder.resolve()
     for each in (full, *full.parents):

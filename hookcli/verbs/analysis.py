@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from hookcli.analysis.features import SavedCall
-    from hookcli.analysis.folder import AnalysisFolder
     from hookcli.config import Only
     from hookcli.reading.load import Run
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
     from hookcli.render.report.contact import Group
+    from hookcli.store.results import ResultFolder
     from hookcli.verbs.call import Call, Note, Progress
 
 FeaturePool: TypeAlias = Annotated[
@@ -150,7 +150,7 @@ class Analysis:
         return name if self.place is None else str(self.place / name)
 
     @contextmanager
-    def folder(self) -> Iterator[AnalysisFolder]:
+    def folder(self) -> Iterator[ResultFolder]:
         """Yield the folder in which the ``with`` block writes the files, and name its page."""
         from hookcli.analysis.folder import make_folder
 
@@ -160,7 +160,7 @@ class Analysis:
             self.call.say(f"open first: {self.place / PAGE}")
 
     def write_page(
-        self, folder: AnalysisFolder, title: str, document: AnalysisDocument, values: Any
+        self, folder: ResultFolder, title: str, document: AnalysisDocument, values: Any
     ) -> None:
         """Write the page, whose template has ``values`` besides the document."""
         from hookcli.render.report.analysis_page import render_analysis

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hookcli.analysis.features import SavedCall
-    from hookcli.analysis.folder import AnalysisFolder
     from hookcli.analysis.places import Basis, PlacesDocument, PlacesRow
     from hookcli.analysis.places_answers import LayerAnswers, Question
+    from hookcli.store.results import ResultFolder
 
 _TABLE, _PICTURES = "places.parquet", "pictures"
 _SHOWN = 20  # rows of the table
@@ -214,7 +214,7 @@ def _write(
     analysis: Analysis,
     layers: Sequence[LayerAnswers],
     document: PlacesDocument,
-    folder: AnalysisFolder,
+    folder: ResultFolder,
 ) -> None:
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.places import BASIS, write_bases

@@ -26,7 +26,8 @@ class Broken:
 
 
 def list_files(folder):
-    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if not file.is_dir())
+    """All files except the lock."""
+    return sorted(str(f.relative_to(folder)) for f in folder.rglob("[!.]*") if not f.is_dir())
 
 
 def test_an_analysis_replaces_the_files_of_the_one_before(tmp_path):
@@ -93,7 +94,7 @@ def test_a_folder_is_checked_before_the_work(tmp_path):
             check_folder(tmp_path / name, overwrite=True)
     (tmp_path / "others").mkdir()
     (tmp_path / "others/x").write_text("")
-    with pytest.raises(OutputError, match="has files that no analysis wrote"):
+    with pytest.raises(OutputError, match="holds files that no analysis wrote"):
         check_folder(tmp_path / "others", overwrite=True)
 
 

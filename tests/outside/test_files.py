@@ -116,7 +116,7 @@ def test_a_folder_that_a_killed_process_left_is_deleted(tmp_path):
     code += "    Path(made, 'half').write_bytes(b'x')\n    os.kill(os.getpid(), 9)\n"
     start(code, tmp_path).join()
     (left,) = tmp_path.iterdir()
-    assert [file.name for file in left.rglob("*")] == ["unfinished", "half"]
+    assert sorted(file.name for file in left.rglob("*")) == ["half", "lock", "unfinished"]
     write_atomic(tmp_path / "whole", b"")
     assert [file.name for file in tmp_path.iterdir()] == ["whole"]
 
@@ -135,6 +135,7 @@ def test_what_others_named_alike_stays(tmp_path):
     (tmp_path / ".hookcli-empty").mkdir()
     (tmp_path / ".hookcli-file").write_text("mine")
     (tmp_path / "far/unfinished").mkdir(parents=True)
+    (tmp_path / "far/lock").touch()
     (tmp_path / ".hookcli-link").symlink_to(tmp_path / "far")
     before = sorted(tmp_path.rglob("*"))
     write_atomic(tmp_path / "whole", b"")
@@ -147,8 +148,28 @@ def test_a_temporary_folder_needs_no_locks(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", flock)
     (tmp_path / ".hookcli-left/unfinished").mkdir(parents=True)
+    (tmp_path / ".hookcli-left/lock").touch()
     write_atomic(tmp_path / "whole", b"x")
     assert sorted(file.name for file in tmp_path.iterdir()) == [".hookcli-left", "whole"]
+
+
+def test_a_file_that_another_program_has_open_on_windows_is_replaced_a_moment_later(
+    tmp_path, monkeypatch
+):
+    refusals, replace = [1, 2, 3], Path.replace
+
+    def refuse(file, target):
+        if refusals and refusals.pop():
+            raise PermissionError(13, "The process cannot access the file")
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    write_atomic(tmp_path / "whole", b"x")
+    assert (tmp_path / "whole").read_bytes() == b"x"
+    refusals.extend([1] * 10**6)
+    with pytest.raises(OutputError, match="cannot access the file"):
+        write_atomic(tmp_path / "whole", b"y")
+    assert (tmp_path / "whole").read_bytes() == b"x"
 
 
 def test_a_folder_that_others_deleted_is_no_error(tmp_path):

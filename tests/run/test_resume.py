@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -214,26 +213,6 @@ def saved():
     """The content of each file of the run but the journal."""
     files = [file for file in Path("out").rglob("*") if file.is_file()]
     return {file: file.read_bytes() for file in files if file.name != "written.jsonl"}
-
-
-def test_a_run_that_took_its_images_in_the_order_of_bytes_is_not_gone_on_with(run, monkeypatch):
-    """An earlier version took 0.npy, 1.npy, 10.npy, …; a file of one image each."""
-    Path("rows").mkdir()
-    for number in range(40):
-        np.save(f"rows/{number}.npy", np.full((3, 32, 32), number, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    with monkeypatch.context() as patch:
-        patch.setattr(local, "natural_key", os.fsencode)
-        interrupt(run, monkeypatch, words, at=2)
-    before = saved()
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 2
-    assert ended.err.endswith(
-        "error: --resume: the run in 'out' took 'rows/19.npy' before 'rows/2.npy', which now comes "
-        "first\nhint: start again with --overwrite, or finish the run with the earlier version "
-        "that began it\n"
-    )
-    assert saved() == before
 
 
 def test_a_run_with_a_key_that_windows_does_not_allow_is_not_gone_on_with(run, monkeypatch):

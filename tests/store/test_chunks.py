@@ -49,8 +49,7 @@ def test_a_chunk_that_was_not_adopted_is_known_to_be_of_the_run_all_the_same():
     """Either the process that wrote the chunk or the process of the run was killed."""
     with open_folder():
         save("seen/cat.jpg")
-    with Directory(Path("run")) as folder:
-        assert find_run(folder).known >= {"seen/cat.jpg", *WRITTEN}
+    assert find_run(Directory(Path("run"))).known >= {"seen/cat.jpg", *WRITTEN}
     with open_folder(replace_run=True):
         assert files() == ["parts/written.jsonl", "run.json"]
 

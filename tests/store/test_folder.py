@@ -4,29 +4,31 @@ absent."""
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import resource
 import shutil
+import signal
 import stat
-from contextlib import closing
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hookcli.errors import OutputError
 from hookcli.outside.documents import to_fields
 from hookcli.outside.files import cannot_write, safe_name, write_atomic
+from hookcli.outside.locks import take_lock
 from hookcli.records.report import FinishedRun, RequestFile
 from hookcli.records.runs import ModelInfo
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.places.directory import Directory
-from hookcli.store.places.file_lock import open_carefully
-from hookcli.store.places.names import PlannedNames
+from hookcli.store.places.names import LOCK, PlannedNames
 
 MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
 REQUEST = RequestFile(
@@ -41,8 +43,12 @@ JOURNAL = "parts/written.jsonl"
 
 
 def open_folder(folder="run", request=REQUEST, **how):
-    options = {"replace_run": False, "replace_any": False} | how
-    return RunFolder(Path(folder), request, NAMES, **options)
+    return RunFolder(Path(folder), request, **planned(**how))
+
+
+def planned(*, resume=False, replace_run=False, **how):
+    """What ``plan/folder`` decides before a run."""
+    return {"planned": replace(NAMES, replace_run=replace_run or resume, **how), "resume": resume}
 
 
 def finished_run(folder="run"):
@@ -54,9 +60,9 @@ def finished_run(folder="run"):
 
 
 def files(folder="run"):
-    return sorted(
-        str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file()
-    )
+    """The names of all files except the lock."""
+    found = (str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file())
+    return sorted(name for name in found if name != LOCK)
 
 
 def refusal(folder="run", **options):
@@ -121,36 +127,65 @@ def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeyp
 def test_folders_above_are_made():
     with open_folder("a/b/c"):
         pass
-    assert files("a") == [f"b/c/{JOURNAL}", "b/c/run.json"]
+    assert files("a/b/c") == [JOURNAL, "run.json"]
 
 
 # --- the lock
 
 
-def can_lock(file):
-    with Path(file).open() as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
 def test_a_run_holds_a_lock_while_it_lives():
     with open_folder():
-        assert not can_lock("run/run.json")
-
-
-def test_the_lock_goes_with_the_run():
-    with open_folder():
-        pass
-    assert can_lock("run/run.json")
+        assert take_lock(Path("run", LOCK)) is None
+    assert take_lock(Path("run", LOCK))
 
 
 def test_the_lock_goes_when_the_run_fails():
     with pytest.raises(ZeroDivisionError), open_folder():
         raise ZeroDivisionError
-    assert can_lock("run/run.json")
+    assert take_lock(Path("run", LOCK))
+
+
+def test_a_child_that_outlives_a_killed_run_does_not_keep_its_lock():
+    code = "import multiprocessing, sys, time\nfrom tests.store.test_folder import open_folder\n"
+    code += "run = open_folder(sys.argv[1])\nrun.__enter__()\n"
+    code += "ways = multiprocessing.get_context(sys.argv[1])\n"
+    code += "child = ways.Process(target=time.sleep, args=(60,))\nchild.start()\n"
+    code += "print(child.pid, flush=True)\ntime.sleep(60)\n"
+    for way in ("fork", "spawn"):
+        command = [sys.executable, "-c", code, way]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+            child = int(parent.stdout.readline())
+            assert refusal(way) == f"another run is writing into {way!r}"
+            parent.kill()
+            parent.wait()
+            with open_folder(way, resume=True):
+                os.kill(child, signal.SIGKILL)  # it was still alive
+
+
+@pytest.mark.parametrize("content", ["text", "a link", "a folder"])
+def test_a_lock_file_of_somebody_else_is_not_touched(content):
+    Path("run").mkdir()
+    Path("mine.txt").write_text("mine")
+    if content == "text":
+        Path("run", LOCK).write_text("mine")
+    elif content == "a link":
+        Path("run", LOCK).symlink_to(Path("mine.txt").resolve())
+    else:
+        Path("run", LOCK).mkdir()
+    message = f"'run/{LOCK}' was not written by a run, and this run would overwrite it"
+    assert refusal(replace_any=True) == message
+    assert Path("mine.txt").read_text() == "mine"
+    assert files() == []
+
+
+def test_a_file_system_without_locks_is_an_error_with_a_hint(monkeypatch):
+    def flock(_descriptor, _kind):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    message = "the file system of 'run' has no locks, so two runs could write there at once"
+    assert refusal() == message
+    assert files() == []
 
 
 def test_a_folder_in_use_is_refused_whatever_may_be_replaced():
@@ -229,7 +264,7 @@ def test_every_file_of_the_old_run_goes_before_the_new_one_begins(how):
     finished_run()
     with open_folder(**how):
         assert files() == [JOURNAL, "run.json"]
-        assert sorted(child.name for child in Path("run").iterdir()) == ["parts", "run.json"]
+        assert sorted(child.name for child in Path("run").iterdir()) == [LOCK, "parts", "run.json"]
 
 
 def test_the_old_request_gives_way_to_the_new_one():
@@ -379,6 +414,27 @@ def test_a_folder_that_becomes_a_link_while_the_run_is_going_on_is_not_followed(
     assert list(Path("elsewhere").iterdir()) == []
 
 
+def test_a_junction_of_windows_is_a_link(monkeypatch):
+    real = os.lstat
+
+    def lstat(path, **more):
+        facts = real(path, **more)
+        is_junction = os.fspath(path).endswith("seen")
+        return SimpleNamespace(
+            st_mode=facts.st_mode, st_size=0, st_reparse_tag=0xA0000003 * is_junction
+        )
+
+    with open_folder() as run:
+        run.write("seen/cat.jpg", b"rows")
+        monkeypatch.setattr(Path, "lstat", lstat)
+        with pytest.raises(OutputError, match="a folder in its name is a link"):
+            run.write("seen/cat.jpg", b"")
+        assert run.read("seen/cat.jpg") is None
+        assert not run.holds("seen/cat.jpg")
+        run.remove({"seen/cat.jpg"})
+    assert Path("run/seen/cat.jpg").read_bytes() == b"rows"
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -413,6 +469,19 @@ def test_an_empty_request_is_a_runs_only_where_it_is_alone():
     Path("run/notes.txt").unlink()
     with open_folder(replace_run=True):
         assert json.loads(Path("run/run.json").read_text()) == SAID
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_request_is_none_among_other_files():
+    with open_folder():
+        pass
+    shutil.rmtree("run/parts")
+    Path("run/run.json").rename("run/.partial-run.json")
+    assert refusal() == "'run' holds a run that did not finish"
+    Path("run/notes.txt").write_text("mine")
+    assert refusal() == "'run' holds files that no run wrote"
+    Path("run/notes.txt").unlink()
+    with open_folder(resume=True):
+        assert files() == [JOURNAL, "run.json"]
 
 
 @pytest.mark.parametrize(
@@ -456,9 +525,9 @@ def test_a_run_that_was_killed_while_it_replaced_another_one_still_knows_its_fil
     def killed(*_args):
         raise KeyboardInterrupt
 
+    remove = Directory.remove
     with monkeypatch.context() as patch:
-        patch.setattr(Directory, "remove_partial", lambda *_: None)
-        patch.setattr(Directory, "remove", killed)
+        patch.setattr(Directory, "remove", lambda *words: killed() if words[1] else remove(*words))
         with pytest.raises(KeyboardInterrupt), open_folder(replace_run=True):
             pass
     Path("run/manifest.json").unlink()  # the first of those that would have gone
@@ -491,7 +560,7 @@ def test_a_request_that_cannot_be_written_leaves_no_empty_one_among_other_files(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
-        assert refusal(replace_any=True) == "cannot write 'run': File too large"
+        assert refusal(replace_any=True) == "cannot write 'run/run.json': File too large"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with open_folder(replace_any=True):
@@ -546,17 +615,22 @@ def test_a_folder_that_is_deleted_is_not_made_again():
     with open_folder() as run:
         run.write("seen/cat.jpg", b"")
         shutil.rmtree("run")
-        with pytest.raises(OutputError, match="the folder was deleted or moved meanwhile"):
+        with pytest.raises(
+            OutputError, match="the folder 'run' was deleted or moved while the run"
+        ):
             run.write("layers.csv", b"")
     assert not Path("run").exists()
 
 
-def test_a_folder_that_is_moved_away_gets_no_manifest():
+def test_a_folder_that_another_one_replaces_gets_no_file():
     with open_folder() as run:
         Path("run").rename("away")
-        with pytest.raises(OutputError, match="was deleted or moved while the run was writing"):
-            run.complete(DONE, [])
-    assert not Path("away/manifest.json").exists()
+        Path("run").mkdir()
+        for write in (lambda: run.write("layers.csv", b""), lambda: run.complete(DONE, [])):
+            with pytest.raises(OutputError, match="was deleted or moved while the run was writing"):
+                write()
+    assert files("away") == [JOURNAL, "run.json"]
+    assert list(Path("run").iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
@@ -566,16 +640,6 @@ def test_a_request_that_is_a_link_is_not_followed(how):
     Path("run/run.json").symlink_to(Path("mine.txt").resolve())
     assert refusal(**how) == "'run' holds a run.json that no run wrote"
     assert Path("mine.txt").read_text() == "mine"
-
-
-def test_a_link_that_appears_just_before_a_file_is_opened_is_not_followed(tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    (tmp_path / "run.json").symlink_to("mine.txt")
-    folder = os.open(tmp_path, os.O_RDONLY)
-    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT):
-        with pytest.raises(OSError, match="symbolic links"):
-            open_carefully(folder, flags)
-    os.close(folder)
 
 
 def test_a_request_that_is_a_link_to_nowhere_makes_no_file():
@@ -671,7 +735,7 @@ def test_beside_a_living_run_no_other_reason_is_named(how):
 
 def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     finished_run()
-    with closing(Directory(Path("run")).lock()):
+    with Directory(Path("run")).lock():
         Path("run/layers.csv").unlink()  # the manifest goes after it
         with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
             finish_resume(Path("run"), REQUEST.command, cleans_up=False)
@@ -681,4 +745,4 @@ def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
     with open_folder():
         Path("run/layers.csv").touch()
         with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
-            check_folder(Path("run"), NAMES, replace_run=True, replace_any=False)
+            check_folder(Path("run"), replace(NAMES, replace_run=True))

@@ -441,7 +441,8 @@ def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
 def test_no_room_is_made_for_a_header_that_is_longer_than_any(tmp_path):
     name = write_shard(write_into(tmp_path), 0, {"a": [("x", image(1))]})
     (tmp_path / name).write_bytes(b"\xff" * 7 + b"\x7f")
-    with Directory(tmp_path) as folder, pytest.raises(OutputError, match="its header has 9,223,"):
+    folder = Directory(tmp_path)
+    with pytest.raises(OutputError, match="its header has 9,223,"):
         write_index(write_into(tmp_path), folder.read_part, [name])
 
 

@@ -20,6 +20,7 @@ from PIL import Image
 from torchvision.models import ResNet18_Weights
 
 from hookcli.records.runs import Finding
+from hookcli.store.places.names import LOCK
 from hookcli.verbs.inspection import _where
 from hookcli.verbs.subjects import COMMANDS
 from tests.processes import COMMAND, start
@@ -68,7 +69,7 @@ def draw(name):
 
 
 def contents(folder):
-    files = (file for file in Path(folder).rglob("*") if file.is_file())
+    files = (file for file in Path(folder).rglob("*") if file.is_file() and file.name != LOCK)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 

@@ -42,7 +42,7 @@ from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
 from hookcli.store.places.directory import Directory
-from hookcli.store.places.names import portable_name
+from hookcli.store.places.names import LOCK, portable_name
 from tests import processes
 from tests.configs import changed, inspect_config
 from tests.conftest import own_state, parts_of_eight
@@ -81,9 +81,10 @@ def inspect(*images, out="out", **other):
 
 
 def all_files(folder):
-    """Return the bytes of every file, hidden files too, by its name in the folder."""
+    """Return the bytes of every file, hidden files too, by its name in the folder; no lock."""
     root = Path(folder)
-    return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
+    found = {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
+    return {name: data for name, data in found.items() if name != LOCK}
 
 
 def assert_same_folders(one, two):

@@ -143,7 +143,7 @@ def test_nothing_but_our_own_lines_is_on_stderr(ended, files, manifest):
     assert plan.startswith(f"resnet18: 1 layer, {len(files)} images, ")
     assert random == "warning: the weights are RANDOM, as asked for"
     assert [line for line in lines if not PROGRESS.match(line)] == skipped
-    written = sum(file.is_file() for file in ended.folder.rglob("*"))
+    written = sum(file.is_file() for file in ended.folder.rglob("[!.]*"))
     told = f"wrote {written} files into {ended.folder}"
     assert wrote == f"{told}; {len(skipped)} images skipped, see skipped.csv"
 

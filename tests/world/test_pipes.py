@@ -342,7 +342,7 @@ def test_a_run_is_whole_though_all_its_streams_are_closed():
     running.join()
     assert running.exitcode == 0
     listed = json.loads(Path("out/manifest.json").read_text())["files"]
-    there = [str(f.relative_to("out")) for f in Path("out").rglob("*") if f.is_file()]
+    there = [str(f.relative_to("out")) for f in Path("out").rglob("[!.]*") if f.is_file()]
     assert sorted(there) == sorted([*listed, "manifest.json"])
     for file in Path("out/grids").rglob("*.png"):
         assert file.read_bytes().startswith(b"\x89PNG")

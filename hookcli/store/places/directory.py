@@ -1,227 +1,235 @@
-"""A run folder on this machine, held open and changed without following any link in it."""
+"""A folder on this machine whose files hookcli writes and deletes, following no link in it."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import cannot_write, full_name, write_all
-from hookcli.store.places.file_lock import FileLock, locked, open_carefully
-from hookcli.store.places.folder import Entry, Folder, Log
-from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
+from hookcli.outside.files import (
+    ANOTHER,
+    TEMPORARY,
+    cannot_write,
+    full_name,
+    is_link,
+    not_ours_error,
+    open_regular,
+    read_regular,
+    replace_file,
+    write_all,
+)
+from hookcli.outside.locks import take_lock
+from hookcli.store.places.folder import Entry, Folder, Lock
+from hookcli.store.places.names import LOCK, PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 MOST_BYTES = 1 << 30  # the largest file that is read
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or a link, which hookcli does not follow
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+_MOMENT = 0.2  # seconds: a command that only looks whether the folder is locked locks it, too
 
 
 class Directory(Folder):
-    """A run folder on this machine, held by its descriptor while the ``with`` block lasts.
+    """A folder on this machine.
 
-    No part of a file's name may be a link, so hookcli writes and deletes only inside this very
-    folder. If the folder is deleted or moved meanwhile, hookcli does not create it again. The path
+    No part of a file's name may be a link: hookcli checks this before each use of a name. The path
     to the folder itself may contain links.
     """
 
     path: Path
-    journals = (JOURNAL,)
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._full = full_name(path)
-        self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root = full_name(path)  # the model's code may change the working directory
+        self._facts = self._root.stat()
+        if not stat.S_ISDIR(self._facts.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
-    def __exit__(self, *_error: object) -> None:
-        os.close(self._held)
-
-    def is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(self._full.stat(), os.fstat(self._held))
-        except OSError:
-            return False
-
-    def lock(self) -> FileLock:
-        return FileLock(self.path, self._held)
-
-    def locked(self) -> AbstractContextManager[object]:
-        return locked(self.path, self._held)
+    def lock(self) -> DirectoryLock:
+        return DirectoryLock(self, self._root / LOCK)
 
     def refuse_locked(self) -> None:
-        if self.is_file(REQUEST):
-            with suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
-                pass
+        if self.is_file(LOCK):
+            with suppress(OSError):
+                self.lock().close()
 
-    def open_log(self, name: str) -> _AppendedFile:
-        return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
-
-    def _open(self, name: str, flags: int) -> int:
-        with self._parent(name) as (parent, last):
-            return open_carefully(parent, flags, last)
+    def is_in_place(self) -> bool:
+        """Return whether ``path`` still leads to this folder; False if the folder was moved."""
+        try:
+            return os.path.samestat(self._root.stat(), self._facts)
+        except OSError:
+            return False
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a regular file of at most 1 GiB; None for anything else."""
         try:
-            with self._parent(name) as (parent, last):
-                if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
-                    return None
-                opened = open_carefully(parent, os.O_RDONLY, last)
-            with open(opened, "rb") as stream:  # noqa: PTH123
-                facts = os.fstat(stream.fileno())
-                is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES
-                return stream.read(MOST_BYTES) if is_small else None
+            return read_regular(self._locate(name), MOST_BYTES) if self._is_file(name) else None
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
             what = f"cannot read {str(self.path / name)!r}: {error.strerror or error}"
-            raise OutputError(what, "choose another folder with `out`") from error
+            raise OutputError(what, ANOTHER) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
+        with open_regular(self._locate(name)) as stream:
             stream.seek(start)
             return stream.read(stop - start)
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file as ``.partial-NAME``, and rename it when it is complete."""
-        # If a killed process left such a file, the caller must first call ``remove_partial``.
-        with self._explain(name), self._parent(name, make=True) as (parent, last):
-            descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
+        # If a killed process left such a file, the caller must delete it (``list_partial``).
+        with self._explain(name):
+            file = self._locate(name, make=True)
+            partial = file.with_name(PARTIAL + file.name)
+            with partial.open("xb") as stream:
+                try:
                     stream.write(data)
-                os.replace(PARTIAL + last, last, src_dir_fd=parent, dst_dir_fd=parent)
-            except OSError:
-                with suppress(OSError):
-                    os.unlink(PARTIAL + last, dir_fd=parent)
-                raise
+                    stream.close()
+                    replace_file(partial, file)
+                except OSError:
+                    with suppress(OSError):
+                        stream.close()
+                    partial.unlink(missing_ok=True)
+                    raise
         return name
+
+    def adopt(self, name: str, file: Path) -> None:
+        """Move a file of this file system to ``name``; this may raise an OSError."""
+        replace_file(file, self._locate(name, make=True))
+
+    def append(self, name: str, data: bytes) -> None:
+        """Append to a file; if that fails, the file keeps its earlier content."""
+        with self._explain(name), self._locate(name).open("ab", buffering=0) as stream:
+            before = stream.tell()
+            try:
+                write_all(stream.fileno(), data)
+            except OSError:
+                stream.truncate(before)
+                raise
+
+    def find(self, name: str) -> Entry | None:
+        with self._explain(name), suppress(FileNotFoundError):
+            return _to_entry(self._locate(name).lstat())
+        return None
 
     def is_file(self, name: str) -> bool:
         try:
-            return super().is_file(name)
-        except OutputError:
+            return self._is_file(name)
+        except OSError:
             return False
-
-    def find(self, name: str) -> Entry | None:
-        with (
-            self._explain(name),
-            suppress(FileNotFoundError),
-            self._parent(name) as (parent, last),
-        ):
-            return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
-        return None
 
     def remove(self, names: Iterable[str]) -> None:
         emptied = set()
         for name in sorted(names):
-            top = name.rpartition("/")[0]
-            if self._remove_file(name) and top:
-                emptied |= {top, top.partition("/")[0]}
-        for folder in sorted(emptied, key=len, reverse=True):
-            with suppress(OSError), self._parent(folder) as (parent, last):
-                os.rmdir(last, dir_fd=parent)
+            if not self.is_file(name):
+                continue
+            with self._explain(name):
+                self._locate(name).unlink(missing_ok=True)
+            emptied |= {*Path(name).parents[:-1]}
+        for folder in sorted(emptied, key=lambda each: -len(each.parts)):
+            with suppress(OSError):
+                self._locate(folder.as_posix()).rmdir()
 
-    def remove_partial(self, names: Iterable[str]) -> None:
+    def list_partial(self, names: Iterable[str]) -> set[str]:
         parts = (name.rpartition("/") for name in names)
-        self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
-
-    def _remove_file(self, name: str) -> bool:
-        if not self.is_file(name):
-            return False
-        with (
-            self._explain(name),
-            suppress(FileNotFoundError),
-            self._parent(name) as (parent, last),
-        ):
-            os.unlink(last, dir_fd=parent)
-            return True
-        return False
+        return set(filter(self.is_file, (f"{top}{s}{PARTIAL}{last}" for top, s, last in parts)))
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
+        """Yield everything in a folder except the lock, and temporary folders of other commands."""
+        prefix = f"{name}/" if name else ""
         try:
-            whole = self._parent(f"{name}/." if name else ".")
-            with whole as (folder, _), os.scandir(folder) as inside:
+            with os.scandir(self._locate(f"{prefix}x").parent) as inside:
                 found = {each.name: each.stat(follow_symlinks=False) for each in inside}
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return
             raise cannot_write(self.path / name, error) from error
-        prefix = f"{name}/" if name else ""
-        yield from ((f"{prefix}{last}", _to_entry(found[last])) for last in sorted(found))
+        for last in sorted(found):
+            if last != LOCK and not last.startswith(TEMPORARY):
+                yield prefix + last, _to_entry(found[last])
 
-    @contextmanager
-    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        *folders, last = name.split("/")
-        if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
+    def _is_file(self, name: str) -> bool:
+        return _to_entry(self._locate(name).lstat()).is_file
+
+    def _locate(self, name: str, *, make: bool = False) -> Path:
+        """Return the path of a file, none of whose folders is a link; ``make`` creates them."""
+        if not is_inside(name):
             raise ValueError(f"{name!r} is not a name inside a folder")
-        current = os.dup(self._held)
-        try:
-            for part in folders:
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=current)
-                inner = os.open(part, _FOLDER, dir_fd=current)
-                os.close(current)
-                current = inner
-            yield current, last
-        finally:
-            os.close(current)
+        *folders, last = name.split("/")
+        path = self._root
+        for part in folders:
+            path /= part
+            if make:
+                with suppress(FileExistsError):
+                    path.mkdir()
+            if is_link(path.lstat()):
+                raise OSError(
+                    errno.ELOOP, "a folder in its name is a link, which is never followed"
+                )
+        return path / last
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            what = f"cannot write {str(self.path / name)!r}"
-            is_link = error.errno == errno.ELOOP
-            if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
-                raise OutputError(
-                    f"{what}: a folder in its name is a link, which is never followed",
-                    "choose another folder with `out`",
-                ) from error
-            if error.errno == errno.ENOENT and not self.is_in_place():
-                raise OutputError(
-                    f"{what}: the folder was deleted or moved meanwhile",
-                    "run the same command again",
-                ) from error
             raise cannot_write(self.path / name, error) from error
 
-    def _is_through_link(self, name: str) -> bool:
-        """Tell a link from a file: Linux reports "not a directory" for both."""
-        parts = name.split("/")[:-1]
-        names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
-        return any((self.path / each).is_symlink() for each in names)
 
+class DirectoryLock(Lock):
+    """The lock of a folder on this machine: the file ``.hookcli.lock``, which stays there."""
 
-class _AppendedFile(Log):
-    """An open file for appending. If an addition fails, the file keeps its earlier content."""
-
-    def __init__(self, descriptor: int, path: Path) -> None:
-        self._descriptor, self._path = descriptor, path
-
-    def add(self, data: bytes) -> None:
-        before = os.fstat(self._descriptor).st_size
+    def __init__(self, folder: Directory, file: Path) -> None:
+        self._folder = folder
+        found = folder.find(LOCK)
+        if found is not None and (found.size or not found.is_file):
+            raise not_ours_error(folder.path / LOCK)
         try:
-            write_all(self._descriptor, data)
+            lock = take_lock(file, _MOMENT)
         except OSError as error:
-            os.ftruncate(self._descriptor, before)
-            raise cannot_write(self._path, error) from error
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise OutputError(
+                f"the file system of {str(folder.path)!r} has no locks, so two runs could write "
+                "there at once",
+                ANOTHER,
+            ) from error
+        if lock is None:
+            raise OutputError(
+                f"another run is writing into {str(folder.path)!r}",
+                "wait for it, or choose another `out`",
+            )
+        self._lock = lock
+
+    def check(self) -> None:
+        if not self._folder.is_in_place():
+            raise OutputError(
+                f"the folder {str(self._folder.path)!r} was deleted or moved "
+                "while the run was writing into it",
+                "run the same command again",
+            )
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._lock.release()
 
 
-def _to_entry(status: os.stat_result) -> Entry:
-    kind = status.st_mode
-    return Entry(status.st_size, is_file=stat.S_ISREG(kind), is_folder=stat.S_ISDIR(kind))
+def is_inside(name: str) -> bool:
+    """Return whether a folder can hold a file of this name, which may come from a stranger."""
+    parts = name.split("/")  # on Windows, Path("C:x").name is "x"
+    return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
+
+
+def _to_entry(facts: os.stat_result) -> Entry:
+    kind, link = facts.st_mode, is_link(facts)
+    return Entry(
+        facts.st_size,
+        is_file=stat.S_ISREG(kind) and not link,
+        is_folder=stat.S_ISDIR(kind) and not link,
+    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from hookcli.outside.urls import Place
 
@@ -23,63 +21,39 @@ class Entry:
 
 
 class Lock(Protocol):
-    """The lock of a run folder, held until ``close`` is called."""
+    """The lock of a folder, held until the ``with`` block ends, or ``close`` is called."""
 
-    descriptor: int | None  # of the locked file, which a child process must close, if it is open
-    is_new: bool  # whether ``run.json`` was created for the lock and is still empty
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def check(self) -> None:
-        """Raise an OutputError if another run may hold the lock now."""
-
-    def write_request(self, text: bytes, old: bytes | None, /) -> None:
-        """Write ``text`` as the whole content of ``run.json``, whose present content is ``old``."""
+        """Raise an OutputError if another run may write into the folder now."""
 
     def close(self) -> None:
         """Release the lock."""
-
-
-class Log(Protocol):
-    """An open file to which hookcli appends data."""
-
-    def add(self, data: bytes) -> None:
-        """Append data to the file."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
     Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError`` if a file cannot be used; ``lock``, ``open_log`` and ``read_part`` may raise an
-    ``OSError`` instead. A run lists its files in ``journals``, and further ones in the last.
+    ``OutputError`` if a file cannot be used; ``lock`` and ``read_part`` may raise an ``OSError``
+    instead.
     """
 
     path: Place
-    journals: tuple[str, ...]
-
-    def __enter__(self) -> Folder:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        return
-
-    def is_in_place(self) -> bool:
-        """Return whether ``path`` still leads to this folder; False if the folder was moved."""
 
     def lock(self) -> Lock:
         """Take the lock, after which this object sees all earlier changes by other processes."""
 
-    def locked(self) -> AbstractContextManager[object]:
-        """Hold the lock while the ``with`` block lasts; the folder must hold a run."""
-        return contextlib.closing(self.lock())
-
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""
 
-    def open_log(self, name: str) -> Log:
-        """Open a file for appending."""
+    def append(self, name: str, data: bytes) -> None:
+        """Append data to a file, which need not exist."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if the file does not exist."""
@@ -115,8 +89,8 @@ class Folder(Protocol):
     def remove(self, names: Iterable[str]) -> None:
         """Delete files, and the folders that become empty; ignore names that are not files."""
 
-    def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of these files that a killed process left behind."""
+    def list_partial(self, names: Iterable[str]) -> set[str]:
+        """Return the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield the name and the entry of everything directly in a folder, sorted by name."""

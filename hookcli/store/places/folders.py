@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import cannot_write
+from hookcli.outside.files import ANOTHER, cannot_write
 from hookcli.outside.urls import choose
 from hookcli.store.places.directory import Directory
 from hookcli.store.places.remote_folder import RemoteFolder
@@ -34,12 +34,7 @@ def find_folder(place: Place) -> Folder | None:
         return open_folder(place)
     except (FileNotFoundError, NotADirectoryError) as error:
         if os.path.lexists(place):
-            raise file_in_the_way_error(place) from error
+            raise OutputError(f"{str(place)!r} is a file, not a folder", ANOTHER) from error
         return None
     except OSError as error:
         raise cannot_write(place, error) from error
-
-
-def file_in_the_way_error(path: Place) -> OutputError:
-    """Return an error which says that ``path`` is a file, not a folder."""
-    return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with `out`")

@@ -27,11 +27,9 @@ from hookcli.outside.documents import DamagedError, decode_escaped, encode_escap
 from hookcli.outside.files import cannot_write
 from hookcli.store.places import storage
 from hookcli.store.places.folder import Lock
-from hookcli.store.places.names import LOCKS, REQUEST, lock_file
+from hookcli.store.places.names import LOCKS, lock_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hookcli.outside.urls import Url
 
 LASTS = 60.0  # seconds without a renewal after which the lock expires
@@ -50,11 +48,8 @@ class Holder:
 class Lease(Lock):
     """The lock of a run folder in cloud storage."""
 
-    descriptor = None  # this lock is no open file
-    is_new = False  # the lock does not tell whether the folder holds a run
-
-    def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
-        self._path, self._write = path, write
+    def __init__(self, path: Url) -> None:
+        self._path = path
         owner = f"process {os.getpid()} on {platform.node()}"
         self._holder = Holder(owner, secrets.token_hex(16), 0.0)
         self._loss = ""
@@ -65,9 +60,6 @@ class Lease(Lock):
             raise cannot_write(self._path / LOCKS, error) from error
         self._closed = threading.Event()
         threading.Thread(target=self._keep, daemon=True).start()
-
-    def write_request(self, text: bytes, _old: bytes | None) -> None:
-        self._write(REQUEST, text)
 
     def check(self) -> None:
         """Raise an OutputError if the lock was not renewed in time, or another run took it."""

@@ -21,7 +21,8 @@ OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = tensor_index.FOLDER, "parts"
-LOCKS = "lock"  # only in a run folder in cloud storage
+LOCK = ".hookcli.lock"  # on this machine; empty, and never listed as a file of the run
+LOCKS = "lock"  # a folder, only in cloud storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS, HEAT = "maps", "heat"
 ATTENTION = "attention"
@@ -29,15 +30,16 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # only in cloud storage, which cannot append
-JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # the journals of the run, not of its chunks
+_LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # by earlier versions in cloud storage
 TOP = f"{PARTS}/top.json"
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
-_ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
+_ALWAYS = frozenset(
+    {JOURNAL, _LATER_JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
+)
 _OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
@@ -54,7 +56,7 @@ _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", re.I)  # on Windo
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
-UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # files that may be written without a journal
+UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # files that may be written without a journal
 
 
 def portable_name(text: str) -> str:
@@ -170,12 +172,14 @@ def is_run_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """The names that a run may write, as far as hookcli knows them before the run."""
+    """What a run may write and replace, as far as hookcli knows it before the run."""
 
     keys: frozenset[str] = frozenset()  # the keys of the images
     folders: frozenset[str] = frozenset()  # folders that not every run writes: ``seen``
     files: frozenset[str] = frozenset()  # files that not every run writes: ``top_images.csv``
     form: str = "png"  # the format in which pictures are written in addition to PNG
+    replace_run: bool = False  # the run that the folder holds may be replaced or resumed
+    replace_any: bool = False  # the folder may also hold files that no run wrote
 
     def includes(self, name: str) -> bool:
         """Return whether the run may write a file of this name."""

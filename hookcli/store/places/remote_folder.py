@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
-from hookcli.store.places.folder import Entry, Folder, Log
+from hookcli.store.places.folder import Entry, Folder
 from hookcli.store.places.lease import Lease, refuse_locked
-from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, LOCKS
+from hookcli.store.places.names import LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,20 +24,14 @@ class RemoteFolder(Folder):
     """
 
     path: Url
-    journals = (JOURNAL, LATER_JOURNAL)
 
     def __init__(self, path: Url) -> None:
         self.path = path
         self._listed: dict[str, int] | None = None
-
-    def __exit__(self, *_error: object) -> None:
-        pass  # no file is open
-
-    def is_in_place(self) -> bool:
-        return True
+        self._appended: dict[str, bytes] = {}  # the whole content of files
 
     def lock(self) -> Lease:
-        lease = Lease(self.path, self.write)
+        lease = Lease(self.path)
         self._listed = None
         return lease
 
@@ -45,10 +39,12 @@ class RemoteFolder(Folder):
         with suppress(OSError):
             refuse_locked(self.path)
 
-    def open_log(self, name: str) -> _RewrittenFile:
-        """Start a log that rewrites its file at every addition; an old file ``name`` is deleted."""
-        self.remove([name])
-        return _RewrittenFile(self, name)
+    def append(self, name: str, data: bytes) -> None:
+        """Write the whole file again, as cloud storage cannot append to files."""
+        before = self._appended.get(name)
+        whole = ((self.read(name) or b"") if before is None else before) + data
+        self.write(name, whole)
+        self._appended[name] = whole
 
     def read(self, name: str) -> bytes | None:
         with _explain("read", self.path / name), suppress(FileNotFoundError):
@@ -65,6 +61,7 @@ class RemoteFolder(Folder):
     def write(self, name: str, data: bytes) -> str:
         with _explain("write", self.path / name):
             storage.write_file(self.path / name, data)
+        self._appended.pop(name, None)
         if self._listed is not None:
             self._listed[name] = len(data)
         return name
@@ -98,8 +95,8 @@ class RemoteFolder(Folder):
             if self._listed is not None:
                 self._listed.pop(name, None)
 
-    def remove_partial(self, names: Iterable[str]) -> None:
-        pass  # cloud storage never has half-written files
+    def list_partial(self, names: Iterable[str]) -> set[str]:  # noqa: ARG002
+        return set()  # cloud storage never has half-written files
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         prefix = f"{name}/" if name else ""
@@ -120,21 +117,6 @@ class RemoteFolder(Folder):
                 name: size for name, size in files.items() if not name.startswith(f"{LOCKS}/")
             }
         return self._listed
-
-
-class _RewrittenFile(Log):
-    """A log in cloud storage, which cannot append to files: each addition writes the whole file."""
-
-    def __init__(self, folder: RemoteFolder, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._data = b""
-
-    def add(self, data: bytes) -> None:
-        self._data += data
-        self._folder.write(self._name, self._data)
-
-    def close(self) -> None:
-        pass
 
 
 @contextmanager

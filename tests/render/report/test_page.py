@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import html
 import json
 import os
@@ -24,6 +23,7 @@ from hookcli.reading.report import read_report, remake_report
 from hookcli.reading.run_files import open_files
 from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import page as run_page
+from hookcli.store.places.directory import Directory
 from tests.conftest import run_in
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
@@ -893,8 +893,7 @@ def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
 
 
 def test_a_run_is_not_disturbed_while_it_is_written(ran, run):
-    with (ran / "run.json").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with Directory(ran).lock():
         ended = run("report", "run")
     assert (ended.code, ended.out) == (5, "")
     assert ended.err.splitlines()[-2] == "error: another run is writing into 'run'"

@@ -18,12 +18,12 @@ from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
 from hookcli.summary.chunks import Chunk
-from tests.store.test_folder import DONE, NAMES, REQUEST
+from tests.store.test_folder import DONE, REQUEST, planned
 from tests.toy_runs import run_of
 
 RUN = Url("memory://bucket/run")
 TOY = replace(run_of(conv=np.arange(48, dtype="f4").reshape(1, 3, 4, 4)), kept="both")
-JOURNALS = ["parts/later.written.jsonl", "parts/written.jsonl"]
+LATER = "parts/later.written.jsonl"  # of earlier versions
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def memory():
 
 
 def open_run(request=REQUEST, **how):
-    return RunFolder(RUN, request, NAMES, **({"replace_run": False, "replace_any": False} | how))
+    return RunFolder(RUN, request, **planned(**how))
 
 
 def files():
@@ -70,7 +70,7 @@ def test_a_run_is_written_and_nothing_else_is_left():
     with open_run() as run:
         assert files() == ["parts/written.jsonl", "run.json"]
         run.write("layers.csv", b"rows")
-        assert files() == ["layers.csv", *JOURNALS, "run.json"]
+        assert files() == ["layers.csv", "parts/written.jsonl", "run.json"]
         run.complete(DONE, ["layers.csv"])
     assert [*storage.list_files(RUN)] == ["layers.csv", "manifest.json", "run.json"]
     assert json.loads(storage.read_file(RUN / "manifest.json"))["sizes"]["layers.csv"] == 4
@@ -114,6 +114,18 @@ def test_a_run_that_was_killed_is_known_with_the_files_of_each_time_that_it_wrot
         run.write("skipped.csv", b"rows")
     with open_run(replace_any=True):
         assert files() == ["parts/written.jsonl", "run.json"]
+
+
+def test_the_second_journal_of_an_earlier_version_goes_with_the_run():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+    begun, later = storage.read_file(RUN / "parts/written.jsonl").rsplit(b"\n", 2)[:2]
+    put("parts/written.jsonl", begun + b'\n"parts/later.written.jsonl"\n')
+    put(LATER, later + b"\n")
+    with open_run(resume=True) as run:
+        assert run.read("layers.csv") == b"rows"
+        run.complete(DONE, ["layers.csv"])
+    assert files() == ["layers.csv", "manifest.json", "run.json"]
 
 
 def test_a_run_goes_on_with_what_is_there():

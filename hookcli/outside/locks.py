@@ -1,0 +1,33 @@
+"""Locks on this machine: a file of its own, which one process locks at a time. Imports filelock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from filelock import BaseFileLock
+
+
+def take_lock(file: Path, wait: float = 0.0) -> BaseFileLock | None:
+    """Lock a file, which need not exist; return None if it stays locked for ``wait`` seconds.
+
+    The lock ends with the process: its children, forked or spawned, do not inherit it. Where the
+    file system has no locks, this raises an OSError.
+    """
+    from filelock import FileLock, Timeout  # takes 30 ms
+
+    lock = FileLock(
+        file,
+        wait,
+        thread_local=False,  # any thread may release the lock
+        poll_interval=0.02,
+        fallback_to_soft=False,  # a soft lock outlives a killed process
+        preserve_lock_file=True,
+    )
+    try:
+        lock.acquire()
+    except Timeout:
+        return None
+    return lock
