@@ -99,7 +99,6 @@ def test_a_layout_follows_from_shape_channels_and_pixels(shape, channels, pixels
 
 
 SIXTEEN = (16, 16)
-FOUR_REGISTERS = Tokens(SIXTEEN, before=5)
 DETECTION = Tokens(SIXTEEN, after=100)
 SQUARE = (224, 224)
 
@@ -154,11 +153,6 @@ def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
     assert layer.layout_of((1, 12, 197, 64), SQUARE) == UNKNOWN  # the heads
 
 
-def test_a_layout_without_height_and_width_cannot_be_drawn_as_pictures():
-    assert not resolve_layout((1, 64, 49, 64), Channels.LAST, (224, 224)).is_spatial
-    assert resolve_layout((1, 56, 56, 96), Channels.LAST, (224, 224)).is_spatial
-
-
 def channels_of(model):
     return {layer.module_path: layer.channels.value for layer in list_layers(model)}
 
@@ -203,10 +197,6 @@ def test_attention_with_the_batch_first_puts_channels_last():
     assert (hints["0"], hints["1"]) == ("likely last", "unknown")
 
 
-def test_a_part_with_parts_does_not_tell():
-    assert channels_of(toys.Nested())["block"] == "unknown"
-
-
 def test_a_model_that_turns_channels_last_half_way_is_followed():
     assert channels_of(toys.ChannelsLast()) == {
         "": "unknown",
@@ -230,16 +220,6 @@ def test_a_model_that_turns_channels_last_half_way_is_followed():
 )
 def test_a_layout_knows_the_order_and_the_shape_of_its_feature_maps(layout, shape, order, maps):
     assert (layout.channels_first, layout.maps_shape(shape)) == (order, maps)
-
-
-def test_only_clips_have_an_axis_of_frames():
-    clips = (Layout("NCDHW", 1, 5, 7), Layout("NDHWC", 4, 5, 7))
-    assert [layout.frame_axis for layout in clips] == [2, 1]
-    assert [layout.frame_axis for layout in (UNKNOWN, nchw(5, 7), Layout("NC", 1))] == [None] * 3
-
-
-def test_an_unknown_layout_has_no_order_that_puts_channels_first():
-    assert UNKNOWN.channels_first == ()
 
 
 @pytest.mark.parametrize(("length", "before"), [(196, 0), (197, 1), (198, 2), (201, 5), (200, 4)])

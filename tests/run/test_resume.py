@@ -8,7 +8,6 @@ import os
 import shutil
 from importlib.metadata import version
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +17,6 @@ from hookcli.images import local
 from hookcli.plan import prepared
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.summary import chunks
-from tests.conftest import PHOTOS
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -105,12 +103,6 @@ def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, be
     assert "warning: some saved results can no longer be used: the run begins again" in ended.err
 
 
-def test_rows_of_a_file_that_has_not_changed_are_not_run_again(run, begun):
-    ended = run("inspect", *WORDS, "-o", "out", "--resume")
-    assert ended.code == 0, ended.err
-    assert "continuing after 8 of 10 images" in ended.err
-
-
 @pytest.mark.parametrize("verify", [(), ("--verify",)])
 def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     save_rows(100)
@@ -122,29 +114,6 @@ def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     assert resumed == means()
     images = json.loads(Path("out/manifest.json").read_text())["images"]
     assert len({image["sha256"] for image in images}) == 1
-
-
-def test_a_library_that_the_run_no_longer_depends_on_is_named(run, begun):
-    change_request("versions", gone="1.0")
-    code, (error, _) = resume(run, WORDS)
-    assert (code, error) == (
-        2,
-        "error: --resume: the run in 'out' was started with gone 1.0, not (none)",
-    )
-
-
-def test_a_folder_that_grew_from_one_picture_begins_again(run, monkeypatch):
-    Path("few").mkdir()
-    shutil.copy(PHOTOS / "cat.png", "few/a.png")
-    words = ("inspect", "squeezenet1_1", "few", "--weights", "random", "--device", "cpu")
-    words += ("--size", "32", "--layers", "conv[1]", "-o", "out")
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", Mock(side_effect=KeyboardInterrupt))
-        assert run(*words).code == 130
-    shutil.copy(PHOTOS / "cat.png", "few/b.png")
-    ended = run(*words, "--resume")
-    assert ended.code == 0, ended.err
-    assert "nothing to resume" in ended.err or "begins again" in ended.err
 
 
 @pytest.mark.parametrize("file", ["net.py", "scale.py"])
@@ -171,11 +140,6 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
             "hint: use the same, or start again with --overwrite",
         ],
     )
-
-
-def test_a_run_may_be_resumed_on_a_machine_with_another_kernel(run, own):
-    change_request("versions", platform="Linux-1.0")
-    assert resume(run)[0] == 0
 
 
 def test_a_run_of_an_earlier_version_that_recorded_no_versions_is_resumed(run, own):

@@ -161,23 +161,6 @@ def test_impossible_attention_options_are_refused_before_writing(run, words, err
     assert not Path("out").exists()
 
 
-def test_a_rollout_through_windows_is_refused(run):
-    words = (
-        *("tests.world.test_attention:small_swin", "photo.png", "--attention"),
-        *("all", "--rollout"),
-    )
-    Image.new("RGB", (64, 64)).save("photo.png")
-    ended = run("inspect", *words, "--size", "64", "--device", "cpu")
-    assert ended.code == 2
-    assert "--rollout cannot be computed: attention inside windows" in ended.err
-
-
-def small_swin():
-    from tests.small_models import build_small
-
-    return build_small("swin")
-
-
 @pytest.mark.parametrize(
     "order", ["by chance", "by chance of NumPy", "by a generator", "by turns", "by brightness"]
 )
@@ -215,15 +198,3 @@ def test_that_attention_is_not_drawn_is_said(run, grids, said):
     ended = run("inspect", MODEL, save_quarters(), *WORDS, "--grids", grids)
     assert (", no pictures of attention," in ended.err) == said
     assert bool(list(Path("out").glob("attention/**/*.png"))) != said
-
-
-def test_tile_reaches_the_pictures_of_attention(run):
-    sizes = {}
-    for tile in (32, 64, 128):
-        words = ("inspect", MODEL, save_quarters(), *WORDS[:-1], f"t{tile}", "--grids", "layers")
-        assert run(*words, "--tile", tile).code == 0
-        (file,) = [f for f in Path(f"t{tile}/attention").rglob("*.png") if "maps" not in f.name]
-        with Image.open(file) as picture:
-            sizes[tile] = picture.width
-    assert sizes[32] < sizes[64]
-    assert sizes[128] - sizes[64] == 3 * 168  # the picture and two heads, each of 336 and of 168

@@ -52,16 +52,6 @@ def found(*records, **evidence):
 # Findings
 
 
-def test_a_channel_that_is_negative_in_one_image_is_not_dead():
-    images = [record("conv", values=(low, 0.0), image=str(low)) for low in (0.0, -1.0)]
-    assert found(*images) == []
-    assert found(images[0], images[0]) == [("dead", 1.0)]
-
-
-def test_what_goes_into_a_layer_has_no_dead_channels():
-    assert found(record("conv", side="input", values=(0.0, 0.0))) == []
-
-
 @pytest.mark.parametrize(
     "other", [Layout("NHWC", 3, 2, 2), Layout("NCHW", 1)], ids=["layout", "no longer spatial"]
 )
@@ -218,35 +208,6 @@ def test_a_channel_with_nan_has_no_score_and_comes_first(run):
     assert run("inspect", *IDENTITY, "broken.npy", "--focus", "0,0,16,8").code == 0
     (grid,) = json.loads(Path("out/report.json").read_text())["grids"]
     assert (grid["channels"], grid["score"][0]) == ([1, 0], None)
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_channels_that_are_no_colours_are_shown_as_the_first_of_them(run, count):
-    values = np.random.default_rng(0).random((count, 16, 32), np.float32)
-    for name, shown in (("all", values), ("first", values[:1])):
-        np.save(f"{name}.npy", shown)
-        assert run("inspect", *IDENTITY, f"{name}.npy").code == 0
-        Path(f"out/seen/{name}.jpg").rename(f"{name}.jpg")
-    assert Path("all.jpg").read_bytes() == Path("first.jpg").read_bytes()
-
-
-def test_a_box_in_a_file_of_several_rows_is_refused(run):
-    np.save("rows.npy", np.zeros((2, 1, 16, 32), np.float32))
-    ended = inspect(run, "rows.npy", "--focus", "0,0,16,8")
-    assert (ended.code, ended.err.count("error: --focus is a box in one image\n")) == (2, 1)
-
-
-def test_a_box_that_is_the_whole_image_is_refused(run, pixels):
-    ended = inspect(run, pixels, "--focus", "0,0,32,16")
-    assert ended.code == 2
-    assert "error: --focus covers all that the network sees, and leaves nothing" in ended.err
-
-
-def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pixels):
-    ended = inspect(run, pixels, "--at", "input", "--grids", "none", "--overview")
-    assert ended.code == 0, ended.err
-    with Image.open("out/overview.png") as picture:
-        assert picture.convert("L").crop((0, 800, 1560, 936)).getextrema() == (255, 255)
 
 
 @pytest.mark.parametrize("name", ["</script x", "</script/", "<!--<script>"])

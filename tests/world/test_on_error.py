@@ -118,15 +118,6 @@ def test_every_command_skips_what_does_not_fit(run, command):
     assert f"warning: skipped 'bad.npy': {reason}" in ended.err.splitlines()
 
 
-def test_a_network_of_one_size_skips_another(run):
-    for name, side in (("good", 32), ("bad", 48)):
-        np.save(f"{name}.npy", np.zeros((3, side, side), np.float32))
-    words = ("--size", "32", "--layers", "conv[1]", "-o", "out")
-    ended = run("inspect", "vit_b_32", "bad.npy", "good.npy", *PLAIN, *words)
-    assert ended.code == 6, ended.err
-    assert skipped() == [("bad.npy", "is 3x48x48: this network takes 3x32x32")]
-
-
 def test_a_network_that_rounds_its_sides_up_takes_a_little_less_too():
     fixed = FixedSize(224, 224, step=4)
     taken = [side for side in range(215, 230) if fixed.takes(side, 224)]
@@ -481,18 +472,6 @@ def test_resume_may_change_what_an_error_does(run):
     ended = run(*inspected(folder, *SKIP), "--resume")
     assert ended.code == 6, ended.err
     assert "continuing after 8 of 19 images" in ended.err
-    assert all_files("out") == all_files("whole")
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_an_image_that_was_skipped_does_not_end_the_run_that_is_resumed(run):
-    unlucky(2)
-    folder = images(19)
-    assert run(*inspected(folder, *SKIP, out="whole")).code == 6
-    with interrupted_after(parts=1):
-        assert run(*inspected(folder, *SKIP)).code == 130
-    ended = run(*inspected(folder), "--resume")
-    assert ended.code == 6, ended.err
     assert all_files("out") == all_files("whole")
 
 

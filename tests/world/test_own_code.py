@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import warnings
 from pathlib import Path
 
@@ -55,12 +54,6 @@ def make(width=2, **rest):
 
 net = Net(3)
 number = 5
-"""
-
-DOUBLE = """
-def double(part):
-    if isinstance(part, nn.Conv2d):
-        part.weight *= 2
 """
 
 
@@ -181,47 +174,6 @@ def test_ones_own_weights_are_recorded_by_what_they_are(net, random):
     assert one.info.sha256 == again.info.sha256 == hash_weights(one.module)
     assert len(one.info.sha256) == 64
     assert other.info.sha256 != one.info.sha256
-
-
-def interrupt(*_args, **_words):
-    raise KeyboardInterrupt
-
-
-def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net, monkeypatch):
-    assert inspect("net.py:net").code == 0
-    whole = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
-    shutil.rmtree("out")
-    with monkeypatch.context() as patch:
-        patch.setattr("hookcli.run.pipeline.close_run", interrupt)
-        assert inspect("net.py:net").code == 130
-    ended = inspect("net.py:net", "--resume")
-    assert ended.code == 0, ended.err
-    assert {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()} == whole
-
-
-def test_other_weights_of_ones_own_model_are_named_by_diff(run, inspect, net):
-    assert inspect("net.py:make", "--sketch").code == 0
-    write(NET.replace("Net(width)", "Net(width).requires_grad_(False).apply(double)") + DOUBLE)
-    ended = run("inspect", "net.py:make", "photo.png", *PLAIN[:-1], "other", "--sketch")
-    assert ended.code == 0
-    told = json.loads(run("diff", "out", "other", "--format", "json").out)
-    assert [each["name"] for each in told["changed"]] == ["model sha256", "sha256 of net.py"]
-
-
-def test_the_weights_are_said_to_be_as_they_were_made(inspect, net):
-    found = inspect("net.py:make", "--format", "json")
-    line = "warning: the weights are as net.py:make made them, trained or not"
-    assert line in found.err.splitlines()
-    assert document(found)["model"]["weights"] == "as net.py:make made them (seed 0)"
-
-
-def test_the_layers_of_ones_own_model_are_listed(run, net):
-    rows = document(run("layers", "net.py:make", "--size", "8", "--format", "json"))["layers"]
-    assert [(row["call_id"], row["shape"]) for row in rows] == [
-        ("(model)", [1, 4]),
-        ("conv", [1, 2, 8, 8]),
-        ("fc", [1, 4]),
-    ]
 
 
 # --- what cannot be found, and what is no model
@@ -369,16 +321,6 @@ def test_a_forward_that_raises_anything_ends_with_4_and_leaves_what_was_seen(ins
     assert [row.split(",")[1] for row in rows] == ["call_id", "first"]
 
 
-def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
-    write("def make(): return nn.Sequential(nn.Conv2d(1, 2, 1))")
-    code, _, err = inspect("net.py:make")
-    assert code == 4
-    assert err.splitlines()[-1] == (
-        "hint: it was given input 1x3x8x8; its weight is 2x1x1x1; "
-        "a model of grey pictures: --mean M and --std S, one number each"
-    )
-
-
 @pytest.mark.parametrize(
     "output",
     [
@@ -412,15 +354,6 @@ def weights(width=2, **changes):
     torch.save({k: v for k, v in (state | changes).items() if v is not None}, "w.pth")
 
 
-def test_weights_from_a_file_go_into_ones_own_model(inspect, net):
-    weights()
-    ended = inspect("net.py:make", "--weights", "w.pth", "--format", "json")
-    model = document(ended)["model"]
-    assert (model["weights"], model["trained"], model["warning"]) == ("w.pth", True, "")
-    assert "warning" not in ended.err
-    assert load("net.py:make", "w.pth").module.conv.weight.unique().tolist() == [2.0]
-
-
 def test_a_missing_classifier_stays_as_the_factory_made_it(net):
     weights(**{"fc.weight": None, "fc.bias": None})
     loaded = load("net.py:make", "w.pth", seed=3)
@@ -432,21 +365,6 @@ def test_a_missing_classifier_stays_as_the_factory_made_it(net):
     assert loaded.module.conv.weight.unique().tolist() == [2.0]
     assert not loaded.info.trained
     assert loaded.info.warning == ("fc.weight, fc.bias are not in w.pth: they are RANDOM (seed 3)")
-
-
-def test_weights_whose_last_entry_is_a_single_number_are_loaded():
-    write("def make(): return nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))")
-    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))
-    assert list(model.state_dict())[-1] == "1.num_batches_tracked"
-    torch.save(model.state_dict(), "w.pth")
-    loaded = load("net.py:make", "w.pth").module.state_dict()
-    assert torch.equal(loaded["0.weight"], model.state_dict()["0.weight"])
-
-
-def test_random_weights_of_ones_own_model_are_those_of_its_factory(net):
-    loaded = load("net.py:make", "random")
-    assert torch.equal(loaded.module.conv.weight, conv_of(0).weight)
-    assert not loaded.info.trained
 
 
 # Models that the watcher of the first forward must not break
