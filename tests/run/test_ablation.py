@@ -36,15 +36,6 @@ class Reused(Net):
         return (first + self.relu(first + 1)).mean((2, 3))
 
 
-class Wider(Net):
-    '''One ReLU after 2 channels and after 3: the logits are 3, 4, and 3, 4, 7.'''
-
-    def forward(self, x):
-        first = self.relu(self.conv(x))
-        second = self.relu(torch.cat([first, first.sum(1, keepdim=True)], 1))
-        return torch.cat([first, second], 1).mean((2, 3))
-
-
 class Several(Net):
     '''A part that returns two tensors of as many channels, and one of others.'''
 
@@ -489,22 +480,9 @@ def test_json_is_one_document(ablate):
         ),
         (
             "Net",
-            ("--layers", "nosuch"),
-            "no layer matches 'nosuch'",
-            "list them with: hookcli layers MODEL",
-        ),
-        ("Net", ("--target", "2"), "--target: there is no class 2", "classes are 0 to 1"),
-        (
-            "Net",
             ("--target", "cat"),
             "--target: no category is called 'cat'",
             "the names of this model's classes are not known: give an index",
-        ),
-        (
-            "Net",
-            ("--score", "loss"),
-            "--score cannot be 'loss'",
-            "one of: logit, probability, cross-entropy, sum, FILE.py:FUNCTION",
         ),
         (
             "Boxes",

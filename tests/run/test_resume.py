@@ -15,8 +15,8 @@ import pytest
 
 from hookcli.images import local
 from hookcli.plan import prepared
-from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.summary import chunks
+from tests.conftest import interrupted_after
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -50,18 +50,10 @@ def means():
     return [row["mean"] for row in pq.read_table("out/records.parquet").to_pylist()]
 
 
-def interrupt(run, monkeypatch, words, at=1):
+def interrupt(run, words, at=1):
     """Begin a run over ten rows, interrupt it at its second chunk, and return its lines."""
     save_rows(0)
-    plain = ChunkRunner.run
-
-    def run_chunk(self, number, images):
-        if number == at:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_chunk)
+    with interrupted_after(chunks=at):
         ended = run("inspect", *words, "-o", "out")
     assert ended.code == 130
     assert Path("out/parts/000000.json").exists() == bool(at)
@@ -69,16 +61,16 @@ def interrupt(run, monkeypatch, words, at=1):
 
 
 @pytest.fixture
-def begun(run, monkeypatch):
-    interrupt(run, monkeypatch, WORDS)
+def begun(run):
+    interrupt(run, WORDS)
 
 
 @pytest.fixture
-def own(run, monkeypatch):
+def own(run):
     """An interrupted run of a model in a file of the user's own, which imports another."""
     Path("net.py").write_text(NET)
     Path("scale.py").write_text(SCALE)
-    interrupt(run, monkeypatch, OWN)
+    interrupt(run, OWN)
 
 
 def resume(run, words=OWN):
@@ -157,11 +149,11 @@ def test_the_code_of_a_model_is_recorded_by_names_that_hold_in_another_folder(ru
     }
 
 
-def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run, monkeypatch):
+def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run):
     kept = "hint: finished chunks are kept; --resume continues a long run"
-    assert interrupt(run, monkeypatch, WORDS, at=0)[-1] == "error: interrupted"
+    assert interrupt(run, WORDS, at=0)[-1] == "error: interrupted"
     shutil.rmtree("out")
-    assert interrupt(run, monkeypatch, WORDS)[-2:] == ["error: interrupted", kept]
+    assert interrupt(run, WORDS)[-2:] == ["error: interrupted", kept]
 
 
 @pytest.mark.parametrize(("quiet", "times"), [((), 1), (("-q",), 0)])
@@ -187,7 +179,7 @@ def test_a_run_that_took_its_images_in_the_order_of_bytes_is_not_gone_on_with(ru
     words = (WORDS[0], "rows", *WORDS[2:])
     with monkeypatch.context() as patch:
         patch.setattr(local, "natural_key", os.fsencode)
-        interrupt(run, monkeypatch, words, at=2)
+        interrupt(run, words, at=2)
     before = saved()
     ended = run("inspect", *words, "-o", "out", "--resume")
     assert ended.code == 2
@@ -199,12 +191,12 @@ def test_a_run_that_took_its_images_in_the_order_of_bytes_is_not_gone_on_with(ru
     assert saved() == before
 
 
-def test_a_new_image_in_front_is_no_other_order(run, monkeypatch):
+def test_a_new_image_in_front_is_no_other_order(run):
     Path("rows").mkdir()
     for number in range(1, 41):
         np.save(f"rows/{number}.npy", np.full((3, 32, 32), number, np.float32))
     words = (WORDS[0], "rows", *WORDS[2:])
-    interrupt(run, monkeypatch, words)
+    interrupt(run, words)
     np.save("rows/0.npy", np.zeros((3, 32, 32), np.float32))
     ended = run("inspect", *words, "-o", "out", "--resume")
     assert ended.code == 0

@@ -198,11 +198,12 @@ def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
     ],
 )
 def test_targets_that_do_not_exist_are_refused(run, cat, target, message, hint):
-    code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--target", target)
-    error, told = err.splitlines()
-    assert (code, out, error) == (2, "", f"error: {message}")
-    assert told.startswith(f"hint: {hint}")
-    assert not Path("out").exists()
+    for more in ((), ("--dry-run",)):
+        code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--target", target, *more)
+        error, told = err.splitlines()
+        assert (code, out, error) == (2, "", f"error: {message}")
+        assert told.startswith(f"hint: {hint}")
+        assert not Path("out").exists()
 
 
 def test_a_folder_of_images_is_resumable_and_adds_up(run, cat):
@@ -243,25 +244,50 @@ def test_gradients_are_saved_as_tensors(run, net):
 # Findings
 
 
-def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net):
-    Path("nan.py").write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "class Root(nn.Module):\n"
-        "    def forward(self, x):\n"
-        # the slope of sqrt at zero is infinite, times zero NaN
-        "        return (x * 0).sqrt() + x\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.conv, self.root, self.fc = nn.Conv2d(3, 2, 1), Root(), nn.Linear(2, 2)\n"
-        "    def forward(self, x):\n"
-        "        return self.fc(self.root(self.conv(x)).mean((2, 3)))\n"
-    )
-    code, out, _ = run("gradients", "nan.py:Net", *OWN, "--fail-on", "nan")
+NAN = """
+import torch
+from torch import nn
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return (x * 0).sqrt() + x  # the slope of sqrt at zero is infinite, times zero NaN
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.root, self.fc = nn.Conv2d(3, 2, 1), Root(), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(self.root(self.conv(x)).mean((2, 3)))
+
+
+class Blow(nn.Module):
+    def forward(self, x):
+        return x * torch.inf
+
+
+class Blown(Net):
+    # an infinity of the forward, from which nothing comes
+
+    def __init__(self):
+        super().__init__()
+        self.blow = Blow()
+
+    def forward(self, x):
+        self.blow(torch.ones(1))
+        return super().forward(x)
+"""
+
+
+@pytest.mark.parametrize("name", ["Net", "Blown"])
+def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net, name):
+    Path("nan.py").write_text(NAN)
+    code, out, _ = run("gradients", f"nan.py:{name}", *OWN, "--fail-on", "nan")
     assert code == 7
     (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
-    assert "NaN is made by the backward of root (Root)" in finding["sentence"]
+    assert finding["sentence"].startswith("NaN is made by the backward of root (Root): ")
     assert "first in grad_input:root" in finding["sentence"]
     assert "look here first:" in out
 
@@ -341,10 +367,11 @@ def test_gradients_with_edits(run, net):
     ],
 )
 def test_edits_that_cannot_be_made(run, net, command, edit, message):
-    code, out, err = run(command, net, *OWN, "--edit", edit)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: {message}"), err
-    assert not Path("out").exists()
+    for more in ((), ("--dry-run",)):
+        code, out, err = run(command, net, *OWN, "--edit", edit, *more)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"error: {message}"), err
+        assert not Path("out").exists()
 
 
 def test_a_name_that_two_classes_share_is_asked_for_by_index():
@@ -355,12 +382,11 @@ def test_a_name_that_two_classes_share_is_asked_for_by_index():
     assert refused.value.hint == "give the index: 0 or 2"
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 100])
-def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
     code, out, _ = run("gradients", net, *OWN, "--edit", "fc:scale=2", "--prune", "fc=0.5")
     assert code == 0
-    assert max(map(len, out.splitlines())) <= columns
+    assert max(map(len, out.splitlines())) <= 40
     assert "grad_outp" in out
 
 
@@ -402,31 +428,6 @@ def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
     assert run("gradients", net, *OWN, "--edit", edit).code == 0
     (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
     assert finding["sentence"].startswith(f"{sentence}; ")
-
-
-def test_an_infinity_of_the_forward_does_not_hide_who_makes_nan_in_the_backward(run, net):
-    Path("blown.py").write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "class Blow(nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        return x * torch.inf\n"
-        "class Root(nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        return (x * 0).sqrt() + x\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.conv, self.blow, self.root = nn.Conv2d(3, 2, 1), Blow(), Root()\n"
-        "        self.fc = nn.Linear(2, 2)\n"
-        "    def forward(self, x):\n"
-        "        out = self.conv(x)\n"
-        "        self.blow(torch.ones(1))\n"
-        "        return self.fc(self.root(out).mean((2, 3)))\n"
-    )
-    assert run("gradients", "blown.py:Net", *OWN).code == 0
-    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
-    assert finding["sentence"].startswith("NaN is made by the backward of root (Root): ")
 
 
 def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):

@@ -77,91 +77,36 @@ KINDS = [
     *(PlacesRow, LayerPlaces),
 ]
 
-CPU = ("--device", "cpu")
-OWN = ("pixels.npy", "nan.npy", *CPU)
-SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "64", *CPU)
+CPU = "--device cpu"
+OWN = f"pixels.npy nan.npy {CPU}"
+SQUEEZE = f"tests.toy_models:Squeezed cat.png --weights random --size 64 {CPU}"
+LOOKS = f"inspect tests.toy_models:Looks cat.png {CPU} --size 32"
 # what is run, its model and images among it
 COMMANDS = {
-    "NaN, skipped images, uncalled layers": (
-        "inspect",
-        "net.py:Net",
-        *OWN,
-        "text.png",
-        "--layers",
-        "all",
-    ),
-    "both sides": ("inspect", "net.py:Net", *OWN, "--layers", "leaf", "--at", "both"),
-    "boxes": ("inspect", "net.py:Boxes", *OWN),
-    "shares of the image": ("inspect", "net.py:Masks", *OWN),
-    "flow": ("inspect", "net.py:Flow", *OWN),
-    "edits": ("inspect", "net.py:Net", *OWN, "--edit", "conv{0}:zero", "--layers", "leaf"),
-    "an edit of nothing finite": (
-        "inspect",
-        "net.py:Net",
-        "pixels.npy",
-        *CPU,
-        "--edit",
-        "conv:set=nan",
-    ),
-    "pruning": ("inspect", "net.py:Net", *OWN, "--prune", "fc=0.5", "--layers", "leaf"),
-    "tensors": ("inspect", "net.py:Net", *OWN, "--save", "tensors", "--tensor-channels", "1"),
-    "a sheet of a folder": ("inspect", *SQUEEZE, "--grids", "sheet", "--overview"),
-    "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:2]"),
-    "gradients that are absent": (
-        "gradients",
-        "net.py:Net",
-        "pixels.npy",
-        *CPU,
-        "--layers",
-        "leaf",
-    ),
-    "gradients of NaN": ("gradients", "net.py:Net", *OWN, "text.png", "--layers", "leaf"),
-    "gradients of a box": ("gradients", "net.py:Boxes", "pixels.npy", *CPU, "--layers", "leaf"),
-    "gradients with edits": (
-        "gradients",
-        "net.py:Net",
-        "pixels.npy",
-        *CPU,
-        "--edit",
-        "param:conv.*:zero",
-    ),
-    "heat maps": (
-        "gradients",
-        *SQUEEZE,
-        "--cam",
-        "features.12",
-        "--saliency",
-        "--layers",
-        "conv[-1]",
-    ),
-    "attention": (
-        "inspect",
-        "tests.toy_models:Looks",
-        "cat.png",
-        *CPU,
-        "--size",
-        "32",
-        "--layers",
-        "leaf",
-        "--attention",
-        "all",
-        "--rollout",
-    ),
-    "channels": ("ablate", "net.py:Net", "pixels.npy", "text.png", *CPU, "--layers", "leaf"),
-    "channels of NaN": ("ablate", "net.py:Net", *OWN),
-    "the same twice": (
-        "compare",
-        "net.py:Net",
-        "pixels.npy",
-        "text.png",
-        *CPU,
-        "--against",
-        "threads=1",
-    ),
-    "another memory format": ("compare", *SQUEEZE, "--layers", "all", "--against", "channels-last"),
-    "a survey": ("layers", "net.py:Net"),
-    "a survey of channels last": ("layers", "swin_t", "--layers", "features.1.*"),
-    "models": ("models", "*"),
+    "NaN, skipped images, uncalled layers": f"inspect net.py:Net {OWN} text.png --layers all",
+    "both sides": f"inspect net.py:Net {OWN} --layers leaf --at both",
+    "boxes": f"inspect net.py:Boxes {OWN}",
+    "shares of the image": f"inspect net.py:Masks {OWN}",
+    "flow": f"inspect net.py:Flow {OWN}",
+    "edits": f"inspect net.py:Net {OWN} --edit conv{{0}}:zero --layers leaf",
+    "an edit of nothing finite": f"inspect net.py:Net pixels.npy {CPU} --edit conv:set=nan",
+    "pruning": f"inspect net.py:Net {OWN} --prune fc=0.5 --layers leaf",
+    "tensors": f"inspect net.py:Net {OWN} --save tensors --tensor-channels 1",
+    "a sheet of a folder": f"inspect {SQUEEZE} --grids sheet --overview",
+    "a focus": f"inspect {SQUEEZE} --focus 150,110,60,60 --layers conv[1:2]",
+    "gradients that are absent": f"gradients net.py:Net pixels.npy {CPU} --layers leaf",
+    "gradients of NaN": f"gradients net.py:Net {OWN} text.png --layers leaf",
+    "gradients of a box": f"gradients net.py:Boxes pixels.npy {CPU} --layers leaf",
+    "gradients with edits": f"gradients net.py:Net pixels.npy {CPU} --edit param:conv.*:zero",
+    "heat maps": f"gradients {SQUEEZE} --cam features.3 --saliency --layers conv[-1]",
+    "attention": f"{LOOKS} --layers leaf --attention all --rollout",
+    "channels": f"ablate net.py:Net pixels.npy text.png {CPU} --layers leaf",
+    "channels of NaN": f"ablate net.py:Net {OWN}",
+    "the same twice": f"compare net.py:Net pixels.npy text.png {CPU} --against threads=1",
+    "another memory format": f"compare {SQUEEZE} --layers all --against channels-last",
+    "a survey": "layers net.py:Net",
+    "a survey of channels last": "layers tests.toy_models:ChannelsLast --size 8",
+    "models": "models *",
 }
 
 
@@ -196,7 +141,7 @@ def faults(name, document):
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_what_a_command_prints_and_leaves_is_as_the_schema_says(run, what):
-    words = COMMANDS[what]
+    words = COMMANDS[what].split()
     runs = words[0] in ("inspect", "gradients")
     out = ("-o", "out") if runs else ()
     ended = run(*words, *out, "--format", "json")
@@ -220,14 +165,14 @@ def read(folder, name):
     ["both sides", "edits", "gradients that are absent", "channels of NaN", "a survey", "models"],
 )
 def test_a_line_of_jsonl_is_as_the_schema_says(run, what):
-    words = COMMANDS[what]
+    words = COMMANDS[what].split()
     lines = run(*words, "--format", "jsonl").out.splitlines()
     assert [faults(f"{words[0]}.jsonl", json.loads(line)) for line in lines] == [[]] * len(lines)
     assert lines
 
 
 def test_what_report_and_export_print_is_as_the_schema_says(run):
-    run(*COMMANDS["tensors"], "-o", "out")
+    run(*COMMANDS["tensors"].split(), "-o", "out")
     export = ("export", "out", "--to", "csv", "--overwrite", "--format")
     assert faults("export", json.loads(run(*export, "json").out)) == []
     for line in run(*export, "jsonl").out.splitlines():
@@ -236,24 +181,26 @@ def test_what_report_and_export_print_is_as_the_schema_says(run):
     assert faults("report.jsonl", json.loads(run("report", "out", "--format", "jsonl").out)) == []
 
 
-SKETCHED = ("inspect", "net.py:Net", *OWN, "text.png", "--layers", "all", "--sketch", "-o")
+SKETCHED = f"inspect net.py:Net {OWN} text.png --layers all --sketch -o"
 DIFFS = {
-    "nothing": ("one", "one", "--equal-nan"),
-    "edits": ("one", "edited", "--layer-tolerance", "conv*=0.5", "--atol", "0.1"),
-    "images and layers": ("one", "fewer", "--metric", "cosine"),
-    "a golden file": ("golden.json", "edited"),
+    "nothing": "one one --equal-nan",
+    "edits": "one edited --layer-tolerance conv*=0.5 --atol 0.1",
+    "images and layers": "one fewer --metric cosine",
+    "a golden file": "golden.json edited",
 }
 
 
 @pytest.mark.parametrize("what", DIFFS)
 def test_what_golden_and_diff_print_is_as_the_schema_says(run, what):
-    run(*SKETCHED, "one")
-    run(*SKETCHED, "edited", "--edit", "conv{0}:set=0.5")
-    fewer = (*SKETCHED[:2], "pixels.npy", *CPU, "--layers", "leaf", "--sketch", "-o", "fewer")
-    run(*fewer)
+    for words in (
+        f"{SKETCHED} one",
+        f"{SKETCHED} edited --edit conv{{0}}:set=0.5",
+        f"inspect net.py:Net pixels.npy {CPU} --layers leaf --sketch -o fewer",
+    ):
+        run(*words.split())
     golden = run("golden", "one", "-o", "golden.json")
     assert (golden.code, faults("golden", read(".", "golden.json"))) == (0, [])
-    words = ("diff", *DIFFS[what], "--format")
+    words = ("diff", *DIFFS[what].split(), "--format")
     ended = run(*words, "json")
     assert ended.code == (0 if what == "nothing" else 7)
     assert faults("diff", json.loads(ended.out)) == []
@@ -266,7 +213,7 @@ def test_top_images_and_files_of_any_name_follow_the_schema(run):
     Path("photos").mkdir()
     for name in (b"not\xffutf8.png", b"50%41.png"):
         Image.linear_gradient("L").save(Path("photos", name.decode(errors="surrogateescape")))
-    ended = run("inspect", *SQUEEZE, "photos", "-o", "out", "--format", "json")
+    ended = run("inspect", *SQUEEZE.split(), "photos", "-o", "out", "--format", "json")
     assert faults("inspect", json.loads(ended.out)) == []
     report = read("out", "report.json")
     assert faults("report.json", report) == []
@@ -288,49 +235,36 @@ def documents(tmp_path_factory):
 
 
 def print_documents(patch):
-    def run(*words):
-        patch.setattr(sys, "argv", ["hookcli", *words, "--format", "json"])
+    def run(command, form=" --format json"):
+        patch.setattr(sys, "argv", ["hookcli", *f"{command}{form}".split()])
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            assert _run() in (0, 6), words
+            assert _run() in (0, 6), command
         return out.getvalue()
 
-    words = (
-        "cat.png",
-        "nan.npy",
-        "text.png",
-        *CPU,
-        "--layers",
-        "conv,head",
-        "--save",
-        "tensors",
-        "--pool",
-        "mean",
-    )
-    yield "inspect", run("inspect", "net.py:Net", *words, "--tensor-channels", "1", "-o", "out")
+    net, both = "net.py:Net cat.png", f"net.py:Net cat.png text.png {CPU}"
+    saved = "--layers conv,head --save tensors --pool mean --tensor-channels 1 -o out"
+    yield "inspect", run(f"inspect {net} nan.npy text.png {CPU} {saved}")
     yield from ((name, Path("out", name).read_text()) for name in RUN_FILES)
     yield "index.json", Path("out/tensors/index.json").read_text()
-    yield "report", run("report", "out")
-    yield "export", run("export", "out", "--to", "npy")
-    more = ("--sketch", "--cam", "conv", "--edit", "fc:zero", "-o", "out", "--overwrite")
-    yield "gradients", run("gradients", "net.py:Net", "cat.png", *CPU, *more)
-    yield "ablate", run("ablate", "net.py:Net", "cat.png", "text.png", *CPU)
-    yield "golden", run_golden(patch)
-    yield "diff", run("diff", "out", "out", "--equal-nan", "--layer-tolerance", "conv=1")
-    yield (
-        "compare",
-        run("compare", "net.py:Net", "cat.png", "text.png", *CPU, "--against", "threads=1"),
-    )
-    yield "layers", run("layers", "net.py:Net")
+    yield "report", run("report out")
+    yield "export", run("export out --to npy")
+    more = "--sketch --cam conv --edit fc:zero -o out --overwrite"
+    yield "gradients", run(f"gradients {net} {CPU} {more}")
+    yield "ablate", run(f"ablate {both}")
+    yield "golden", run(f"golden {both}", form="")
+    yield "diff", run("diff out out --equal-nan --layer-tolerance conv=1")
+    yield "compare", run(f"compare {both} --against threads=1")
+    yield "layers", run("layers net.py:Net")
     photos = write_toy("toy", 12)
     labels = "".join(f"{key},{'ab'[n % 2]}\n" for n, key in enumerate(photos))
     Path("labels.csv").write_text(f"image,label\n{labels}")
-    yield "places", run("places", "toy", "--correspond", photos[1], "--at", "3,3")
-    yield "map", run("map", "toy", "--labels", "labels.csv")
+    yield "places", run(f"places toy --correspond {photos[1]} --at 3,3")
+    yield "map", run("map toy --labels labels.csv")
     write_toy("control", 12)
-    yield "probe", run("probe", "toy", "--labels", "labels.csv", "--control", "control")
-    yield "similarity", run("similarity", "toy", "toy", "-o", "alike")
+    yield "probe", run("probe toy --labels labels.csv --control control")
+    yield "similarity", run("similarity toy toy -o alike")
     yield "analysis.json", Path("alike/analysis.json").read_text()
-    yield "models", run("models", "resnet18")
+    yield "models", run("models resnet18")
 
 
 def write_toy(folder, count):
@@ -341,13 +275,6 @@ def write_toy(folder, count):
     images = {f"photo{n}": {"conv1": maps[n], "conv2": -(maps[n] ** 2)} for n in range(count)}
     ToyRun(images, parts={key: [0, 0, 8, 8] for key in images}).write(folder)
     return list(images)
-
-
-def run_golden(patch):
-    patch.setattr(sys, "argv", ["hookcli", "golden", "net.py:Net", "cat.png", "text.png", *CPU])
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert _run() == 6
-    return out.getvalue()
 
 
 def places(value, path=()):

@@ -13,7 +13,7 @@ from PIL import Image
 
 import hookcli
 from hookcli.render.draw.canvas import new_canvas
-from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import interrupted_after
 
 MODEL = "tests.toy_models:Looks"
 WORDS = ("--layers", "head", "--device", "cpu", "--attention", "all", "-o", "out")
@@ -117,23 +117,16 @@ def test_a_patch_is_found_where_the_network_sees_its_pixel(run, monkeypatch, pix
     np.testing.assert_allclose(maps[1].flatten(), shares()[1 + cell, 1:], atol=1e-5)
 
 
-def test_figures_of_many_images_are_their_means_also_after_a_resume(run, monkeypatch):
-    save_quarters("rows.npy", 40, add=0.05)
+@pytest.mark.usefixtures("small_parts")
+def test_figures_of_many_images_are_their_means_also_after_a_resume(run):
+    save_quarters("rows.npy", 10, add=0.05)
     words = (MODEL, "rows.npy", *WORDS[:-1])
     assert run("inspect", *words, "whole").code == 0
-    plain = ChunkRunner.run
-
-    def run_chunk(self, number, images):
-        if number == 1:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_chunk)
+    with interrupted_after(chunks=1):
         assert run("inspect", *words, "halves").code == 130
     assert run("inspect", *words, "halves", "--resume").code == 0
     assert Path("whole/attention.csv").read_bytes() == Path("halves/attention.csv").read_bytes()
-    assert rows("whole")[0]["images"] == "40"
+    assert rows("whole")[0]["images"] == "10"
 
 
 @pytest.mark.parametrize(

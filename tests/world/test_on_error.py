@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from hookcli.cli.output.progress import Bar as Progress
 from hookcli.config import ModelRequest
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.task import FixedSize
-from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import interrupted_after
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
 SKIP = ("--on-error", "skip")
@@ -433,26 +432,11 @@ def test_a_run_that_is_resumed_ends_with_the_bytes_of_one_that_was_not_interrupt
     folder = images(23)
     words = ("--batch-size", "5", "--layers", "all")
     assert run(*inspected(folder, *SKIP, *words, out="whole")).code == 6
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*inspected(folder, *SKIP, *words)).code == 130
     ended = run(*inspected(folder, *words, *SKIP), "--resume")
     assert ended.code == 6, ended.err
     assert all_files("out") == all_files("whole")
-
-
-@contextmanager
-def interrupted_after(parts):
-    """Ctrl-C when so many parts have been run."""
-    plain = ChunkRunner.run
-
-    def run_part(self, number, images):
-        if number == parts:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_part)
-        yield
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -488,7 +472,7 @@ def test_an_own_model_that_is_resumed_takes_what_its_first_image_had(run):
     for number in (8, 17):  # the first of a part, too
         np.save(f"{folder}/{number:02}.npy", np.zeros((1, 4, 4), np.float32))
     assert run(*inspected(folder, out="whole")).code == 6
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*inspected(folder)).code == 130
     assert run(*inspected(folder), "--resume").code == 6
     assert [file for file, _ in skipped()] == ["many/08.npy", "many/17.npy"]
@@ -540,7 +524,7 @@ def test_what_the_edits_did_before_an_interruption_is_known_when_the_run_goes_on
     """Only the third image, in the first part, runs the layer ``rare``; none runs the other."""
     Path("net.py").write_text(RARE)
     words = (*inspected(images(40)), "--batch-size", "1", "--edit", edit)
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*words).code == 130
     ended = run(*words, "--resume")
     assert ended.code == code, ended.err

@@ -289,53 +289,6 @@ def test_17_of_20_batch_norms_of_resnet18_are_overwritten_but_no_shortcut_s():
     assert intact == [f"layer{number}.0.downsample.1" for number in (2, 3, 4)]
 
 
-def test_the_sum_of_a_basic_block_is_said_to_be_written_inside_the_block():
-    (row,) = surveyed("resnet18", ["layer1.0.bn2"], 64)
-    assert row.traps == ("written over in place inside layer1.0 (BasicBlock)",)
-
-
-def test_the_relu_of_a_basic_block_is_called_twice():
-    rows = surveyed("resnet18", ["layer1.0.relu"], 64)
-    assert [row.call_id for row in rows] == ["layer1.0.relu", "layer1.0.relu#1"]
-    assert [row.calls for row in rows] == [2, 2]
-    assert all("called 2 times" in row.traps for row in rows)
-
-
-def test_the_out_proj_of_vit_is_not_called_and_the_reason_is_its_attention():
-    rows = surveyed("vit_b_32", ["*.out_proj"], 224)
-    parents = [row.module_path.removesuffix(".out_proj") for row in rows]
-    assert [row.order for row in rows] == [None] * 12
-    assert [row.traps for row in rows] == [
-        (f"not called: its weights are used inside {path} (MultiheadAttention) without calling it",)
-        for path in parents
-    ]
-
-
-def test_the_position_bias_of_swin_v2_is_shared_by_all_images():
-    rows = surveyed("swin_v2_t", ["leaf"], 64)
-    shared = {r.module_path for r in rows if "leading axis 1 is shared by all images" in r.traps}
-    assert shared == {row.module_path for row in rows if ".cpb_mlp." in row.module_path}
-    assert len(shared) == 12 * 3  # twelve blocks, each two linears and a ReLU
-
-
-def test_the_blocks_of_swin_have_their_channels_last():
-    rows = surveyed("swin_t", ["SwinTransformerBlock"], 64)
-    assert len(rows) == 12
-    assert [(row.layout, row.traps) for row in rows] == [("NHWC", ("channels last",))] * 12
-
-
-def test_the_auxiliary_heads_of_googlenet_are_not_called_in_evaluation_mode():
-    rows = surveyed("googlenet", ["aux1", "aux2"], 64)
-    reason = "not called: auxiliary head, runs only in training mode"
-    assert [(row.calls, row.traps) for row in rows] == [(0, (reason,))] * 2
-
-
-def test_a_googlenet_without_auxiliary_heads_has_none_in_its_rows():
-    model = build_skeleton(ModelRequest("googlenet", arguments=(("aux_logits", "False"),))).module
-    rows = survey(model, list_layers(model), (1, 3, 64, 64)).rows
-    assert [row.module_path for row in rows if "aux" in row.module_path] == []
-
-
 # The other ways
 
 
