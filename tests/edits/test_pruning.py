@@ -22,6 +22,7 @@ from tests.toy_models import Squeezed
 
 SQUEEZED = "tests.toy_models:Squeezed"
 FILE = "pruned.safetensors"
+EXISTING = "name a file in an existing folder"
 SMALL = ("--weights", "random", "--size", "32", "--grids", "none")
 SMALL += ("--layers", "conv[1]", "-o", "out")
 
@@ -262,32 +263,19 @@ def test_a_module_with_two_names_is_written_under_both(run, net):
 @pytest.mark.parametrize(
     ("words", "code", "error", "hint"),
     [
+        ("w.safetensors", 2, "--save-weights writes the pruned weights, and needs --prune", ""),
         (
-            ("--save-weights", "w.safetensors"),
-            2,
-            "--save-weights writes the pruned weights, and needs --prune",
-            "",
-        ),
-        (
-            ("--prune", "conv=0.5", "--save-weights", "w.pth"),
+            "w.pth --prune conv=0.5",
             2,
             "--save-weights writes .safetensors, not 'w.pth'",
             "--save-weights w.safetensors",
         ),
-        (
-            ("--prune", "conv=0.5", "--save-weights", "no/such/w.safetensors"),
-            5,
-            "cannot write 'no/such/w.safetensors'",
-            "name a file in an existing folder",
+        *(
+            (f"{file} --prune conv=0.5", 5, f"cannot write '{file}'", EXISTING)
+            for file in ("no/such/w.safetensors", "folder.safetensors")
         ),
         (
-            ("--prune", "conv=0.5", "--save-weights", "folder.safetensors"),
-            5,
-            "cannot write 'folder.safetensors'",
-            "name a file in an existing folder",
-        ),
-        (
-            ("--prune", "conv=0.5", "--save-weights", "mine.safetensors"),
+            "mine.safetensors --prune conv=0.5",
             5,
             "'mine.safetensors' already exists",
             "replace it with --overwrite, or name another file",
@@ -298,7 +286,7 @@ def test_what_cannot_be_written_is_refused_before_the_run(run, net, words, code,
     Path("folder.safetensors").mkdir()
     Path("mine.safetensors").write_text("mine")
     for more in ((), ("--dry-run",)):
-        ended = run("inspect", net, *OWN, *words, *more)
+        ended = run("inspect", net, *OWN, "--save-weights", *words.split(), *more)
         assert ended.code == code
         assert ended.err.splitlines() == [f"error: {error}", *[f"hint: {hint}"] * bool(hint)]
         assert not Path("out").exists()

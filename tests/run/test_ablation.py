@@ -457,43 +457,38 @@ def test_json_is_one_document(ablate):
 # How it ends
 
 
+SHOWS = "hookcli layers MODEL shows"
+
+
 @pytest.mark.parametrize(
-    ("net", "words", "error", "hint"),
+    ("words", "error", "hint"),
     [
+        ("Net --channels 0,2", "--channels: conv has no channel 2", "it has 2, counted from 0"),
         (
-            "Net",
-            ("--channels", "0,2"),
-            "--channels: conv has no channel 2",
-            "it has 2, counted from 0",
-        ),
-        (
-            "Unknown",
-            ("--layers", "odd"),
+            "Unknown --layers odd",
             "odd (Identity) has no known channels",
-            "hookcli layers MODEL shows the layouts; leave it out with --exclude",
+            f"{SHOWS} the layouts; leave it out with --exclude",
         ),
         (
-            "Uncalled",
-            ("--layers", "idle"),
+            "Uncalled --layers idle",
             "none of the layers runs and returns floating-point numbers",
-            "hookcli layers MODEL shows what runs",
+            f"{SHOWS} what runs",
         ),
         (
-            "Net",
-            ("--target", "cat"),
+            "Net --target cat",
             "--target: no category is called 'cat'",
             "the names of this model's classes are not known: give an index",
         ),
         (
-            "Boxes",
-            ("--target", "3"),
+            "Boxes --target 3",
             "the model found no box of class 3 in an image",
             "choose a different --target, or --score sum",
         ),
     ],
 )
-def test_what_cannot_be_met_ends_with_2(run, nets, net, words, error, hint):
-    ended = run("ablate", f"nets.py:{net}", "a.npy", *PLAIN, "--quiet", *words)
+def test_what_cannot_be_met_ends_with_2(run, nets, words, error, hint):
+    net, *more = words.split()
+    ended = run("ablate", f"nets.py:{net}", "a.npy", *PLAIN, "--quiet", *more)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.splitlines()[-2:] == [f"error: {error}", f"hint: {hint}"]
 

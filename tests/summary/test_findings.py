@@ -25,7 +25,8 @@ from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 from hookcli.summary.tally import add_records
 
-STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
+FIGURES = {"mean": 0.0, "std": 1.0, "min": -2.0, "max": 2.0, "zero_fraction": 0.0}
+STATS = TensorStats((1, 4, 2, 2), "float32", **FIGURES)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
 TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True, dtype="float32")
 

@@ -8,7 +8,6 @@ import dataclasses
 import io
 import json
 import sys
-import types
 import typing
 from pathlib import Path
 
@@ -19,20 +18,12 @@ from PIL import Image
 
 import hookcli
 from hookcli.__main__ import _run
-from hookcli.analysis.map import MapRow, NeighbourRow
-from hookcli.analysis.places import LayerPlaces, PlacesRow
-from hookcli.analysis.probe import ClassRow, ConfusionRow, PredictionRow, ProbeRow
-from hookcli.analysis.similarity import PairRow
 from hookcli.distance import comparison as compared
 from hookcli.distance.sketch import sketch_values, to_bytes, to_text
 from hookcli.distance.tolerance import Metric, Tolerance
 from hookcli.networks.tasks import TASKS
-from hookcli.outside.documents import SCHEMA_VERSION, Document
-from hookcli.records import attention, calls, golden, images, pictures, report, rows
-from hookcli.records import runs as run_records
-from hookcli.records.analysis import AnalysedRun
+from hookcli.outside.documents import SCHEMA_VERSION
 from hookcli.records.rules import RULES
-from hookcli.records.tensor_index import SavedTensor
 from hookcli.verbs.schema import make_schema
 from tests.conftest import PHOTOS
 from tests.toy_models import SMALL_NET
@@ -42,40 +33,6 @@ SCHEMA = make_schema()
 DEFS = SCHEMA["$defs"]
 NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
 
-# Every dataclass that comes out as JSON
-KINDS = [
-    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, rows.SurveyRow, rows.CatalogEntry),
-    *(rows.ModelTotal, compared.DiffRow, compared.LeftOut),
-    *(
-        run_records.ModelInfo,
-        images.ImageResult,
-        images.Prediction,
-        images.Score,
-        images.Intensities,
-        images.SkippedImage,
-    ),
-    *(
-        run_records.Finding,
-        run_records.FeatureCall,
-        pictures.Grid,
-        pictures.ChannelMaps,
-        pictures.HeatPicture,
-    ),
-    pictures.Thumbnails,
-    *(
-        pictures.Places,
-        SavedTensor,
-        calls.UncalledLayer,
-        golden.SketchForm,
-        golden.GoldenCall,
-        golden.ImageFacts,
-    ),
-    *(report.TopChannel, report.RankedImages, report.FocusBox),
-    *(attention.AttentionRow, attention.AttentionMaps),
-    *(AnalysedRun, PairRow, MapRow, NeighbourRow, ProbeRow, ConfusionRow, PredictionRow),
-    ClassRow,
-    *(PlacesRow, LayerPlaces),
-]
 
 CPU = "--device cpu"
 OWN = f"pixels.npy nan.npy {CPU}"
@@ -402,24 +359,6 @@ def test_every_part_of_the_schema_is_there_and_needed():
     assert all(name.startswith("#/$defs/") for name in references(SCHEMA))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_the_schema_has_the_fields_of_the_dataclass_in_their_order_and_types(kind):
-    part = DEFS[kind.__name__]
-    hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]
-    assert list(part["properties"]) == names
-    sometimes = {
-        SavedTensor: ["channels"],
-        golden.GoldenCall: ["reason"],
-        images.ImageResult: ["part", "intensities"],
-    }
-    absent = sometimes.get(kind, [])
-    assert part["required"] == [name for name in names if name not in absent]
-    assert {name: json_types(part["properties"][name]) for name in names} == {
-        name: python_types(hints[name]) for name in names
-    }
-
-
 def test_every_field_of_a_document_is_always_there_but_these():
     sometimes = {
         (name, field)
@@ -455,62 +394,6 @@ def test_every_object_and_every_field_says_what_it_is():
         for name, field in part["properties"].items()
         if not field["description"].endswith(".") or "  " in field["description"]
     ] == []
-
-
-def resolved(part):
-    """A part with what it refers to; what stands beside the reference goes first."""
-    if "$ref" not in part:
-        return part
-    return resolved(DEFS[part["$ref"].removeprefix("#/$defs/")]) | part
-
-
-def json_types(part):
-    """What a part of the schema lets through: names of JSON types, an array's with its items'."""
-    part = resolved(part)
-    if "anyOf" in part:
-        return set().union(*map(json_types, part["anyOf"]))
-    if "enum" in part:
-        return {"string" for _ in part["enum"]}
-    named = part["type"] if isinstance(part["type"], list) else [part["type"]]
-    return {
-        ("array", *sorted(json_types(part["items"] or part["prefixItems"][0])))
-        if name == "array"
-        else name
-        for name in named
-    }
-
-
-PLAIN_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-
-
-def python_types(hint):
-    """The same of a type hint."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return set().union(*map(python_types, inner))
-    if origin is tuple:
-        return {("array", *sorted(python_types(inner[0])))}
-    if origin is typing.Literal:
-        return {"string"}
-    return {"object" if origin is dict or dataclasses.is_dataclass(hint) else PLAIN_TYPES[hint]}
-
-
-def test_the_schema_has_every_dataclass_that_is_written():
-    ours = [
-        *vars(rows).values(),
-        *vars(golden).values(),
-        *vars(images).values(),
-        *vars(attention).values(),
-        *vars(pictures).values(),
-        *vars(run_records).values(),
-        *vars(compared).values(),
-    ]
-    found = {kind for kind in ours if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
-    held_by_hand = {compared.Comparison, compared.ChangedFact}
-    held_by_hand.add(images.FileState)  # of chunks, which no JSON document holds
-    held_by_hand |= {kind for kind in found if issubclass(kind, Document)}
-    bases = {base for kind in KINDS for base in kind.__mro__[1:]}
-    assert found - held_by_hand - bases <= set(KINDS)
 
 
 def test_the_choices_are_those_of_the_code():

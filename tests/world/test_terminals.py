@@ -60,7 +60,7 @@ DUMB = ("inspect", "diff", "models", "plan", "a bar", "an error", "usage", "help
 # there is none), and which commands.
 SCENES = {
     "coloured": ({"COLUMNS": "80"}, 200, COMMANDS),
-    "no colour": ({"NO_COLOR": "1"}, 80, COMMANDS),
+    "no colour": ({"NO_COLOR": "1"}, 80, {name: COMMANDS[name] for name in (*DUMB, "edits")}),
     "dumb": ({"TERM": "dumb"}, 80, {name: COMMANDS[name] for name in DUMB}),
     "60": ({"COLUMNS": "60"}, None, VARIED),
     "120": ({"COLUMNS": "120"}, None, {name: COMMANDS[name] for name in (*TABLES, "a bar")}),
