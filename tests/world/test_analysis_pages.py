@@ -10,6 +10,7 @@ import pytest
 
 from hookcli.analysis import places_answers
 from tests.conftest import PHOTOS, run_in
+from tests.world.test_page_in_browser import list_faults, opened
 
 pytestmark = pytest.mark.browser
 
@@ -47,30 +48,16 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def tab(browser):
-    """A page that logs no error, opens no dialog and asks for nothing but files."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    wrong, asked = [], []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
-    yield page
-    page.close()
-    assert wrong == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    yield from opened(browser)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_has_no_serious_fault_of_accessibility(tab, home, verb, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    tab.emulate_media(color_scheme=scheme)
     tab.goto((home / verb / "report.html").as_uri())
     if tab.locator("#contact-sheet").count():
         tab.click("#contact-sheet li:first-child button")
-    faults = Axe().run(tab).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+    assert list_faults(tab, scheme) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -99,15 +99,16 @@ def turned(tmp_path):
     return tmp_path
 
 
-def opened(browser, folder):
-    """The page, open; at the end no error was logged and nothing but files was asked for."""
+def opened(browser, folder=None):
+    """A page; at the end no error was logged and nothing but files was asked for."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     wrong, asked = [], []
     tab.on("console", lambda message: wrong.append(message.text))
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on("dialog", lambda dialog: wrong.append(dialog.message))
     tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((folder / "report.html").as_uri())
+    if folder is not None:
+        tab.goto((folder / "report.html").as_uri())
     yield tab
     tab.close()
     assert wrong == []
@@ -123,6 +124,15 @@ def open_grid(page, index=0):
     button.scroll_into_view_if_needed()
     button.focus()
     page.keyboard.press("Enter")
+
+
+def list_faults(page, scheme):
+    """The serious faults of accessibility of a page in a colour scheme."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.emulate_media(color_scheme=scheme)
+    faults = [(each["id"], each["impact"]) for each in Axe().run(page).response["violations"]]
+    return [fault for fault in faults if fault[1] in ("serious", "critical")]
 
 
 def wait_for_picture(page, selector):
@@ -319,16 +329,12 @@ def test_links_in_the_plot_go_to_the_layer(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("opened", ["", "grid", "menu"])
 def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
-    from axe_playwright_python.sync_playwright import Axe
-
-    page.emulate_media(color_scheme=scheme)
     if opened == "grid":
         open_grid(page)
     elif opened == "menu":
         page.set_viewport_size({"width": 390, "height": 800})
         page.click("#list-open")
-    faults = Axe().run(page).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+    assert list_faults(page, scheme) == []
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -347,11 +353,7 @@ def gradients(browser, backwards):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    gradients.emulate_media(color_scheme=scheme)
-    faults = Axe().run(gradients).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+    assert list_faults(gradients, scheme) == []
 
 
 def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
@@ -630,12 +632,8 @@ def test_the_picture_of_the_class_token_comes_when_it_is_opened(attended):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_attention_has_no_serious_fault_of_accessibility(attended, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    attended.emulate_media(color_scheme=scheme)
     pick(attended, 0, 1)
-    faults = Axe().run(attended).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults] == []
+    assert list_faults(attended, scheme) == []
 
 
 def test_the_page_of_attention_fits_a_phone(attended):
