@@ -288,18 +288,6 @@ def test_all_tensors_of_an_output_that_have_these_channels_are_zeroed(ablate):
     assert effects(document) == {("part", 0): 0.0, ("part", 1): 44.0}
 
 
-def test_several_layers_share_forwards_and_are_in_one_ranking(ablate):
-    document = ablate("Net", "--layers", "leaf")
-    assert list(effects(document).items()) == [
-        (("conv", 1), 48.0),
-        (("relu", 1), 48.0),
-        (("fc", 1), 48.0),
-        (("conv", 0), 0.0),
-        (("relu", 0), 0.0),
-        (("fc", 0), 0.0),
-    ]
-
-
 def test_scores_that_are_not_finite_have_no_effect_and_come_last(ablate):
     document = ablate("Broken", "--target", "1")
     assert figures(document) == [

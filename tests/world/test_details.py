@@ -23,7 +23,7 @@ from hookcli.config import GridStyle
 from hookcli.networks.inputs import PLAIN
 from hookcli.outside.documents import decode
 from hookcli.passes.nan_origin import find_forward_origin
-from hookcli.records.calls import Call, LayerInfo, Uncalled
+from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
 from hookcli.records.report import ReportDocument
@@ -71,17 +71,6 @@ def test_the_spread_of_a_layer_that_passes_on_what_it_gets_is_not_its_own(kind):
 @pytest.mark.parametrize(("side", "rules"), [(216, []), (215, [("small", 215 / 224)])])
 def test_up_to_8_pixels_may_be_added_by_the_network_itself(side, rules):
     assert found(sizes={"cat": ((side, 400), (224, 224))}) == rules
-
-
-def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
-    reason = "its weights are used inside {} (MultiheadAttention) without calling it"
-    paths = ("encoder.0", "encoder.1", "decoder.0")
-    uncalled = [Uncalled(LayerInfo(f"{p}.out", "Linear"), reason.format(p)) for p in paths]
-    (finding,) = list_findings(Evidence({}, uncalled=uncalled))
-    assert finding.number == 3
-    assert finding.sentence == (
-        f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more like it)"
-    )
 
 
 # Who made a NaN
