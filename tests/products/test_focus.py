@@ -108,6 +108,7 @@ def photo(tmp_path, monkeypatch):
     return "photo.png"
 
 
+ALL = "all that the network sees, and leaves nothing to compare with"
 WORDS = ("--weights", "random", "--size", "64", "--layers", "conv1", "-o", "run")
 
 
@@ -168,6 +169,7 @@ def test_channels_that_fire_less_inside_are_not_listed(run, photo):
         ("0,0,8,8", "--focus 0,0,8,8 is cut away: the network sees the middle of the image"),
         ("250,0,10,10", "--focus 250,0,10,10 is not inside the image, which is 256 by 256 pixels"),
         ("1,2,3", "--focus cannot read '1,2,3'"),
+        ("0,0,256,256", f"--focus covers {ALL}"),
         ("0,0,0,5", "--focus needs a width and a height of at least 1"),
     ],
 )
@@ -178,8 +180,10 @@ def test_a_box_that_cannot_be_seen_is_refused(run, photo, box, message):
 
 
 def test_a_box_is_in_one_image(run, photo):
-    ended = run("inspect", "resnet18", photo, photo, *WORDS, "--focus", "1,1,9,9")
-    assert (ended.code, "--focus is a box in one image" in ended.err) == (2, True)
+    np.save("rows.npy", np.zeros((2, 3, 64, 64), np.float32))
+    for images in ([photo, photo], ["rows.npy"]):
+        ended = run("inspect", "resnet18", *images, *WORDS, "--focus", "1,1,9,9")
+        assert (ended.code, "--focus is a box in one image" in ended.err) == (2, True)
 
 
 def test_a_sheet_is_ranked_by_the_box_too(run, photo):

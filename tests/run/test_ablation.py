@@ -426,22 +426,6 @@ def test_the_table_shows_the_first_and_what_was_looked_at(run, nets):
     ]
 
 
-def test_json_is_one_document(ablate):
-    document = ablate("Uncalled", "--top", "1", "--channels", "0,1", "--batch-size", "5")
-    assert list(document) == [
-        *("schema_version", "command", "model", "images", "skipped", "uncalled", "channels"),
-    ]
-    assert " ".join(document["command"]) == (
-        "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 "
-        "--batch-size 5"
-    )
-    assert document["uncalled"] == [
-        {"layer": "idle", "reason": "the model did not call it for this input"}
-    ]
-    assert document["images"][0]["file"] == "a.npy"
-    assert len(document["channels"]) == 2
-
-
 # How it ends
 
 

@@ -20,6 +20,8 @@ def test_without_out_the_outcome_holds_the_document_and_nothing_is_written(capfd
     assert (made.exit_code, made.files, made.notes) == (0, {}, [])
     assert [call.call_id for call in made.rows] == ["stem"]
     assert made.document().calls == made.rows
+    assert "| stem |" in str(made.table())
+    assert made.page is None
     assert made.text().startswith('{\n"schema_version": 1,\n"kind": "golden",')
 
 

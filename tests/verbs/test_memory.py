@@ -403,6 +403,22 @@ def test_a_model_may_be_one_of_several_differences(model, picture, more):
     assert state(model) == before
 
 
+class Nothing(Net):
+    def forward(self, pixels):
+        super().forward(pixels)
+
+
+def test_a_model_may_return_nothing(picture):
+    words = {"against": "torch-export", "layers": "all", "size": 8, "resize": 8}
+    assert hookcli.compare(Nothing().eval(), picture, **words).exit_code == 0
+
+
+def test_channels_of_a_lazy_model_are_ablated(picture):
+    parts = nn.LazyConv2d(4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    model = nn.Sequential(*parts).eval()
+    assert len(hookcli.ablate(model, picture, layers="0", size=8, resize=8).rows) == 4
+
+
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
 def test_a_model_in_its_own_dtype_is_compared_with_float32(picture):
     model = Net().eval().bfloat16()

@@ -105,6 +105,13 @@ def test_a_run_in_a_storage_says_the_same(run, verb):
     assert local == remote
 
 
+def test_two_runs_in_a_storage_are_compared(run):
+    MemoryFileSystem().put("run", "/bucket/run", recursive=True)
+    ended = run("similarity", *["memory://bucket/run"] * 2, "--format", "json")
+    pairs = {(row["a"], row["b"]): row["cka"] for row in json.loads(ended.out)["pairs"]}
+    assert pairs["conv", "conv"] == pytest.approx(1)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_the_same_rows_in_two_formats(run, verb):
     words = (verb, "run", *VERBS[verb], "-o", "out", "--overwrite", "-q", "--format")
@@ -203,6 +210,19 @@ def test_two_runs_may_share_a_part_of_their_images(run):
     assert f"C{said}" in read_page("similarity-run-other")
 
 
+def test_layers_that_say_nothing_are_left_out_and_said(run):
+    draw = np.random.default_rng(0)
+    images = {
+        f"photo{number}": {"dead": np.zeros((1, 3), "f4"), "a": one, "b": other}
+        for number, (one, other) in enumerate(draw.normal(size=(9, 2, 1, 5)).astype("f4"))
+    }
+    ToyRun(images).write("some")
+    assert (
+        "left out, since all images have the same features: dead" in run("similarity", "some").out
+    )
+    assert "Left out, since all images have the same features" in read_page("similarity-some")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -255,6 +275,15 @@ def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
     assert not Path("s3:").exists()
 
 
+def test_many_copies_of_an_image_are_one_group(run):
+    draws = (np.random.default_rng(max(50, number)) for number in range(90))
+    images = {f"frame{n:03}": {"x": draw.normal(size=(1, 64))} for n, draw in enumerate(draws)}
+    ToyRun(images).write("frames")
+    ended = run("map", "frames")
+    assert "near duplicates, group 1: frame000, frame001, frame002" in ended.out
+    assert "frame005 and 45 more" in ended.out
+
+
 def test_labels_may_have_any_characters(run):
     labels = [f'photo{number:02},"{("<b>", "50%41 $x_1$")[number % 2]}"' for number in range(COUNT)]
     Path("odd.csv").write_text("\n".join(["image,label", *labels]))
@@ -275,18 +304,6 @@ def test_folders_whose_names_are_not_utf_8_are_labels(run):
         assert ended.code == 0, ended.err
     table = Path("hookcli-analyses/probe-run/predictions.csv").read_text()
     assert {row["label"] for row in csv.DictReader(io.StringIO(table))} == {r"caf\udce9", "bar"}
-
-
-def test_a_probe_finds_the_layer_that_knows_the_label(run):
-    document = json.loads(run("probe", "run", *VERBS["probe"], "--format", "json").out)
-    rows = {row["layer"]: row for row in document["layers"]}
-    assert rows["conv"]["accuracy"] == 1
-    assert document["classes"] == [{"label": label, "images": 10} for label in "ab"]
-    assert document["chance"] == 0.5
-    assert document["confusions"] == [
-        {"label": "a", "predicted": "a", "images": 10},
-        {"label": "b", "predicted": "b", "images": 10},
-    ]
 
 
 def test_a_control_run_is_probed_beside_the_layers(run):

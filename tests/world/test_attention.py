@@ -154,6 +154,15 @@ def test_impossible_attention_options_are_refused_before_writing(run, words, err
     assert not Path("out").exists()
 
 
+def test_a_rollout_through_windows_is_refused(run):
+    np.save("pixels.npy", np.zeros((3, 64, 64), np.float32))
+    small = "from tests.small_models import build_small\ndef make(): return build_small('swin')\n"
+    Path("net.py").write_text(small)
+    ended = run("inspect", "net.py:make", "pixels.npy", *WORDS[2:], "--rollout")
+    assert ended.code == 2
+    assert "--rollout cannot be computed: attention inside windows" in ended.err
+
+
 @pytest.mark.parametrize(
     "order", ["by chance", "by chance of NumPy", "by a generator", "by turns", "by brightness"]
 )

@@ -199,6 +199,13 @@ def test_a_channel_with_nan_has_no_score_and_comes_first(run):
     assert (grid["channels"], grid["score"][0]) == ([1, 0], None)
 
 
+def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pixels):
+    ended = inspect(run, pixels, "--at", "input", "--grids", "none", "--overview")
+    assert ended.code == 0, ended.err
+    with Image.open("out/overview.png") as picture:
+        assert picture.convert("L").crop((0, 800, 1560, 936)).getextrema() == (255, 255)
+
+
 @pytest.mark.parametrize("name", ["</script x", "</script/", "<!--<script>"])
 def test_no_name_can_end_or_open_a_script_in_the_data_of_the_page(ran, name):
     text = (ran / "report.json").read_text().replace('"conv"', json.dumps(name))

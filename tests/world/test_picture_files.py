@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import PHOTOS, interrupted_after
+from tests.conftest import PHOTOS
 
 MODEL = "tests.world.test_attention_pictures:Attends"
 WORDS = ("--layers", "patches", "--attention", "all", "--device", "cpu", "-o", "out")
@@ -86,30 +86,6 @@ def test_the_chart_of_gradients_names_the_photo_and_is_an_svg_too(run):
     assert f"{MODEL}   gradient flow   cat" in dict(texts("gradient_flow"))
     assert texts("saliency/cat")[0][0] == f"Saliency   {MODEL}   cat"
     assert texts("cam/cat/001_patches")[0][0] == f"Grad-CAM of patches   {MODEL}   cat"
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_a_run_with_a_theme_and_a_format_is_resumed_to_the_same_bytes(run):
-    for number in range(10):
-        Image.new("RGB", (40, 40), (number, 0, 0)).save(f"{number:02}.png")
-    words = ("*.png", "--layers", "patches", "--grids", "sheet", "--device", "cpu")
-    words = ("inspect", MODEL, *words, "--theme", "light", "--picture-format", "svg", "-o")
-    assert run(*words, "whole").code == 0
-    with interrupted_after(chunks=1):
-        assert run(*words, "halves").code == 130
-    assert run(*words[:-1], "--theme", "dark", "-o", "halves", "--resume").code == 2
-    assert run(*words, "halves", "--resume").code == 0
-    whole, halves = (
-        {
-            file.relative_to(folder): file.read_bytes()
-            for file in Path(folder).rglob("*.*")
-            if file.is_file()
-        }
-        for folder in ("whole", "halves")
-    )
-    assert whole == halves
-    assert len(list(Path("whole/sheets").glob("*.svg"))) == 10
-    assert run("report", "halves").code == 0
 
 
 def test_a_plan_counts_the_files_of_the_second_format(run):
