@@ -9,7 +9,6 @@ from torchvision.ops import MultiScaleRoIAlign, RoIPool
 from hookcli.hooks.layers import list_layers
 from hookcli.records.calls import LayerInfo
 from hookcli.records.layouts import Channels, Layout, Tokens, recall_layout, resolve_layout
-from tests import toy_models as toys
 
 UNKNOWN = Layout("unknown", None)
 WIDE = (224, 448)
@@ -175,16 +174,6 @@ def test_attention_with_the_batch_first_puts_channels_last():
     )
     hints = channels_of(model)
     assert (hints["0"], hints["1"]) == ("likely last", "unknown")
-
-
-def test_a_model_that_turns_channels_last_half_way_is_followed():
-    assert channels_of(toys.ChannelsLast()) == {
-        "": "unknown",
-        "conv": "first",
-        "norm": "last",
-        "linear": "last",
-        "act": "likely last",
-    }
 
 
 @pytest.mark.parametrize(

@@ -214,13 +214,6 @@ def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
     ]
 
 
-def test_an_image_smaller_than_the_network_sees_is_said_to_be():
-    sizes = {"cat": ((215, 400), (224, 224)), "dog": ((224, 224), (224, 224))}
-    (finding,) = list_findings(Evidence({}, sizes=sizes))
-    assert (finding.rule, finding.number) == ("small", 215 / 224)
-    assert rules_of(sizes={"dog": sizes["dog"]}) == []
-
-
 def test_exact_pixels_smaller_than_what_the_network_was_made_for_are_said_to_be():
     sizes = {"cat": ((32, 48), (32, 48)), "dog": ((224, 224), (224, 224))}
     (finding,) = list_findings(
@@ -405,16 +398,6 @@ def photo(tmp_path, monkeypatch):
 WORDS = ("--weights", "random", "--size", "64", "--grids", "none", "--layers", "conv1", "-o", "run")
 
 
-def test_a_rule_of_fail_on_ends_the_run_with_7_when_all_is_written(run, photo):
-    ended = run(
-        "inspect", "resnet18", photo, *WORDS, "--fail-on", "nan,untrained", "--format", "json"
-    )
-    assert ended.code == 7
-    assert "error: --fail-on: found untrained\n" in ended.err
-    assert [f["rule"] for f in json.loads(ended.out)["findings"]] == ["untrained"]
-    assert Path("run/manifest.json").exists()
-
-
 def test_whether_weights_are_trained_has_no_threshold(run, photo):
     ended = run("inspect", "resnet18", photo, *WORDS, "--rule", "untrained=5")
     assert (ended.code, ended.out) == (2, "")
@@ -431,20 +414,6 @@ def test_a_rule_that_does_not_exist_is_refused_with_near_names(run, photo, words
         2,
         "error: no rule is called 'deed'\nhint: did you mean dead?\n",
     )
-
-
-def test_who_made_a_nan_is_found_though_no_selected_layer_holds_it(run, photo):
-    Path("late.py").write_text(
-        "from torch import nn\n"
-        "class Log(nn.Module):\n    def forward(self, x): return (-x.abs() - 1).log()\n"
-        "def make(): return nn.Sequential(nn.Conv2d(3, 4, 3), Log())\n"
-    )
-    words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
-    ended = run("inspect", "late.py:make", photo, *words)
-    (finding,) = json.loads(ended.out)["findings"]
-    assert finding["sentence"] == "NaN is made by 1 (Log): its inputs were finite"
-    assert finding["number"] is None
-    assert "threshold 0" not in Path("run/report.html").read_text()
 
 
 MASKED = """

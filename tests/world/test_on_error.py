@@ -278,13 +278,6 @@ def test_hooks_that_are_taken_off_on_one_image_skip_it(run):
     assert keys() == names(0, 1, 2, 4, 5)
 
 
-def test_the_first_image_that_goes_through_has_the_histograms(run):
-    unlucky(0, 1)
-    assert run(*inspected(images(4), *SKIP)).code == 6
-    histograms = json.loads(Path("out/report.json").read_text())["histograms"]
-    assert histograms["first"] == [32]  # 2 channels of 4 x 4 of one image, all of one value
-
-
 def test_a_score_that_fails_on_an_image_is_the_images_too(run):
     write_net("pass")
     text = (

@@ -140,13 +140,6 @@ def test_an_installed_package_is_found():
     assert loaded.module.classifier[1].out_channels == 3
 
 
-@pytest.mark.parametrize(("word", "width"), [("5", 5), ("(5)", 5)])
-def test_a_model_argument_reaches_the_factory(inspect, net, word, width):
-    found = document(inspect("net.py:make", "--format", "json", "--model-arg", f"width={word}"))
-    assert found["layers"][0]["shape"] == [1, width, 8, 8]
-    assert f"width={word}" in found["command"]
-
-
 def test_the_factory_is_called_after_the_seed(net):
     for seed in (0, 7):
         weight = load("net.py:make", seed=seed).module.conv.weight
