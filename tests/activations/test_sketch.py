@@ -231,15 +231,6 @@ def test_the_layout_in_memory_does_not_matter(kind, shape, axes):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_a_batch_gives_each_image_what_it_gets_alone(layout):
-    batch = torch.randn(5, 96, 30, 30).contiguous(memory_format=layout)
-    together = take_sketches(batch)
-    for index in range(5):
-        alone = take_sketches(batch[index : index + 1].contiguous(memory_format=layout))
-        torch.testing.assert_close(together[index : index + 1], alone, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_branches_that_run_in_threads_leave_each_other_alone(layout):
     """Of whole numbers, whose sums are exact, so that each sketch is its own to the last bit."""
     plain = [torch.randint(-9, 10, (1, 64, 40, 41)) for _ in range(8)]
