@@ -15,6 +15,7 @@ from torch.nn import functional
 from torchvision.models.swin_transformer import ShiftedWindowAttention
 from torchvision.models.video.mvit import MSBlockConfig, MViT
 from torchvision.models.video.swin_transformer import (
+    ShiftedWindowAttention3d,
     SwinTransformer3d,
 )
 
@@ -600,6 +601,51 @@ def test_a_token_that_pads_only_the_first_image_is_not_taken_for_padding():
         for tokens in ([0, PADDING, PADDING], [PADDING, PADDING, 2])
     )
     assert first.unlike(other, "so").queries.tolist() == [[NO_PLACE, PADDING, NO_PLACE]]
+
+
+@pytest.mark.parametrize("name", ["twins", "swin", "video swin"])
+@pytest.mark.parametrize("lines", [[0, 1, 2, 3], [0, 1, 4, 9]], ids=["placed", "not placed"])
+def test_the_entropy_of_windows_is_that_of_the_queries_that_are_no_padding(name, lines):
+    torch.manual_seed(0)
+    size, window, shift = (4, 4), (3, 3), (1, 1)
+    if name == "twins":
+        part: Any = pytest.importorskip("timm").models.twins.LocallyGroupedAttn(8, 2, ws=3)
+        shift = (0, 0)
+    elif name == "swin":
+        part = ShiftedWindowAttention(8, [3, 3], [1, 1], 2)
+    else:
+        part = ShiftedWindowAttention3d(8, [2, 3, 3], [1, 1, 1], 2)
+        size, window, shift = (3, 4, 4), (2, 3, 3), (1, 1, 1)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = part.eval()
+
+        def forward(self, x):
+            x = x[..., lines, :][..., lines].movedim(1, -1)
+            return self.part(x.flatten(1, 2), size) if name == "twins" else self.part(x)
+
+    for parameter in part.parameters():
+        parameter.data = torch.randn_like(parameter)
+    (call,) = attention_of(Net(), random(1, 8, *size[:-2], lines[-1] + 1, lines[-1] + 1))
+    shares = call.ordered[0].double().numpy()
+    entropy = -(shares * np.log(np.maximum(shares, 1e-300))).sum(-1)
+    real = real_tokens(size, window, shift)
+    means = [entropy[:, head][real].mean() for head in range(2)]
+    assert bool(call.places.unknown) == (lines[-1] == 9)
+    assert measure_heads(call.ordered[0], call.places).entropy == pytest.approx(means, abs=1e-5)
+
+
+def real_tokens(size, window, shift) -> np.ndarray:
+    """Return which tokens of which window are inside the image, (windows, tokens), cell by cell."""
+    steps = [-(-length // part) for length, part in zip(size, window, strict=True)]
+    found = []
+    for corner in np.ndindex(*steps):
+        for inside in np.ndindex(*window):
+            spots = zip(corner, window, inside, shift, steps, size, strict=True)
+            found.append(all((c * w + i + s) % (n * w) < z for c, w, i, s, n, z in spots))
+    return np.array(found).reshape(math.prod(steps), -1)
 
 
 def test_a_pooled_key_is_in_the_middle_of_its_patches():
