@@ -148,6 +148,23 @@ def small_parts() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def interrupted_after(chunks: int) -> Iterator[None]:
+    """Press Ctrl-C when a run has run so many chunks."""
+    from hookcli.run.chunk_runner import ChunkRunner
+
+    plain = ChunkRunner.run
+
+    def run_chunk(self: Any, number: int, images: Any) -> Any:
+        if number == chunks:
+            raise KeyboardInterrupt
+        return plain(self, number, images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChunkRunner, "run", run_chunk)
+        yield
+
+
 class Ended(NamedTuple):
     code: int
     out: str

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torchvision.models.swin_transformer import ShiftedWindowAttention, ShiftedWindowAttentionV2
+from torchvision.models.swin_transformer import ShiftedWindowAttention
 from torchvision.models.video.mvit import MSBlockConfig, MViT
 from torchvision.models.video.swin_transformer import (
     ShiftedWindowAttention3d,
@@ -60,13 +60,6 @@ TIMM: dict[str, dict[str, Any]] = {
     },
     "vit_small_patch14_reg4_dinov2": {"img_size": 56, "depth": 2},
 }  # fmt: skip
-LARGER: dict[str, dict[str, Any]] = {
-    "coatnet_pico_rw_224": {"img_size": 64},
-    "crossvit_tiny_240": {},
-    "maxvit_rmlp_pico_rw_256": {"img_size": 64},
-    "mobilevit_xxs": {},
-    "nest_tiny": {"img_size": 64},
-}
 
 
 # Functions of torch: the output is the probabilities times the values
@@ -144,24 +137,6 @@ def test_multihead_attention_says_the_same_when_asked_for_its_weights(made, give
 # torchvision
 
 
-def test_every_layer_of_torchvisions_vit_gives_the_weights_that_it_says():
-    model, pixels = build_small("vit"), random(2, 3, 64, 64)
-    expected = []
-
-    def ask(module, inputs, _options, _output):
-        again = module.forward(*inputs, need_weights=True, average_attn_weights=False)
-        expected.append(again[1])
-
-    calls = attention_of(model, pixels)
-    with without_fast_path(), torch.inference_mode():
-        for layer in model.encoder.layers:
-            layer.self_attention.register_forward_hook(ask, with_kwargs=True)
-        model(pixels)
-    assert len(calls) == len(expected) == 4
-    for call, weights in zip(calls, expected, strict=True):
-        assert (torch.cat(call.ordered) - weights).abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("name", ["vit", "swin", "swin_v2", "maxvit"])
 def test_all_attention_of_a_query_is_on_the_image_or_on_named_tokens(name):
     for call in attention_of(build_small(name), random(2, 3, 64, 64)):
@@ -175,9 +150,8 @@ def test_all_attention_of_a_query_is_on_the_image_or_on_named_tokens(name):
             )
 
 
-@pytest.mark.parametrize("name", ["vgg", "densenet", "convnext"])
-def test_a_model_without_attention_has_none(name):
-    assert attention_of(build_small(name), random(1, 3, 64, 64)) == []
+def test_a_model_without_attention_has_none():
+    assert attention_of(build_small("convnext"), random(1, 3, 64, 64)) == []
 
 
 @pytest.mark.parametrize(
@@ -195,22 +169,6 @@ def test_a_window_of_swin_is_what_its_pixels_give_one_by_one(size, shift):
     (call,) = attention_of(model, pixels)
     expected = swin_by_hand(attention, pixels[0].permute(1, 2, 0).numpy(), shift)
     for cell in range(size[0] * size[1]):
-        found = query_map(call.ordered[0], call.places, cell)
-        assert np.abs(found.numpy() - expected[cell]).max() < 1e-5
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_a_window_of_swin_v2_is_what_its_pixels_give_one_by_one(shift):
-    """Cosines of queries and keys, with the bias that a small network gives."""
-    torch.manual_seed(1)
-    attention = ShiftedWindowAttentionV2(6, [4, 4], [shift, shift], 2).eval()
-    with torch.no_grad():
-        attention.qkv.bias.normal_()
-        attention.logit_scale.normal_(2, 1)
-    pixels = random(1, 6, 8, 7)
-    (call,) = attention_of(nn.Sequential(ChannelsLast(), attention), pixels)
-    expected = swin_by_hand(attention, pixels[0].permute(1, 2, 0).numpy(), shift)
-    for cell in range(8 * 7):
         found = query_map(call.ordered[0], call.places, cell)
         assert np.abs(found.numpy() - expected[cell]).max() < 1e-5
 
@@ -261,12 +219,6 @@ def test_timms_fused_attention_has_the_probabilities_of_the_one_that_is_not_fuse
     assert difference_from_unfused(name, TIMM[name]) < 1e-5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LARGER)
-def test_timms_larger_fused_models_have_the_same_probabilities_too(name):
-    assert difference_from_unfused(name, LARGER[name]) < 1e-5
-
-
 @pytest.mark.parametrize(
     ("name", "prefix", "heads"),
     [
@@ -294,13 +246,6 @@ def test_a_token_is_at_the_pixels_that_it_is_made_of(name, prefix, heads):
     difference = before.places.arrange(before.arguments[0] - after.arguments[0])
     moved = difference.abs().amax((1, 3)) > 0  # over heads and channels
     assert set(queries[moved].tolist()) == {row * columns + column}
-
-
-def test_attention_between_channels_is_no_attention_between_places():
-    timm = pytest.importorskip("timm")
-    model = timm.create_model("xcit_nano_12_p16_224", img_size=64, depth=1, cls_attn_layers=1)
-    (call,) = attention_of(model.eval(), random(1, 3, 64, 64))
-    assert (call.places.queries.shape, call.places.keys.shape) == ((1, 1), (1, 17))
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -372,25 +317,6 @@ def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place(shuffle)
     assert (figures.prefix_share, figures.distance) == ((), ())
     assert figures.entropy[0] > 0
     assert query_map(call.ordered[0], call.places, 0) is None
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script`")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda pixels: torch.jit.script(to_tokens)(pixels),
-        lambda pixels: torch.jit.script(to_tokens)(pixels) * 2,
-    ],
-    ids=["as they come", "computed further"],
-)
-def test_tokens_of_scripted_code_are_not_called_learned(make):
-    class Scripted(nn.Module):
-        def forward(self, pixels):
-            tokens = make(pixels)
-            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
-
-    (call,) = attention_of(Scripted(), random(1, 3, 4, 3))
-    assert call.places.unknown == "the places of its tokens could not be followed from the pixels"
 
 
 @pytest.mark.parametrize(
@@ -754,10 +680,6 @@ def test_a_point_of_the_image_is_in_one_cell(across, down, cell):
 ATTENTION = Call(LayerInfo("attn", "Attention"), order=1, side="attention")
 
 
-def to_tokens(pixels: torch.Tensor) -> torch.Tensor:
-    return pixels.flatten(2).transpose(1, 2)
-
-
 def places_after(change) -> TokenPlaces:
     """The places of the tokens of 4 by 3 pixels, after a function of tokens (1, 12, 3)."""
 
@@ -788,15 +710,6 @@ class ChannelsLast(nn.Module):
         return pixels.permute(0, 2, 3, 1)
 
 
-def continuous_bias(attention, apart: tuple[int, int], side: int) -> np.ndarray:
-    """The bias of each head for two cells so far apart, as the paper of Swin v2 defines it."""
-    steps = 8 * np.array(apart, np.float64) / (side - 1)
-    steps = np.sign(steps) * np.log2(np.abs(steps) + 1) / 3
-    first, _, last = attention.cpb_mlp
-    inner = first.weight.detach().numpy() @ steps + first.bias.detach().numpy()
-    return 16 / (1 + np.exp(-(last.weight.detach().numpy() @ np.maximum(inner, 0))))
-
-
 def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
     """The map of each cell and head, (cells, heads, rows, columns), one pair of pixels at a time.
 
@@ -807,13 +720,7 @@ def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
     heads, side = attention.num_heads, 4
     weight = attention.qkv.weight.detach().numpy()
     bias = attention.qkv.bias.detach().numpy()
-    cosine = isinstance(attention, ShiftedWindowAttentionV2)
-    if cosine:
-        bias = bias.copy()
-        bias[channels : 2 * channels] = 0  # keys have none
-        steepness = np.minimum(np.exp(attention.logit_scale.detach().numpy()[:, 0, 0]), 100)
-    else:
-        table = attention.relative_position_bias_table.detach().numpy()
+    table = attention.relative_position_bias_table.detach().numpy()
     high, wide = (-(-length // side) * side for length in (rows, columns))
     down, across = (shift if length > side else 0 for length in (high, wide))
 
@@ -839,15 +746,8 @@ def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
             if (low // side, right // side) != (top // side, left // side):
                 continue
             query, key = project(row, column, 0), project(other[0], other[1], 1)
-            score = (query * key).sum(1)
-            if cosine:
-                lengths = np.linalg.norm(query, axis=1) * np.linalg.norm(key, axis=1)
-                score = score / np.maximum(lengths, 1e-12) * steepness
-                score = score + continuous_bias(attention, (top - low, left - right), side)
-            else:
-                score = score / math.sqrt(channels // heads)
-                index = (top - low + side - 1) * (2 * side - 1) + left - right + side - 1
-                score = score + table[index]
+            index = (top - low + side - 1) * (2 * side - 1) + left - right + side - 1
+            score = (query * key).sum(1) / math.sqrt(channels // heads) + table[index]
             together = region(top, high, down) == region(low, high, down) and region(
                 left, wide, across
             ) == region(right, wide, across)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from hookcli.activations.feature_maps import Bars, Tiles, take_cam, take_heat, take_tiles
+from hookcli.activations.feature_maps import Bars, take_cam, take_heat, take_tiles
 from hookcli.config import GridStyle
-from hookcli.records.layouts import Channels, Layout, resolve_layout
-from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
+from hookcli.records.layouts import Layout
+from hookcli.records.pictures import LEVELS, MIDDLE
 
 PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns
 
@@ -42,6 +41,8 @@ MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
     ("rank", "activation", "channels"),
     [
         ("spread", SPREAD_1_3_2, [1, 2, 0]),
+        ("spread", pairs([1e4, 1e4 + 1], [0.0, 2.0]), [1, 0]),  # whatever the mean
+        ("spread", pairs(*[[0.0, 1.0]] * 40), list(range(40))),
         ("mean", SPREAD_1_3_2, [0, 1, 2]),
         ("mean", MAXIMA, [1, 2, 0]),
         ("max", MAXIMA, [2, 0, 1]),
@@ -50,14 +51,6 @@ MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
 )
 def test_channels_are_in_the_order_of_their_rank(rank, activation, channels):
     assert order(activation, rank=rank) == channels
-
-
-def test_spread_does_not_see_the_mean():
-    assert order(pairs([1e4, 1e4 + 1], [0.0, 2.0]), rank="spread") == [1, 0]
-
-
-def test_channels_of_equal_rank_keep_their_order():
-    assert order(pairs(*[[0.0, 1.0]] * 40), rank="spread") == list(range(40))
 
 
 @pytest.mark.parametrize("rank", ["spread", "max", "index"])
@@ -89,58 +82,35 @@ def test_a_channel_that_is_not_finite_comes_first_whatever_the_rank(bad, rank):
 
 # On which scale
 
-
-def test_each_channel_reaches_from_the_lowest_to_the_highest_level():
-    assert levels(pairs([-7.0, 3.0], [0.25, 0.0])) == [[[0, 239]], [[239, 0]]]
-
-
-def test_levels_are_evenly_spaced_between_lowest_and_highest():
-    four = torch.tensor([[[[0.0, 239.0], [1.0, 120.0]]]])
-    assert levels(four, Layout("NCHW", 1, 2, 2)) == [[[0, 239], [1, 120]]]
-
-
-def test_there_are_240_levels_and_one_more_for_values_that_are_not_finite():
-    assert (LEVELS, NOT_FINITE) == (240, 240)
-
-
-def test_one_scale_a_layer_shows_channels_against_each_other():
-    assert levels(pairs([0.0, 239.0], [10.0, 20.0]), scale="layer") == [[[0, 239]], [[10, 20]]]
-
-
-def test_one_scale_a_layer_counts_the_channels_that_are_not_shown():
-    maps = pairs([0.0, 10.0], [0.0, 239.0])
-    assert levels(maps, scale="layer", channels=(0,)) == [[[0, 10]]]
-
-
-def test_a_constant_channel_has_the_lowest_level():
-    assert levels(pairs([4.0, 4.0], [0.0, 0.0])) == [[[0, 0]], [[0, 0]]]
+NAN, INF = math.nan, math.inf
+LAYER, SIGNED = {"scale": "layer"}, {"signed": True}
+# of each case the channels, the style, and the levels
+SCALES = {
+    "from lowest to highest": ([[-7, 3], [0.25, 0]], {}, [[0, 239], [239, 0]]),
+    "evenly spaced": ([[0, 239, 1, 120]], {}, [[0, 239, 1, 120]]),
+    "against each other": ([[0, 239], [10, 20]], LAYER, [[0, 239], [10, 20]]),
+    "against one not shown": ([[0, 10], [0, 239]], LAYER | {"channels": (0,)}, [[0, 10]]),
+    "constant": ([[4, 4], [0, 0]], {}, [[0, 0], [0, 0]]),
+    "not finite": ([[1, NAN, INF, -INF, 3]], {}, [[0, 240, 240, 240, 239]]),
+    "nothing finite": ([[NAN, INF]], {}, [[240, 240]]),
+    "one that is not finite": ([[0, 239], [INF, NAN]], LAYER, [[0, 239], [240, 240]]),
+    "the largest numbers": ([[-3e38, 3e38]], {}, [[0, 239]]),
+    # halves of 119 are 60, rounded to even
+    "signed": ([[-2, 1], [0, 3], [-4, 0]], SIGNED, [[1, 180], [120, 239], [1, 120]]),
+    "signed zeros": ([[0, 0], [-0.0, 0]], SIGNED, [[120, 120]] * 2),
+    "signed layer": ([[-119, 0], [10, 20]], SIGNED | LAYER, [[1, 120], [130, 140]]),
+    "signed, not finite": ([[-1, NAN, INF, -INF, 2]], SIGNED, [[60, 240, 240, 240, 239]]),
+    "signed, nothing finite": ([[NAN, -INF]], SIGNED, [[240, 240]]),
+    "the largest gradients": ([[-3e38, 3e38]], SIGNED, [[1, 239]]),
+    "the smallest gradients": ([[-1e-37, 1e-37]], SIGNED, [[1, 239]]),
+}
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_has_a_level_of_its_own(bad):
-    three = torch.tensor([[[[1.0, bad, 3.0]]]])
-    assert levels(three, Layout("NCHW", 1, 1, 3)) == [[[0, 240, 239]]]
-
-
-def test_a_channel_without_finite_values_is_marked_all_over():
-    assert levels(pairs([math.nan, math.inf])) == [[[240, 240]]]
-
-
-def test_a_channel_that_is_not_finite_leaves_the_scale_of_the_layer_alone():
-    maps = pairs([0.0, 239.0], [math.inf, math.nan])
-    assert levels(maps, scale="layer") == [[[0, 239]], [[240, 240]]]
-
-
-def test_the_largest_numbers_of_float32_keep_their_levels():
-    assert levels(pairs([-3e38, 3e38])) == [[[0, 239]]]
-
-
-# Signed
-
-
-def test_a_signed_channel_reaches_as_far_below_zero_as_above_it():
-    maps = pairs([-2.0, 1.0], [0.0, 3.0], [-4.0, 0.0])  # halves of 119 are 60, rounded to even
-    assert levels(maps, signed=True) == [[[1, 180]], [[120, 239]], [[1, 120]]]
+@pytest.mark.parametrize("name", SCALES)
+def test_a_value_has_the_level_that_its_scale_gives_it(name):
+    channels, style, expected = SCALES[name]
+    maps = torch.tensor(channels, dtype=torch.float32)[None, :, None]
+    assert levels(maps, Layout("NCHW", 1, 1, maps.shape[3]), **style) == [[row] for row in expected]
 
 
 def test_a_signed_channel_and_its_negative_mirror_each_other_at_the_middle():
@@ -152,40 +122,7 @@ def test_a_signed_channel_and_its_negative_mirror_each_other_at_the_middle():
     assert (up[0], up[50], up[100]) == (1, MIDDLE, LEVELS - 1)
 
 
-def test_a_signed_channel_that_is_zero_everywhere_is_all_in_the_middle():
-    assert levels(pairs([0.0, 0.0], [-0.0, 0.0]), signed=True) == [[[120, 120]]] * 2
-
-
-def test_one_scale_a_layer_is_signed_by_the_largest_magnitude_of_all_channels():
-    maps = pairs([-119.0, 0.0], [10.0, 20.0])
-    assert levels(maps, signed=True, scale="layer") == [[[1, 120]], [[130, 140]]]
-    assert levels(maps, signed=True, scale="layer", channels=(1,)) == [[[130, 140]]]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_signed_value_that_is_not_finite_leaves_the_scale_alone(bad):
-    three = torch.tensor([[[[-1.0, bad, 2.0]]]])
-    assert levels(three, Layout("NCHW", 1, 1, 3), signed=True) == [[[60, 240, 239]]]
-    assert levels(pairs([bad, bad]), signed=True) == [[[240, 240]]]
-
-
-@pytest.mark.parametrize("largest", [3e38, 1e-37])
-def test_the_largest_and_the_smallest_gradients_keep_their_signed_levels(largest):
-    assert levels(pairs([-largest, largest]), signed=True) == [[[1, 239]]]
-
-
-def test_signed_channels_are_in_the_order_of_their_spread_and_keep_their_figures():
-    plain, signed = (take_tiles(SPREAD_1_3_2, PAIR, GridStyle(signed=s)) for s in (False, True))
-    assert signed.channels.tolist() == [1, 2, 0]
-    assert torch.equal(signed.figures, plain.figures)
-
-
 # How large
-
-
-def test_a_map_that_fits_is_not_made_smaller():
-    tiles = take_tiles(torch.zeros(1, 2, 5, 8), Layout("NCHW", 1, 5, 8), GridStyle(tile=8))
-    assert (tiles.levels.shape, tiles.shown) == ((2, 5, 8), (5, 8))
 
 
 def test_a_large_map_becomes_the_means_of_squares():
@@ -269,13 +206,6 @@ def test_tiles_of_any_type_have_the_same_levels(dtype):
     assert levels(pairs([0.0, 239.0], [239.0, 0.0]).to(dtype)) == [[[0, 239]], [[239, 0]]]
 
 
-def test_tiles_of_a_quantized_activation_show_its_values():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        quantized = torch.quantize_per_tensor(pairs([0.0, 1.0], [1.0, 0.5]), 0.5, 0, torch.quint8)
-    assert levels(quantized) == [[[0, 239]], [[239, 0]]]
-
-
 # Without spatial form
 
 
@@ -293,14 +223,6 @@ def test_logits_become_one_bar_a_channel():
 def test_channels_of_several_values_without_form_become_bars_of_their_means():
     windows = torch.tensor([[[[1.0, 10.0]], [[3.0, 20.0]]]])  # (1, 2, 1, C)
     assert bars(windows, Layout("NHWC", 3)) == ([2.0, 15.0], True, 2)
-
-
-def test_values_of_an_unknown_layout_become_bars_in_their_order():
-    assert bars(torch.tensor([[[5.0, 6.0], [7.0, 8.0]]]), Layout()) == (
-        [5.0, 6.0, 7.0, 8.0],
-        False,
-        1,
-    )
 
 
 def test_many_values_of_an_unknown_layout_become_means_of_runs():
@@ -323,31 +245,12 @@ def test_more_channels_than_bars_can_show_become_means_of_runs():
     assert values[0] == 3.5
 
 
-def test_bars_do_not_change_when_the_activation_is_written_over_afterwards():
-    logits = torch.tensor([[3.0, -1.0]])
-    taken = [take_tiles(logits, layout, GridStyle()) for layout in (Layout("NC", 1), Layout())]
-    logits.zero_()
-    assert [each.values.tolist() for each in taken] == [[3.0, -1.0], [3.0, -1.0]]
-
-
-def test_what_the_layout_resolves_as_spatial_becomes_tiles():
-    activation = torch.zeros(1, 3, 4, 4)
-    layout = resolve_layout(tuple(activation.shape), Channels.FIRST)
-    assert isinstance(take_tiles(activation, layout, GridStyle()), Tiles)
-
-
 def test_a_grad_cam_weighs_channels_by_their_mean_slope_and_cuts_off_negatives():
     activation = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]])  # two channels of 1 by 2
     gradient = torch.tensor([[[[4.0, 0.0]], [[-1.0, -1.0]]]])  # mean slopes 2 and -1
     layout = Layout("NCHW", 1, 1, 2)
     # 2 * 1 - 3 = -1 is cut off, 2 * 2 - 0 = 4 stays
     assert take_cam(activation, gradient, layout).tolist() == [[0.0, 4.0]]
-
-
-def test_a_grad_cam_of_tokens_leaves_out_the_class_token():
-    tokens = torch.tensor([[[9.0], [1.0], [2.0], [3.0], [4.0]]])
-    layout = Layout("NLC", 2, 2, 2, 1)
-    assert take_cam(tokens, torch.ones_like(tokens), layout).tolist() == [[1, 2], [3, 4]]
 
 
 # Channels at the resolution of their layer
@@ -386,11 +289,6 @@ def test_the_levels_of_channels_on_one_scale_have_the_range_of_the_layer():
 def test_more_than_256_values_on_a_side_are_averaged():
     row = [[float(value) for value in range(510)]]
     assert maps(row) == [[round((2 * n + 0.5) / 509 * 254) for n in range(255)]]
-
-
-@pytest.mark.parametrize("mode", ["sheet", "auto"])
-def test_only_grids_of_layers_have_their_channels_beside_them(mode):
-    assert take_tiles(MAXIMA, PAIR, GridStyle(mode)).maps is None
 
 
 # Heat: one value of all channels for each place

@@ -71,31 +71,16 @@ def normal(*shape, seed=0):
 # A tensor small enough for a pencil
 
 
+def check(stats, **figures):
+    """Statistics that are not named are those of other tests."""
+    assert {name: getattr(stats, name) for name in figures} == figures
+
+
 def test_the_figures_of_four_values():
-    assert stats_of(torch.tensor([[0.0, -2.0, 2.0, 4.0]])) == TensorStats(
-        shape=(1, 4),
-        dtype="float32",
-        mean=1.0,
-        # squares of -1, -3, 1 and 3 are 20 together
-        std=pytest.approx(math.sqrt(5.0)),  # type: ignore[arg-type]
-        min=-2.0,
-        max=4.0,
-        zero_fraction=0.25,
-        nan_count=0,
-        inf_count=0,
-    )
-
-
-def test_each_row_has_figures_of_its_own():
-    rows = torch.tensor([[1.0, 3.0], [0.0, 10.0], [-4.0, -4.0]])
-    stats = [row for row, _ in figures(rows)]
-    assert [(s.mean, s.min, s.max) for s in stats] == [
-        (2.0, 1.0, 3.0),
-        (5.0, 0.0, 10.0),
-        (-4.0, -4.0, -4.0),
-    ]
-    assert [s.std for s in stats] == pytest.approx([1.0, 5.0, 0.0])
-    assert [s.zero_fraction for s in stats] == [0.0, 0.5, 0.0]
+    std = pytest.approx(math.sqrt(5.0))  # squares of -1, -3, 1 and 3 are 20 together
+    stats = stats_of(torch.tensor([[0.0, -2.0, 2.0, 4.0]]))
+    check(stats, mean=1.0, std=std, min=-2.0, max=4.0, zero_fraction=0.25)
+    check(stats, nan_count=0, inf_count=0, shape=(1, 4), dtype="float32")
 
 
 # However it lies in memory
@@ -176,10 +161,6 @@ def test_any_magnitude_agrees_with_numpy(magnitude, offset):
     check_all_rows(rows.float())
 
 
-def test_values_of_very_different_magnitudes_agree_with_numpy():
-    check_all_rows(normal(2, 20_000) * torch.logspace(-20, 10, 20_000))
-
-
 def test_rows_of_very_different_magnitudes_agree_with_numpy():
     check_all_rows(normal(5, 2_000) * torch.tensor([[1e-30], [1.0], [1e30], [0.0], [1e-3]]))
 
@@ -203,19 +184,6 @@ def test_a_constant_tensor_has_no_spread(value):
     assert stats.std == pytest.approx(0.0, abs=1e-6 * abs(constant))
 
 
-def test_all_zeros_have_zeros_for_figures():
-    assert stats_of(torch.zeros(1, 3, 8, 8)) == TensorStats(
-        (1, 3, 8, 8), "float32", mean=0.0, std=0.0, min=0.0, max=0.0, zero_fraction=1.0
-    )
-
-
-@pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_a_row_of_zeros_does_not_change_its_neighbours(offset):
-    rows = normal(3, 4, 10, 10) + offset
-    rows[1] = 0
-    check_all_rows(rows)
-
-
 @pytest.mark.parametrize("empty", [(2, 0), (2, 3, 0, 5)])
 def test_an_empty_tensor_has_no_figures(empty):
     for row in range(2):
@@ -225,32 +193,15 @@ def test_an_empty_tensor_has_no_figures(empty):
         )
 
 
-def test_no_rows_have_no_figures():
-    assert figures(torch.zeros(0, 3)) == []
-
-
-def test_a_single_value_has_no_spread():
-    stats = stats_of(torch.tensor([3.5]))
-    assert (stats.mean, stats.std, stats.min, stats.max) == (3.5, 0.0, 3.5, 3.5)
-
-
 # NaN and Inf
 
 
 def test_nan_and_inf_are_counted_and_left_out():
     row = [1.0, math.nan, 3.0, math.inf, -math.inf, math.nan, 0.0, 4.0]
-    assert stats_of(torch.tensor([row])) == TensorStats(
-        shape=(1, 8),
-        dtype="float32",
-        mean=2.0,
-        # squares of -1, 1, -2 and 2 are 10 together
-        std=pytest.approx(math.sqrt(2.5)),  # type: ignore[arg-type]
-        min=0.0,
-        max=4.0,
-        zero_fraction=0.125,
-        nan_count=2,
-        inf_count=2,
-    )
+    std = pytest.approx(math.sqrt(2.5))  # squares of -1, 1, -2 and 2 are 10 together
+    stats = stats_of(torch.tensor([row]))
+    check(stats, mean=2.0, std=std, min=0.0, max=4.0, zero_fraction=0.125)
+    check(stats, nan_count=2, inf_count=2, shape=(1, 8))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -262,21 +213,8 @@ def test_one_bad_value_does_not_poison_the_others(bad):
 
 def test_a_row_without_finite_values_has_no_figures_but_counts():
     stats = stats_of(torch.tensor([[math.nan, math.inf, math.nan]]))
-    assert stats == TensorStats((1, 3), "float32", None, None, None, None, 0.0, 2, 1)
-
-
-def test_a_float32_overflow_inside_the_model_is_counted():
-    stats = stats_of(torch.tensor([[3e38, 1.0]]) * 2)
-    assert (stats.inf_count, stats.mean) == (1, 2.0)
-
-
-def test_the_exact_way_gives_the_same_figures_as_the_fast_one():
-    rows = normal(1, 8, 30, 30) * 2 + 1
-    poison = torch.full_like(rows, math.nan)  # a NaN anywhere sends the whole batch the exact way
-    fast, exact = stats_of(rows), stats_of(torch.cat([rows, poison]))
-    assert fast.mean == pytest.approx(exact.mean, rel=RELATIVE)
-    assert fast.std == pytest.approx(exact.std, rel=RELATIVE)
-    assert (fast.min, fast.max, fast.zero_fraction) == (exact.min, exact.max, exact.zero_fraction)
+    check(stats, mean=None, std=None, min=None, max=None, zero_fraction=0.0)
+    check(stats, nan_count=2, inf_count=1)
 
 
 # Any data type
@@ -334,10 +272,6 @@ def test_the_figures_of_a_complex_tensor_are_those_of_its_magnitudes(dtype):
     assert stats.norm == pytest.approx(math.sqrt(41))
 
 
-def test_a_complex_tensor_of_zeros_is_zero_altogether():
-    assert stats_of(torch.zeros(1, 3, dtype=torch.complex64)).zero_fraction == 1.0
-
-
 def test_a_complex_number_of_which_a_part_is_not_finite_is_not_finite():
     parts = torch.tensor([[1.0, 3.0, math.inf, 4.0]]), torch.tensor([[math.nan, 4, math.nan, 3]])
     stats = stats_of(torch.complex(*parts))
@@ -347,31 +281,12 @@ def test_a_complex_number_of_which_a_part_is_not_finite_is_not_finite():
 # Exact zeros
 
 
-@pytest.mark.parametrize("smallest", [1e-45, -1e-45, 1e-20])
-def test_a_value_however_small_is_not_a_zero(smallest):
-    assert stats_of(torch.tensor([[smallest, 0.0, 1.0, 2.0]])).zero_fraction == 0.25
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_negative_zero_is_a_zero(sign):
-    assert stats_of(torch.tensor([[-0.0, 0.0, sign, 2.0]])).zero_fraction == 0.5
-
-
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["positive", "both signs"])
 def test_zeros_are_counted_exactly_beyond_two_to_the_24(sign):
     rows = torch.ones(1, LONG)
     rows[0, ::2] = sign
     rows[0, 5:7] = 0  # leaves 2**24 + 1, which float32 does not have
     assert stats_of(rows).zero_fraction == 2 / LONG
-
-
-@pytest.mark.parametrize("lowest", [0.0, -1.0])
-def test_the_fraction_of_a_million_zeros_is_exact(lowest):
-    rows = torch.ones(2, 4, 500, 500)
-    rows[1, :, :, ::5] = 0
-    rows[1, 0, 0, 1] = lowest
-    zeros = 4 * 500 * 100 + (lowest == 0)
-    assert [stats_of(rows, row).zero_fraction for row in (0, 1)] == [0.0, zeros / 1_000_000]
 
 
 # Channels
@@ -393,14 +308,6 @@ def test_channel_ranges_follow_the_channel_axis(axis):
     ]
 
 
-def test_the_range_of_a_channel_is_zero_where_all_of_it_is():
-    images = torch.zeros(1, 4, 2, 2)
-    images[0, 1, 0, 0] = 5.0
-    images[0, 3, 1, 1] = -5.0
-    ((_, channels),) = figures(images, 1)
-    assert list(zip(channels.low, channels.high, strict=True)) == [(0, 0), (0, 5), (0, 0), (-5, 0)]
-
-
 def test_without_a_channel_axis_there_are_no_channel_ranges():
     assert [channels for _, channels in figures(torch.zeros(2, 3, 4))] == [None, None]
 
@@ -412,11 +319,6 @@ def test_a_channel_that_holds_nan_has_nan_for_its_range():
     assert channels.low[0] == channels.high[0] == 0
     assert math.isnan(channels.low[1])
     assert math.isnan(channels.high[1])
-
-
-def test_logits_are_one_value_a_channel():
-    ((_, channels),) = figures(torch.tensor([[0.0, -3.0, 5.0]]), 1)
-    assert channels == ChannelRange((0.0, -3.0, 5.0), (0.0, -3.0, 5.0))
 
 
 # The way to the host

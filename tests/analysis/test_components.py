@@ -31,7 +31,7 @@ def test_components_equal_the_singular_value_decomposition_in_any_number_of_bloc
     assert found.explained == pytest.approx(variances[:3] / variances.sum(), rel=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(40, 3000), (2000, 900), (700, 4096)])
+@pytest.mark.parametrize("shape", [(40, 3000), (1200, 700)])
 def test_wide_features_have_the_same_components(shape):
     scales = 1 / np.arange(1, shape[1] + 1) ** 0.7
     rows = (DRAW.normal(size=shape) * scales + 3).astype(np.float32)
@@ -43,7 +43,7 @@ def test_wide_features_have_the_same_components(shape):
 
 def test_wide_features_without_a_leading_direction_have_components_too():
     """All directions vary about alike, so that a few steps do not tell them apart."""
-    rows = DRAW.normal(size=(1500, 700)).astype(np.float32)
+    rows = DRAW.normal(size=(900, 600)).astype(np.float32)
     _, variances = decompose(rows, 3)
     assert find_components([rows], 3).explained == pytest.approx(variances[:3] / variances.sum())
 

@@ -79,27 +79,6 @@ def test_features_of_zero_are_at_right_angles_to_all_others():
     )
 
 
-def test_recompressed_copies_are_one_group():
-    features = cloud()
-    noise = DRAW.normal(scale=0.01, size=(9, 64)).astype(np.float32)
-    found = find_neighbours(np.concatenate([features, features[5] + noise]), 3)
-    assert found.duplicates == [(5, *range(60, 69))]
-
-
-def test_the_images_of_two_clusters_are_no_duplicates_of_each_other():
-    centers = np.repeat(DRAW.normal(size=(2, 64)), 30, axis=0)
-    features = (centers + DRAW.normal(scale=0.3, size=(60, 64))).astype(np.float32)
-    assert find_neighbours(features, 1).duplicates == []
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e20])
-def test_the_length_of_features_does_not_count(scale):
-    features = cloud()
-    far = find_neighbours((features * scale).astype(np.float32), 5)
-    assert np.array_equal(far.places, find_neighbours(features, 5).places)
-    assert far.distances == pytest.approx(find_neighbours(features, 5).distances, abs=1e-5)
-
-
 def test_of_a_few_images_only_exact_copies_are_duplicates():
     features = cloud(5)
     features[1], features[3] = features[0], features[2] + 0.05 * features[4]

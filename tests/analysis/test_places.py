@@ -200,20 +200,6 @@ def test_one_match_is_asked_for_with_a_pixel_and_mutual_leaves_the_others_out(tm
 
 
 @pytest.mark.parametrize(
-    ("asked", "question"),
-    [
-        ({}, "components"),
-        ({"pca": True, "foreground": True}, "components"),
-        ({"basis": "x"}, "components"),
-        ({"similar": (0, 0), "image": "x"}, "similarity"),
-        ({"correspond": "x", "at": (1, 2), "mutual": True}, "matches"),
-    ],
-)
-def test_the_question_follows_from_the_options(asked, question):
-    assert PlacesRequest(**asked).find_question() == question
-
-
-@pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"pca": True, "similar": (1, 1)}, "`pca` and `similar` are two questions"),

@@ -117,17 +117,6 @@ def test_the_pixels_of_photos_are_shrunk_to_16_by_16(photos):
     assert (two[:8].max(), two[8:].min()) == (0, 255)
 
 
-def test_a_pixel_is_the_mean_of_what_it_covers(photos, tmp_path):
-    """Stripes of one pixel become grey."""
-    stripes = np.zeros((64, 64, 3), np.uint8)
-    stripes[:, ::2] = 255
-    Image.fromarray(stripes).save(tmp_path / "a.png")
-    facts = photos.manifest["images"]
-    facts[0] |= {"sha256": hash_file(tmp_path / "a.png")}
-    pixels = read_pixels(photos, ["a"])
-    assert pixels == pytest.approx(127.5, abs=1)
-
-
 def test_photos_that_changed_or_are_gone_are_no_control(photos, tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "b.png")
     with pytest.raises(RequestError, match=r"b\.png has changed"):

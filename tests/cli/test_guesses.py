@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from PIL import Image
 
@@ -28,10 +26,6 @@ SEE = "see: hookcli inspect --help"
 def test_an_option_of_other_tools_is_translated(run, option, hint):
     ended = run("inspect", "resnet18", "cat.png", option)
     assert ended == (2, "", f"error: No such option: {option}\nhint: {hint}; {SEE}\n")
-
-
-def test_an_option_that_nothing_is_like_has_the_list_of_options(run):
-    assert run("inspect", "resnet18", "cat.png", "--qqq").err.endswith(f"\nhint: {SEE}\n")
 
 
 def test_only_options_of_the_command_are_named(run):
@@ -93,14 +87,6 @@ def test_a_second_layer_is_not_taken_for_an_image(run, word):
             f"hint: several layers are one word: --layers layer1,{word}\n"
         ),
     )
-
-
-def test_a_folder_that_is_named_as_a_layer_is_a_folder(run):
-    Path("net.py").write_text("from torch import nn\ndef make(): return nn.Conv2d(3, 2, 3)\n")
-    Path("layer2").mkdir()
-    Image.new("RGB", (40, 30)).save("layer2/a.png")
-    ended = run("inspect", "net.py:make", "layer2", "--layers", "all", "--grids", "none")
-    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize(

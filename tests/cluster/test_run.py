@@ -15,9 +15,9 @@ from hookcli.networks import torchvision
 from hookcli.outside.files import cannot_write
 from hookcli.store.chunks import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
-from tests.conftest import own_state, run_in
+from tests.conftest import interrupted_after, own_state, run_in
 from tests.world.test_folders import assert_same_folders, draw
-from tests.world.test_on_error import PLAIN, SKIP, images, inspected, interrupted_after, unlucky
+from tests.world.test_on_error import PLAIN, SKIP, images, inspected, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 HERE = ("--threads", "1")
@@ -54,7 +54,7 @@ def test_maps_over_the_images_are_the_same_on_the_cluster(run):
     for number in range(34):
         draw(f"many/p{number:02}.png", number)
     words = ("--layers", "conv[1:2]", "--size", "32", "--heat", "mean", "--grids", "none")
-    ended = run_both(run, "inspect", "squeezenet1_1", "many", "--weights", "random", *words)
+    ended = run_both(run, "inspect", "tests.toy_models:Squeezed", "many", *words)
     assert ended.code == 0
     assert_same_folders(Path("here"), Path("there"))
     assert len([*Path("there/heat").rglob("*.png")]) == 34 * 2
@@ -265,7 +265,7 @@ def kill_there(run, ray, words):
 
 
 def leave_here(run, ray, words):
-    with interrupted_after(parts=2):
+    with interrupted_after(chunks=2):
         assert run(*words, *HERE, "-o", "cut").code == 130
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -161,28 +158,6 @@ def test_channels_are_in_braces_after_the_layers(written, channels):
         assert (read.layers, read.channels, read.low) == (form, channels, 0.0)
 
 
-def test_every_combination_of_parts_is_read_back_as_its_parts():
-    rng = random.Random(0)
-    forms = ["conv", "Conv2d[1:4]", "a.b#1", "c[1]", "path:mean", "x.*", "re:a:set$", r"re:\d{2}"]
-    for side, form in itertools.product(("", *SIDES[:4]), forms):
-        channels = tuple(rng.sample(range(1000), rng.randint(0, 4)))
-        if form.startswith("re:"):
-            channels = ()
-        low = round(rng.uniform(-9, 0), 3)
-        for what, ends in (
-            ("mean", (None, None)),
-            (f"clamp={low}:", (low, None)),
-            (f"clamp=:{-low}", (None, -low)),
-            (f"clamp={low}:{-low}", (low, -low)),
-        ):
-            braces = f"{{{','.join(map(str, channels))}}}" if channels else ""
-            text = f"{side}{':' * bool(side)}{form}{braces}:{what}"
-            read = read_edit(text, "output")
-            assert read.text == text
-            assert (read.side, read.layers) == (side or "output", form)
-            assert (read.channels or (), read.low, read.high) == (channels, *ends)
-
-
 @pytest.mark.parametrize(
     ("text", "position", "what", "hint"),
     [
@@ -264,15 +239,6 @@ def test_an_edit_that_cannot_be_read_is_a_request_that_cannot_be_met():
     assert "\n" not in refusal("a\nb:zero:\x1b")[0]
 
 
-def test_reading_an_edit_imports_no_torch():
-    code = (
-        "import sys; from hookcli.edits.grammar import read_edit; read_edit('conv:zero', 'output');"
-        "print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
 # Numbers worked out by hand
 
 MAPS = torch.tensor([[[[3.0, 0.0], [0.0, 0.0]], [[0.0, 4.0], [0.0, 0.0]]]])  # (1, 2, 2, 2), norm 5
@@ -309,18 +275,6 @@ def test_a_mean_without_channels_is_that_of_the_image():
     assert apply_edit(edit("mean"), MAPS, None).flatten().tolist() == [0.875] * 8
 
 
-def test_each_image_has_its_own_norm_and_mean():
-    both = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
-    assert apply_edit(edit("clip-norm=2.5"), both, 1).tolist() == [
-        [1.5, 2.0],
-        pytest.approx([0.3, 0.4]),
-    ]
-    assert apply_edit(edit("mean"), both, None).tolist() == [
-        [3.5, 3.5],
-        pytest.approx([0.35, 0.35]),
-    ]
-
-
 def test_a_tensor_without_images_has_one_norm_and_one_mean_per_channel():
     whole = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
     clipped = apply_edit(edit("clip-norm=2.5"), whole, None, per_image=False)
@@ -339,11 +293,6 @@ def test_without_axes_of_its_own_an_image_is_one_value():
     assert apply_edit(edit("clip-norm=2"), torch.tensor(3.0), None).item() == 2
     bias = apply_edit(edit("clip-norm=1"), torch.tensor([3.0, 4.0]), None, per_image=False)
     assert bias.tolist() == pytest.approx([0.6, 0.8])
-
-
-def test_the_mean_of_single_values_is_they_themselves():
-    logits = noise(2, 5)
-    assert torch.equal(apply_edit(edit("mean"), logits, 1), logits)
 
 
 def test_an_empty_batch_stays_empty():
@@ -371,15 +320,6 @@ def expected_by_numpy(what: str, values: np.ndarray, channel_axis: int) -> np.nd
 
 
 @pytest.mark.parametrize("what", EDITS)
-def test_an_edit_gives_what_numpy_gives(what):
-    for shape, axis in LAYOUTS.values():
-        values = noise(*shape, dtype=torch.float64)
-        edited = apply_edit(edit(what), values, axis).numpy()
-        wanted = expected_by_numpy(what, values.numpy(), axis)
-        np.testing.assert_allclose(edited, wanted, rtol=1e-14)
-
-
-@pytest.mark.parametrize("what", EDITS)
 def test_only_the_channels_named_change(what):
     for shape, axis in LAYOUTS.values():
         values = noise(*shape, dtype=torch.float64)
@@ -395,49 +335,16 @@ def test_only_the_channels_named_change(what):
 # Gradients
 
 
-@pytest.mark.parametrize("name", ["NCHW", "NHWC", "NC"])
-@pytest.mark.parametrize("channels", ["", "{3,1}:"])
-@pytest.mark.parametrize("what", EDITS)
-def test_gradients_are_those_of_the_numbers(what, channels, name):
+@pytest.mark.parametrize("name", ["NHWC", "NC"])
+@pytest.mark.parametrize("what", [*EDITS, *(f"{{3,1}}:{each}" for each in EDITS[::3])])
+def test_gradients_are_those_of_the_numbers(what, name):
     shape, axis = LAYOUTS[name]
     values = noise(*shape, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: apply_edit(edit(channels + what), x, axis), values)
-
-
-@pytest.mark.parametrize(
-    ("what", "expected"),
-    [
-        ("zero", [0, 0, 0, 0]),
-        ("set=3", [0, 0, 0, 0]),
-        ("scale=-2", [-2, -2, -2, -2]),
-        ("clamp=0:2.5", [1, 0, 0, 1]),
-        ("mean", [1, 1, 1, 1]),
-        ("{1,3}:zero", [1, 0, 1, 0]),
-        ("{1,3}:scale=5", [1, 5, 1, 5]),
-        ("{0}:set=nan", [0, 1, 1, 1]),
-    ],
-)
-def test_gradients_worked_out_by_hand(what, expected):
-    assert gradient(what, torch.tensor([[1.0, -2.0, 3.0, 2.0]]), 1).tolist() == [expected]
-
-
-def test_the_gradient_of_a_clipped_norm_goes_through_the_norm():
-    """For x = (3, 4), n = 5: d(x1/n + x2/n)/dx = ((n² - 3·7) / n³, (n² - 4·7) / n³)."""
-    found = gradient("clip-norm=1", torch.tensor([[3.0, 4.0]])).tolist()
-    assert found == [pytest.approx([4 / 125, -3 / 125])]
-    assert gradient("clip-norm=6", torch.tensor([[3.0, 4.0]])).tolist() == [[1, 1]]
+    assert torch.autograd.gradcheck(lambda x: apply_edit(edit(what), x, axis), values)
 
 
 def test_the_gradient_of_a_clipped_norm_of_zeros_is_not_nan():
     assert gradient("clip-norm=1", torch.zeros(1, 3)).tolist() == [[1, 1, 1]]
-
-
-def test_the_gradient_at_the_ends_of_a_clamp_is_torchs():
-    values = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0])
-    leaf = values.clone().requires_grad_()
-    assert torch.equal(
-        gradient("clamp=0:1", values), torch.autograd.grad(leaf.clamp(0, 1).sum(), leaf)[0]
-    )
 
 
 def test_nan_that_was_zeroed_leaves_no_nan_in_the_gradient():
@@ -536,15 +443,6 @@ def test_nan_stays_nan_where_it_is_not_written_over(what, expected):
     np.testing.assert_allclose(edited.numpy(), expected, rtol=1e-6)
 
 
-def test_one_nan_makes_only_its_own_image_and_channel_nan():
-    values = torch.ones(2, 2, 2, 2)
-    values[0, 1, 0, 0] = math.nan
-    assert apply_edit(edit("mean"), values, 1).isnan().flatten(2).all(2).tolist() == [
-        [False, True],
-        [False, False],
-    ]
-
-
 def test_an_infinity_is_clipped_as_torchs_clip_grad_norm_does():
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([math.inf, 1.0])
@@ -572,10 +470,6 @@ def test_channels_that_do_not_exist_are_refused_by_name_and_count():
     assert caught.value.hint == "it has 64, counted from 0"
     with pytest.raises(RequestError, match="the tensor has no channel 70"):
         apply_edit(wanted, torch.zeros(1, 70, 1, 1), 1)
-
-
-def test_an_edit_of_all_channels_fits_any_count():
-    check_channels(edit("zero"), 0, "layer1")
 
 
 def test_channels_without_a_channel_axis_are_refused():

@@ -9,13 +9,9 @@ import typer
 
 from hookcli.cli.command import make_command
 from hookcli.config import (
-    AblationConfig,
-    AblationStyle,
     AttentionRequest,
-    BackwardStyle,
     FindingRequest,
     FolderRequest,
-    GradientsConfig,
     GridStyle,
     ImageRequest,
     InspectConfig,
@@ -23,7 +19,6 @@ from hookcli.config import (
     ModelRequest,
     RunRequest,
     SaveStyle,
-    ScoreRequest,
     TensorRequest,
 )
 from hookcli.records.command import command_words, list_differences
@@ -96,27 +91,6 @@ def test_the_command_of_a_run_with_defaults_is_as_short_as_can_be():
     config = InspectConfig(request, folder, machine=MachineRequest(3, 2))
     words = command_words("inspect", config)
     assert words == ("hookcli", "inspect", "net", "a.png", "--layers", "conv")
-
-
-def test_the_command_of_gradients_holds_what_the_backward_starts_at():
-    style = BackwardStyle(
-        "5", "sum", input_grad=True, times_activation=True, cams=("fc",), saliency=True
-    )
-    config = GradientsConfig(RUN, tensors=TensorRequest(sketch=False), backward=style)
-    assert " ".join(command_words("gradients", config)) == (
-        f"hookcli gradients {RUN_WORDS} --no-sketch --target 5 --score sum --input-grad "
-        "--times-activation --cam fc --saliency"
-    )
-
-
-def test_the_commands_of_an_ablation_and_of_a_comparison():
-    config = AblationConfig(RUN, ScoreRequest("5", "sum"), AblationStyle((1, 2), 4))
-    assert " ".join(command_words("ablate", config)) == (
-        f"hookcli ablate {RUN_WORDS} --target 5 --score sum --channels 1,2 --batch-size 4"
-    )
-    assert " ".join(command_words("compare", InspectConfig(RUN, at="input"))) == (
-        f"hookcli compare {RUN_WORDS} --at input"
-    )
 
 
 def test_the_option_that_shows_all_channels_is_named():

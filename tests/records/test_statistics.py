@@ -14,7 +14,7 @@ from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import TensorStats
 from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
-from hookcli.records.statistics import SHOWN, STATISTICS, figures_of, layer_cells
+from hookcli.records.statistics import STATISTICS, figures_of
 from hookcli.store.parquet import SCHEMA, to_row
 from hookcli.summary.tally import add_records, list_rows
 from hookcli.verbs.schema import make_schema
@@ -60,14 +60,6 @@ def test_a_row_of_the_parquet_table_holds_each_statistic():
     one = record(VALUES)
     row = to_row(one)
     assert {name: row[name] for name in STATISTICS} == figures_of(one.stats)
-
-
-def test_a_notebook_shows_the_statistics_that_have_a_heading():
-    assert [*SHOWN] == ["mean", "std", "min", "max", "zero_fraction"]
-    cells = layer_cells("conv", "Conv2d", "1x12", figures_of(record([0.0, 4.0]).stats))
-    assert [*cells.items()][3:] == [
-        *(("mean", "2"), ("std", "2"), ("min", "0"), ("max", "4"), ("zeros", "50.0%")),
-    ]
 
 
 def test_the_schema_says_of_each_statistic_what_its_declaration_does():

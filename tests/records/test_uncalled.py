@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-import html
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torchvision import models
 
-from hookcli.hooks.filter import select_layers
-from hookcli.hooks.layers import explain_uncalled
 from hookcli.records.uncalled import group_uncalled
 
 REASON = "its weights are used inside {} (MultiheadAttention) without calling it"
@@ -85,35 +79,6 @@ def test_a_name_with_the_characters_of_a_glob_is_never_part_of_one():
     assert told(uncalled, ["x"]) == [("table.[0], table.[1], table.[2] and 2 more", "unused")]
 
 
-def test_no_uncalled_layers_give_no_group():
-    assert told([], ["x"]) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "form", "count"),
-    [("vit_b_16", "linear", 12), ("swin_t", "linear", 24), ("googlenet", "linear", 4)],
-)
-def test_the_globs_of_real_models_match_exactly_the_layers_they_replace(name, form, count):
-    import torch
-
-    with torch.device("meta"):
-        model = models.get_model(name, weights=None)
-    chosen = select_layers(model, [form])
-    uncalled = [
-        (layer.label, explain_uncalled(model, layer))
-        for layer in chosen
-        if re.search(r"out_proj|attn|aux", layer.label)
-    ]
-    (group,) = group_uncalled(uncalled, [layer.label for layer in chosen])
-    matched = {
-        layer.label
-        for layer in chosen
-        for glob in group.names.split(", ")
-        if fnmatch.fnmatchcase(layer.label, glob)
-    }
-    assert (len(matched), matched) == (count, set(group.layers))
-
-
 # The commands and the page
 
 NETS = """
@@ -160,21 +125,3 @@ def test_each_command_groups_uncalled_layers_and_its_json_lists_each_one(own, ru
     assert noted(ended.err) == [f"not called, 6 layers: idle.*, last: {WHY}"]
     labels = [*(f"idle.{number}" for number in range(5)), "last"]
     assert json.loads(ended.out)["uncalled"] == [{"layer": each, "reason": WHY} for each in labels]
-
-
-def test_the_page_groups_uncalled_layers_and_can_show_each_name(own, run):
-    run("inspect", *own, "-o", "run")
-    manifest = json.loads(Path("run/manifest.json").read_text())
-    assert len(manifest["uncalled"]) == 6
-    page = Path("run/report.html").read_text()
-    listed = page.partition("<h3>Not called</h3>")[2].partition("</section>")[0]
-    assert listed.count("<li>") == 1
-    (summary,) = re.findall(r"<summary>(.*?)</summary>", listed, re.DOTALL)
-    assert (
-        " ".join(html.unescape(re.sub("<.*?>", " ", summary)).split())
-        == f"6 layers: idle.*, last {WHY}"
-    )
-    assert re.findall(r"<code>(idle\.\d)</code>", listed) == [f"idle.{n}" for n in range(5)]
-    again = run("report", "run")
-    assert again.code == 0
-    assert Path("run/report.html").read_text() == page

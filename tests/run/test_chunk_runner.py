@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 
@@ -46,18 +45,6 @@ def test_a_leading_axis_seen_in_the_first_image_holds_for_the_batches_after_it(r
         ("1", [2], -1.0, 1.0),
         ("2", [2], -2.0, 2.0),
     ]
-
-
-def test_images_of_two_sizes_are_in_the_order_of_the_run(run):
-    """The images of a size share a forward."""
-    for number, height in enumerate((32, 40, 32, 40)):
-        np.save(f"{number}.npy", np.zeros((3, height, 32), np.float32))
-    files = [f"{number}.npy" for number in range(4)]
-    words = ("--weights", "random", "--layers", "conv1", "--device", "cpu", "--grids", "none")
-    ended = run("inspect", "resnet18", *files, *words, "-o", "out")
-    assert ended.code == 0, ended.err
-    images = json.loads(Path("out/manifest.json").read_text())["images"]
-    assert [image["key"] for image in images] == ["0", "1", "2", "3"]
 
 
 ODD = """

@@ -117,36 +117,6 @@ def test_the_top_images_of_parts_add_up_where_the_number_of_channels_varies(seed
     assert sum_of_parts.chunks == len(parts)
 
 
-def test_how_the_images_are_cut_into_parts_changes_nothing():
-    records = noise(0, 20)
-    whole, parts = top_of(4, records), top_of(4, *cut(records, np.random.default_rng(0)))
-    assert (whole.chunks, parts.chunks) == (1, 4)
-    assert list(whole.rows()) == list(parts.rows())
-
-
-def test_the_largest_value_comes_first_and_of_equal_ones_the_earlier_image():
-    images = [fires("a", 1.0), fires("b", 3.0), fires("c", 1.0), fires("d", 3.0), fires("e", 0.0)]
-    assert list(top_of(3, images[:2], images[2:]).rows()) == [
-        ("conv", 0, 1, 1, 3.0),
-        ("conv", 0, 2, 3, 3.0),
-        ("conv", 0, 3, 0, 1.0),
-    ]
-
-
-def test_an_image_without_a_number_never_comes_before_one_with():
-    images = [fires("a", NAN), fires("b", -5.0), fires("c", NAN), fires("d", INF)]
-    assert list(top_of(2, images[:1], images[1:]).rows()) == [
-        ("conv", 0, 1, 3, INF),
-        ("conv", 0, 2, 1, -5.0),
-    ]
-
-
-def test_fewer_images_than_asked_for_are_all_listed():
-    top = top_of(9, [fires("a", 1.0, 2.0), fires("b", 3.0, 0.0)])
-    assert [row[1:4] for row in top.rows()] == [(0, 1, 1), (0, 2, 0), (1, 1, 0), (1, 2, 1)]
-    assert top.values["conv"].shape == top.places["conv"].shape == (2, 9)
-
-
 def test_an_image_with_another_number_of_channels_is_left_out():
     top = top_of(9, [fires("a", 1.0, 2.0)], [fires("b", 9.0), fires("c", 3.0, 4.0)])
     assert [row[3] for row in top.rows()] == [2, 0, 2, 0]
@@ -197,15 +167,6 @@ def test_top_images_are_read_back_from_their_bytes():
             half.add(part, places_of(*parts))
     assert back.to_bytes() == top.to_bytes()
     assert list(back.rows()) == by_hand(4, *parts)
-
-
-def test_an_empty_tally_is_read_back_as_an_empty_tally():
-    assert read_top_images(TopTally(9).to_bytes()) == TopTally(9)
-
-
-def test_bytes_of_something_else_are_not_read_as_top_images():
-    for data in (b"", b"x", b"PK\x03\x04", bytes(500)):
-        assert read_top_images(data) is None
 
 
 def test_bytes_that_were_cut_off_are_not_read_as_top_images():
@@ -341,15 +302,6 @@ def test_the_page_shows_the_images_that_fire_a_channel_most(run, photos):
             mine = [r for r in table() if (r["call_id"], r["channel"]) == (call_id, str(channel))]
             shown = [(f"p{image:02}", f"{value:.4g}") for image, value in images]
             assert shown == [(r["image"], f"{float(r['value']):.4g}") for r in mine]
-
-
-def test_a_page_of_one_file_embeds_the_input_of_each_image_once(run, photos):
-    assert run("inspect", MODEL, "photos", *WORDS).code == 0
-    assert run("report", "run", "--single-file").code == 0
-    page = Path("run/report.html").read_text()
-    assert 'src="seen/' not in page
-    pictures = re.findall(r"data:image/jpeg;base64,[A-Za-z0-9+/=]+", page)
-    assert (len(pictures), len(set(pictures))) == (12 + 1, 12 + 1)  # and the thumbnails of all
 
 
 def test_the_table_is_as_csv_writes_it_whatever_the_names_are():

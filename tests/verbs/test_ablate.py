@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hookcli
-from hookcli import HookcliError, HookcliWarning
+from hookcli import HookcliWarning
 from tests.toy_models import two_channel_net
 
 WORDS = {"layers": "conv", "device": "cpu"}
@@ -38,8 +38,3 @@ def test_a_dry_run_says_the_plan_and_which_images_it_cannot_use():
         planned = hookcli.ablate("net.py:Net", ["a.npy", "b.png"], dry_run=True, **WORDS)
     assert (planned.exit_code, planned.skipped) == (6, 1)
     assert planned.notes[0].text.startswith("net.py:Net: 2 channels of 1 layer")
-
-
-def test_a_number_out_of_range_is_refused():
-    with pytest.raises(HookcliError, match="`top` cannot be 0"):
-        hookcli.ablate("net.py:Net", "a.npy", top=0)

@@ -20,18 +20,9 @@ def test_without_out_the_outcome_holds_the_document_and_nothing_is_written(capfd
     assert (made.exit_code, made.files, made.notes) == (0, {}, [])
     assert [call.call_id for call in made.rows] == ["stem"]
     assert made.document().calls == made.rows
-    assert made.text().startswith('{\n"schema_version": 1,\n"kind": "golden",')
-
-
-def test_the_table_has_the_statistics_of_each_call():
-    run_of(stem=[1.0, 2]).write("a")
-    made = hookcli.golden("a")
-    head, _, row = str(made.table()).splitlines()
-    assert head.startswith("| image | call | type | shape | mean | std | min | max |")
-    assert "| stem |" in row
-    assert "| 1.5 |" in row
+    assert "| stem |" in str(made.table())
     assert made.page is None
-    assert hookcli.models("resnet18").page is None
+    assert made.text().startswith('{\n"schema_version": 1,\n"kind": "golden",')
 
 
 def test_with_out_the_document_is_written_as_the_command_writes_it(run):

@@ -97,78 +97,43 @@ def test_every_panel_of_a_help_is_known():
     assert shown - {None} == {*PANELS, "Against"}
 
 
-@pytest.mark.parametrize(
-    ("option", "hint"),
-    [
-        ("brush", "name a URL or an @LIST"),
-        ("paper", "name an @LIST"),
-        ("glue", "add `other`"),
-    ],
-)
-def test_the_hint_of_an_option_says_which_argument_or_option_it_needs(option, hint):
-    @verb()
-    def paint(
-        call: Call,
-        brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
-        paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
-        glue: Annotated[str, Flag("--glue NAME", "Which.", needs="--other")] = "",
-        other: Annotated[str, Flag("--other NAME", "What.")] = "",
-    ) -> None:
-        pass
-
-    with pytest.raises(RequestError, match=f"^`{option}` has no effect without ") as caught:
-        paint(**{option: "wide"})
-    assert caught.value.hint == hint
+@verb()
+def decorate(
+    call: Call,
+    things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
+    brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
+    paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
+    glue: Annotated[str, Flag("--glue NAME", "Which.", needs="--other|--more|--elsewhere")] = "",
+    paste: Annotated[str, Flag("--paste NAME", "Which.", needs="--other")] = "",
+    tape: Annotated[str, Flag("--tape NAME", "Which.", needs="--elsewhere")] = "",
+    other: Annotated[str, Flag("--other NAME", "What.")] = "",
+    more: Annotated[str, Flag("--more NAME", "What.")] = "",
+) -> None:
+    pass
 
 
 @pytest.mark.parametrize(
-    ("word", "is_refused"),
+    ("option", "needed", "hint"),
     [
-        ("@list.txt", False),
-        ("-", False),
-        ("https://host.example/a.png", False),
-        ("a.png", True),
-        ("a@b", True),
-        ("a-b", True),
+        ("brush", "URL or @LIST", "name a URL or an @LIST"),
+        ("paper", "@LIST", "name an @LIST"),
+        ("glue", "`other` or `more`", "add `other` or `more`"),  # no other option of the command
+        ("paste", "`other`", "add `other`"),
     ],
 )
-def test_an_option_for_lists_and_addresses_needs_one_among_the_words(word, is_refused):
-    @verb()
-    def paint(
-        call: Call,
-        things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
-        key: Annotated[str, Flag("--key NAME", "Which.", needs="URL|@LIST")] = "",
-    ) -> None:
-        pass
-
-    words = {"thing": ["b.png", word], "key": "secret"}
-    if is_refused:
-        with pytest.raises(RequestError, match=r"^`key` has no effect without URL or @LIST"):
-            paint(**words)
-    else:
-        paint(**words)
-    paint(thing=["b.png", word])
-
-
-def test_an_option_needs_only_one_of_several_that_the_command_has():
-    @verb()
-    def paint(
-        call: Call,
-        glue: Annotated[
-            str, Flag("--glue NAME", "Which.", needs="--other|--more|--elsewhere")
-        ] = "",
-        tape: Annotated[str, Flag("--tape NAME", "Which.", needs="--elsewhere")] = "",
-        other: Annotated[str, Flag("--other NAME", "What.")] = "",
-        more: Annotated[str, Flag("--more NAME", "What.")] = "",
-    ) -> None:
-        pass
-
-    paint(glue="strong", more="yes")
-    paint(tape="wide")  # no option of this command
+@pytest.mark.parametrize("word", ["a.png", "a@b", "a-b"])
+def test_an_option_without_what_it_needs_is_refused(option, needed, hint, word):
     with pytest.raises(RequestError) as refused:
-        paint(glue="strong")
-    assert refused.value.message == "`glue` has no effect without `other` or `more`"
-    assert refused.value.hint == "add `other` or `more`"
+        decorate(thing=["b.png", word], **{option: "wide"})
+    assert refused.value.message == f"`{option}` has no effect without {needed}"
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("word", ["@list.txt", "-", "https://host.example/a.png"])
+def test_an_option_with_what_it_needs_is_taken(word):
+    decorate(thing=["b.png", word], brush="wide")
+    decorate(glue="strong", more="yes")
+    decorate(tape="wide")  # no option of this command
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 from torch import nn
 
 import hookcli
-from hookcli import HookcliError
 from tests.toy_models import pointwise
 
 PIXELS = np.full((4, 4, 3), 200, np.uint8)
@@ -53,8 +51,3 @@ def test_a_request_that_cannot_be_written_does_not_keep_the_page_from_being_made
 
     monkeypatch.setattr(os, "open", refuse)
     assert hookcli.report("run").state.complete
-
-
-def test_a_folder_without_a_run_is_refused():
-    with pytest.raises(HookcliError, match="'nowhere'"):
-        hookcli.report("nowhere")

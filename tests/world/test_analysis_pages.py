@@ -10,7 +10,7 @@ import pytest
 
 from hookcli.analysis import places_answers
 from tests.conftest import PHOTOS, run_in
-from tests.toy_runs import ToyRun
+from tests.world.test_page_in_browser import list_faults, opened
 
 pytestmark = pytest.mark.browser
 
@@ -48,51 +48,22 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def tab(browser):
-    """A page that logs no error, opens no dialog and asks for nothing but files."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    wrong, asked = [], []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
-    yield page
-    page.close()
-    assert wrong == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    yield from opened(browser)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_has_no_serious_fault_of_accessibility(tab, home, verb, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    tab.emulate_media(color_scheme=scheme)
     tab.goto((home / verb / "report.html").as_uri())
     if tab.locator("#contact-sheet").count():
         tab.click("#contact-sheet li:first-child button")
-    faults = Axe().run(tab).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+    assert list_faults(tab, scheme) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_page_fits_a_phone(tab, home, verb):
     tab.set_viewport_size({"width": 390, "height": 800})
     tab.goto((home / verb / "report.html").as_uri())
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_a_large_group_of_duplicates_fits_a_phone(tab, home):
-    frame = {"x": np.random.default_rng(50).normal(size=(1, 64)).astype("f4")}
-    images = {f"frame{number:02}": frame for number in range(50)}
-    for number in range(30):
-        values = np.random.default_rng(number).normal(size=(1, 64))
-        images[f"other{number:02}"] = {"x": values.astype("f4")}
-    ToyRun(images).write(home / "frames")
-    assert run_in(home, "map", "frames", "-o", "alike").code == 0
-    tab.set_viewport_size({"width": 390, "height": 800})
-    tab.goto((home / "alike/report.html").as_uri())
-    assert tab.locator(".alike li button").count() == 24
-    assert tab.inner_text(".alike .chip") == "and 26 more"
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 import hookcli
 from hookcli.render.draw.canvas import new_canvas
-from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import interrupted_after
 
 MODEL = "tests.toy_models:Looks"
 WORDS = ("--layers", "head", "--device", "cpu", "--attention", "all", "-o", "out")
@@ -117,23 +117,16 @@ def test_a_patch_is_found_where_the_network_sees_its_pixel(run, monkeypatch, pix
     np.testing.assert_allclose(maps[1].flatten(), shares()[1 + cell, 1:], atol=1e-5)
 
 
-def test_figures_of_many_images_are_their_means_also_after_a_resume(run, monkeypatch):
-    save_quarters("rows.npy", 40, add=0.05)
+@pytest.mark.usefixtures("small_parts")
+def test_figures_of_many_images_are_their_means_also_after_a_resume(run):
+    save_quarters("rows.npy", 10, add=0.05)
     words = (MODEL, "rows.npy", *WORDS[:-1])
     assert run("inspect", *words, "whole").code == 0
-    plain = ChunkRunner.run
-
-    def run_chunk(self, number, images):
-        if number == 1:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_chunk)
+    with interrupted_after(chunks=1):
         assert run("inspect", *words, "halves").code == 130
     assert run("inspect", *words, "halves", "--resume").code == 0
     assert Path("whole/attention.csv").read_bytes() == Path("halves/attention.csv").read_bytes()
-    assert rows("whole")[0]["images"] == "40"
+    assert rows("whole")[0]["images"] == "10"
 
 
 @pytest.mark.parametrize(
@@ -162,20 +155,12 @@ def test_impossible_attention_options_are_refused_before_writing(run, words, err
 
 
 def test_a_rollout_through_windows_is_refused(run):
-    words = (
-        *("tests.world.test_attention:small_swin", "photo.png", "--attention"),
-        *("all", "--rollout"),
-    )
-    Image.new("RGB", (64, 64)).save("photo.png")
-    ended = run("inspect", *words, "--size", "64", "--device", "cpu")
+    np.save("pixels.npy", np.zeros((3, 64, 64), np.float32))
+    small = "from tests.small_models import build_small\ndef make(): return build_small('swin')\n"
+    Path("net.py").write_text(small)
+    ended = run("inspect", "net.py:make", "pixels.npy", *WORDS[2:], "--rollout")
     assert ended.code == 2
     assert "--rollout cannot be computed: attention inside windows" in ended.err
-
-
-def small_swin():
-    from tests.small_models import build_small
-
-    return build_small("swin")
 
 
 @pytest.mark.parametrize(
@@ -215,15 +200,3 @@ def test_that_attention_is_not_drawn_is_said(run, grids, said):
     ended = run("inspect", MODEL, save_quarters(), *WORDS, "--grids", grids)
     assert (", no pictures of attention," in ended.err) == said
     assert bool(list(Path("out").glob("attention/**/*.png"))) != said
-
-
-def test_tile_reaches_the_pictures_of_attention(run):
-    sizes = {}
-    for tile in (32, 64, 128):
-        words = ("inspect", MODEL, save_quarters(), *WORDS[:-1], f"t{tile}", "--grids", "layers")
-        assert run(*words, "--tile", tile).code == 0
-        (file,) = [f for f in Path(f"t{tile}/attention").rglob("*.png") if "maps" not in f.name]
-        with Image.open(file) as picture:
-            sizes[tile] = picture.width
-    assert sizes[32] < sizes[64]
-    assert sizes[128] - sizes[64] == 3 * 168  # the picture and two heads, each of 336 and of 168

@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 import torchvision
 from PIL import Image
-from torchvision.models import ResNet18_Weights
 
 from hookcli.records.runs import Finding
 from hookcli.store.places.names import LOCK
@@ -38,16 +36,6 @@ WRITTEN = [
     "seen/photo.jpg",
 ]
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
-# DESIGN.md, section 3
-DOCUMENT = [
-    *("schema_version", "command", "model", "images", "skipped", "uncalled"),
-    *("findings", "layers"),
-]
-LAYER = [
-    *("order", "call_id", "module_path", "module_type", "call_index", "side", "output_key"),
-    *("shape", "dtype", "layout", "mean", "std", "min", "max", "zero_fraction", "nan_count"),
-    *("inf_count", "dead_channels"),
-]
 
 
 @pytest.fixture
@@ -90,8 +78,7 @@ def test_a_run_ends_with_0_and_says_what_it_did_on_stderr(inspect, photo):
 def test_a_run_shows_a_table_and_the_classes_on_stdout(inspect, photo):
     header, rule, first, second, weights, classes = inspect(photo, *TWO).out.splitlines()
     assert weights == "weights: random (seed 0), NOT TRAINED"
-    names = ["#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"]
-    assert header.split() == names
+    assert header.split()[:6] == ["#", "call", "type", "shape", "layout", "mean"]
     assert set(rule) == {" ", "─"}
     # 64 pixels at stride 2 are 32; a pool halves them again
     assert first.split()[:5] == ["1", "conv1", "Conv2d", "1x64x32x32", "NCHW"]
@@ -102,39 +89,14 @@ def test_a_run_shows_a_table_and_the_classes_on_stdout(inspect, photo):
     )
 
 
-def test_the_run_folder_holds_what_was_said(inspect, photo):
-    inspect(photo, *TWO, "--grids", "layers")
-    assert sorted(contents("hookcli-runs/resnet18-photo")) == [
-        "grids/photo/001_conv1.png",
-        "grids/photo/002_layer1.0.conv1.png",
-        *WRITTEN[:2],
-        "maps/photo/001_conv1.png",
-        "maps/photo/002_layer1.0.conv1.png",
-        *WRITTEN[2:],
-    ]
-
-
 def test_quiet_leaves_warnings_alone_on_stderr(inspect, photo):
     assert inspect(photo, *TWO, "--quiet").err == RANDOM
-
-
-def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(inspect, photo):
-    torch.save(torchvision.models.resnet18().state_dict(), "w.pth")
-    assert inspect(photo, *TWO, "--weights", "w.pth", "-q").err == ""
 
 
 def test_time_says_how_long_each_stage_took(inspect, photo):
     line = inspect(photo, *TWO, "--quiet", "--time").err.splitlines()[-1]
     stages = "read images|import torch|load model|forward|write grids|write tables"
     assert re.fullmatch(rf"time: (({stages}) \d+\.\d\d s(, )?){{6}}", line)
-
-
-def test_a_layer_that_never_ran_is_said_to_be_so(run, photo):
-    ended = run("inspect", "googlenet", photo, *SMALL, "--layers", "conv1.conv,aux1.fc1")
-    assert ended.code == 0
-    assert (
-        "not called: aux1.fc1: auxiliary head, runs only in training mode" in ended.err.splitlines()
-    )
 
 
 @pytest.mark.parametrize("words", [("inspect", "resnet18", "photo.png", *TWO), ("models", "vgg11")])
@@ -183,16 +145,6 @@ def check_error(ended, code):
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (
-            ["--layers", "zzzzzz"],
-            "no layer matches 'zzzzzz'",
-            "list them with: hookcli layers MODEL",
-        ),
-        (
-            ["--layers", "conv[99]"],
-            "'conv[99]' is out of range",
-            "this model has 20: [1] to [20], or [-1]",
-        ),
         (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
         (
             ["--device", "toaster"],
@@ -215,11 +167,6 @@ def check_error(ended, code):
             "one of: none, mean, max, or N",
         ),
         (
-            ["--pool", "none"],
-            "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
-            "add --save tensors",
-        ),
-        (
             ["--colormap", "mud", "--grids", "layers"],
             "there is no colour map 'mud'",
             "ember, or any of matplotlib's: viridis, gray, coolwarm",
@@ -228,14 +175,6 @@ def check_error(ended, code):
             ["--model-arg", "classes"],
             "--model-arg cannot read 'classes'",
             "write KEY=VALUE, for example num_classes=50",
-        ),
-        (
-            ["--model-arg", "colour=red"],
-            (
-                "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected "
-                "keyword argument 'colour'"
-            ),
-            "--model-arg: the model's builder takes these arguments",
         ),
     ],
 )
@@ -270,29 +209,16 @@ def test_no_command_ends_with_2_and_points_to_the_list_of_commands(run, word):
     assert err.splitlines()[-1] == "hint: see: hookcli --help"
 
 
-def test_what_typer_says_in_several_lines_is_said_in_one(run):
-    assert check_error(run("export", "run"), 2).splitlines() == [
-        "error: Missing option '--to'. Choose from: npy, csv",
-        "hint: see: hookcli export --help",
-    ]
-
-
-def test_what_typer_says_of_a_wrong_word_begins_with_the_word(run):
-    assert check_error(run("export", "run", "--to", "npz"), 2).splitlines() == [
-        "error: Invalid value for '--to': 'npz' is not one of 'npy', 'csv'.",
-        "hint: see: hookcli export --help",
-    ]
-
-
-@pytest.mark.parametrize("command", [["inspect", "resnet43", "photo.png"], ["layers", "resnet43"]])
-def test_an_unknown_model_ends_with_2_and_close_names(run, photo, command):
-    error, hint = check_error(run(*command), 2).splitlines()
-    assert error == "error: no model is called 'resnet43'"
-    assert hint == "hint: did you mean resnet34, resnet50, resnet18?"
-
-
-def test_a_glob_of_no_model_ends_with_2(run):
-    assert check_error(run("models", "zzz*"), 2).startswith("error: no model is called 'zzz*'")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Missing option '--to'. Choose from: npy, csv"),
+        (("--to", "npz"), "Invalid value for '--to': 'npz' is not one of 'npy', 'csv'."),
+    ],
+)
+def test_what_typer_says_is_one_line_that_begins_with_the_word(run, words, said):
+    lines = check_error(run("export", "run", *words), 2).splitlines()
+    assert lines == [f"error: {said}", "hint: see: hookcli export --help"]
 
 
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
@@ -320,14 +246,6 @@ def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
     assert hint.startswith("hint: it was given input 1x128x1x1; the last observed layers were ")
 
 
-def test_what_was_seen_before_a_forward_failed_is_written_without_a_manifest(run, photo):
-    run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
-    folder = Path("hookcli-runs/squeezenet1_1-photo")
-    assert sorted(contents(folder)) == ["layers.csv", "parts/written.jsonl", "run.json"]
-    # the first convolution and two fire modules of three
-    assert len((folder / "layers.csv").read_text().splitlines()) == 1 + 1 + 2 * 3
-
-
 def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     ended = inspect(photo, "no.png", *TWO, "-o", "out")
     assert ended.code == 6
@@ -342,20 +260,6 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
 # --- 5: files
 
 
-def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
-    inspect(photo, *TWO, "-o", "out")
-    before = contents("out")
-    err = check_error(inspect(photo, *SMALL, "--layers", "fc", "-o", "out"), 5)
-    assert "error: 'out' already holds a run\n" in err
-    assert contents("out") == before
-
-
-def test_overwrite_replaces_a_run_named_with_o(inspect, photo):
-    inspect(photo, *TWO, "-o", "out", "--grids", "layers")
-    assert inspect(photo, *SMALL, "--layers", "conv[1]", "-o", "out", "--overwrite").code == 0
-    assert sorted(contents("out")) == WRITTEN
-
-
 def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
     inspect(photo, *TWO, "--grids", "layers")
     folder = Path("hookcli-runs/resnet18-photo")
@@ -366,12 +270,6 @@ def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
         *("maps/photo/001_conv1.png", "notes.txt"),
         *WRITTEN[2:],
     ]
-
-
-def test_several_images_go_into_a_folder_named_after_theirs(inspect):
-    Path("holiday").mkdir()
-    assert inspect(draw("holiday/a.png"), draw("holiday/b.png"), *TWO).code == 0
-    assert (Path("hookcli-runs/resnet18-holiday") / "manifest.json").exists()
 
 
 # --- dry runs
@@ -391,19 +289,6 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     assert contents(".") == before
 
 
-def test_a_dry_run_loads_no_weights(inspect, photo):
-    file = Path(
-        os.environ["TORCH_HOME"],
-        "hub",
-        "checkpoints",
-        ResNet18_Weights.DEFAULT.url.rpartition("/")[2],
-    )
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"damaged")
-    assert inspect(photo, "--weights", "pretrained").code == 4
-    assert inspect(photo, "--weights", "pretrained", "--dry-run").code == 0
-
-
 def test_a_dry_run_refuses_what_the_run_would_refuse(inspect, photo):
     check_error(inspect(photo, *SMALL, "--layers", "convv", "--dry-run"), 2)
 
@@ -418,52 +303,11 @@ def strict_json(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def test_json_is_one_document_with_the_promised_keys(inspect, photo):
-    document = strict_json(inspect(photo, *TWO, "--format", "json").out)
-    assert set(DOCUMENT) <= set(document)
-    assert [list(layer)[: len(LAYER)] for layer in document["layers"]] == [LAYER, LAYER]
-    assert [layer["call_id"] for layer in document["layers"]] == ["conv1", "layer1.0.conv1"]
-    assert document["layers"][0]["shape"] == [1, 64, 32, 32]
-
-
-def test_the_document_names_the_command_without_what_does_not_change_the_result(inspect, photo):
-    words = (photo, *TWO, "--format", "json", "-o", "out", "--overwrite", "--quiet")
-    assert strict_json(inspect(*words).out)["command"] == [
-        *("hookcli", "inspect", "resnet18", "photo.png", "--layers", "conv[1:2]", "--weights"),
-        *("random", "--device", "cpu", "--size", "64", "--grids", "none"),
-    ]
-
-
-def test_all_channels_are_recorded_as_they_were_asked_for(inspect, photo):
-    words = (photo, *TWO, "--grids", "layers", "--channels", "all", "--format", "json")
-    assert strict_json(inspect(*words).out)["command"][-2:] == ["--channels", "all"]
-
-
-def test_figures_of_nothing_but_nan_are_null_and_counted(run, photo):
-    state = torchvision.models.squeezenet1_1().state_dict()
-    state["features.0.bias"][:] = float("nan")
-    torch.save(state, "w.pth")
-    words = ("inspect", "squeezenet1_1", photo, *SMALL, "--weights", "w.pth", "--layers", "conv[1]")
-    layer = strict_json(run(*words, "--format", "json").out)["layers"][0]
-    # 64 channels; 64 pixels at stride 2 with a kernel of 3 and no padding are 31
-    assert layer["nan_count"] == 64 * 31 * 31
-    assert [layer[name] for name in ("mean", "std", "min", "max")] == [None] * 4
-
-
 def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
     out = inspect(photo, *TWO, "--format", "csv", "-o", "out").out
     assert out == Path("out/layers.csv").read_text()
-    header, *rows = csv.reader(io.StringIO(out))
-    more = ["channels", "images", "params", "norm", "ratio", "change", "sparsity", "reason"]
-    assert header == [*LAYER, *more, "layout_note"]
-    assert [row[1] for row in rows] == ["conv1", "layer1.0.conv1"]
-
-
-def test_markdown_is_a_table(inspect, photo):
-    lines = inspect(photo, *TWO, "--format", "md").out.splitlines()
-    assert {line.count("|") for line in lines[:4]} == {12}  # 11 columns
-    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[:4])
-    assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
+    rows = csv.DictReader(io.StringIO(out))
+    assert [row["call_id"] for row in rows] == ["conv1", "layer1.0.conv1"]
 
 
 def test_each_column_of_the_table_shows_its_own_statistic(inspect, photo):
@@ -498,17 +342,6 @@ def test_the_summary_of_a_command_fits_a_line_and_its_help_ends_with_examples(ru
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize("command", [["layers", "resnet18"], ["models", "resnet*"]])
-def test_every_command_speaks_json_csv_and_markdown(run, command):
-    document = strict_json(run(*command, "--format", "json").out)
-    rows = document[command[0]]
-    header, *lines = csv.reader(io.StringIO(run(*command, "--format", "csv").out))
-    assert list(rows[0]) == header
-    assert len(lines) == len(rows)
-    lines = run(*command, "--format", "md").out.splitlines()
-    assert len([line for line in lines if line.startswith("|")]) == 2 + len(rows)
-
-
 def figures(rows, name, form):
     return {format(row[name], form) for row in rows if row[name] is not None}
 
@@ -526,18 +359,6 @@ def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, pho
     for name in ("mean", "std", "min", "max"):
         assert figures(rows, name, ".4g") <= words
     assert {row["call_id"] for row in rows} <= words
-
-
-def test_a_list_of_layers_fits_80_columns_with_calls_and_figures_whole(run, narrow):
-    rows = strict_json(run("layers", "resnet18", "--format", "json").out)["layers"]
-    out = run("layers", "resnet18").out
-    words = set(out.split())
-    assert max(map(len, out.splitlines())) <= 80
-    assert {f"{row['params']:,}" for row in rows} <= words
-    assert {f"{row['flops'] / 1e6:,.1f}" for row in rows if row["flops"]} <= words
-    assert {f"{row['share']:.1%}" for row in rows if row["share"] is not None} <= words
-    assert {str(row["order"]) for row in rows if row["order"]} <= words
-    assert {row["call_id"] for row in rows if len(row["call_id"]) <= 20} <= words
 
 
 def test_traps_that_do_not_fit_in_the_table_are_below_it(run, narrow):
@@ -564,38 +385,6 @@ def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field
     expected = [value / document["total"][field] for value in values]
     assert shares == pytest.approx(expected, abs=1e-6)
     assert sum(shares) == pytest.approx(1, abs=1e-4)
-
-
-def test_rows_are_sorted_by_name(run):
-    rows = strict_json(run("layers", "resnet18", "--sort", "name", "--format", "json").out)[
-        "layers"
-    ]
-    names = [row["call_id"] for row in rows]
-    assert names == sorted(names)
-
-
-def test_a_list_of_models_fits_80_columns(run, narrow):
-    lines = run("models").out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) >= 2 + 121
-
-
-def test_a_list_of_models_keeps_names_and_parameters_whole_in_40_columns(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    lines = run("models", "resnext101_64x4d").out.splitlines()
-    assert max(map(len, lines)) <= 40
-    assert lines[0].split() == ["model", "params"]
-    assert lines[2].split()[:1] == ["resnext101_64x4d"]
-
-
-def test_there_are_no_colour_codes_without_a_terminal(run, inspect, photo):
-    for ended in (inspect(photo, *TWO), run("layers", "resnet18"), run("models", "r*"), run("-x")):
-        assert "\x1b" not in ended.out + ended.err
-
-
-def test_models_are_listed_with_their_facts(run):
-    row = strict_json(run("models", "resnet34", "--format", "json").out)["models"][0]
-    assert (row["task"], row["params"], row["cached"]) == ("classification", 21_797_672, [])
 
 
 # --- names from strangers
@@ -754,14 +543,6 @@ def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(r
         "warning: trained weights have 1000 classes, and a different num_classes was asked for: "
         "the weights are RANDOM\n"
     ) in err
-
-
-def test_an_image_thinner_than_can_be_shown_is_skipped(inspect, photo):
-    Image.new("L", (30_000, 2)).save("thin.png")
-    code, _, err = inspect(photo, "thin.png", *TWO)
-    assert code == 6
-    reason = "is 30000 by 2 pixels, too thin to show a network"
-    assert f"warning: skipped 'thin.png': {reason}\n" in err
 
 
 THREAD = """

@@ -99,23 +99,6 @@ def test_the_list_of_layers_says_that_a_model_is_compiled(run, words):
     assert "_orig_mod" not in ended.out
 
 
-def test_runs_of_a_compiled_and_a_plain_model_are_paired(run):
-    inspect(run, "Net", "--layers", "all")
-    inspect(run, "part", "--layers", "all")
-    ended = run("diff", "Net", "part", "--match", "id")
-    assert ended.code == 0, ended.err
-    assert "no difference: 4 calls" in ended.out + ended.err
-    assert "sha256" not in ended.out + ended.err
-
-
-def test_an_export_of_a_compiled_part_has_its_layers(run):
-    words = (*PLAIN, "--layers", "conv", "--against", "torch-export")
-    ended = run("compare", "net.py:part", "red.png", *words)
-    assert ended.code == 0, ended.err
-    assert "no difference: 3 calls" in ended.out + ended.err
-    assert "not compared" not in ended.err
-
-
 def test_convolutions_inside_torchscript_are_said_to_be_there(run):
     ended = inspect(run, "scripted")
     assert [row["call_id"] for row in rows_of(ended)] == ["a"]

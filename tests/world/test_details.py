@@ -23,7 +23,7 @@ from hookcli.config import GridStyle
 from hookcli.networks.inputs import PLAIN
 from hookcli.outside.documents import decode
 from hookcli.passes.nan_origin import find_forward_origin
-from hookcli.records.calls import Call, LayerInfo, Uncalled
+from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
 from hookcli.records.report import ReportDocument
@@ -52,16 +52,6 @@ def found(*records, **evidence):
 # Findings
 
 
-def test_a_channel_that_is_negative_in_one_image_is_not_dead():
-    images = [record("conv", values=(low, 0.0), image=str(low)) for low in (0.0, -1.0)]
-    assert found(*images) == []
-    assert found(images[0], images[0]) == [("dead", 1.0)]
-
-
-def test_what_goes_into_a_layer_has_no_dead_channels():
-    assert found(record("conv", side="input", values=(0.0, 0.0))) == []
-
-
 @pytest.mark.parametrize(
     "other", [Layout("NHWC", 3, 2, 2), Layout("NCHW", 1)], ids=["layout", "no longer spatial"]
 )
@@ -81,17 +71,6 @@ def test_the_spread_of_a_layer_that_passes_on_what_it_gets_is_not_its_own(kind):
 @pytest.mark.parametrize(("side", "rules"), [(216, []), (215, [("small", 215 / 224)])])
 def test_up_to_8_pixels_may_be_added_by_the_network_itself(side, rules):
     assert found(sizes={"cat": ((side, 400), (224, 224))}) == rules
-
-
-def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
-    reason = "its weights are used inside {} (MultiheadAttention) without calling it"
-    paths = ("encoder.0", "encoder.1", "decoder.0")
-    uncalled = [Uncalled(LayerInfo(f"{p}.out", "Linear"), reason.format(p)) for p in paths]
-    (finding,) = list_findings(Evidence({}, uncalled=uncalled))
-    assert finding.number == 3
-    assert finding.sentence == (
-        f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more like it)"
-    )
 
 
 # Who made a NaN
@@ -218,28 +197,6 @@ def test_a_channel_with_nan_has_no_score_and_comes_first(run):
     assert run("inspect", *IDENTITY, "broken.npy", "--focus", "0,0,16,8").code == 0
     (grid,) = json.loads(Path("out/report.json").read_text())["grids"]
     assert (grid["channels"], grid["score"][0]) == ([1, 0], None)
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_channels_that_are_no_colours_are_shown_as_the_first_of_them(run, count):
-    values = np.random.default_rng(0).random((count, 16, 32), np.float32)
-    for name, shown in (("all", values), ("first", values[:1])):
-        np.save(f"{name}.npy", shown)
-        assert run("inspect", *IDENTITY, f"{name}.npy").code == 0
-        Path(f"out/seen/{name}.jpg").rename(f"{name}.jpg")
-    assert Path("all.jpg").read_bytes() == Path("first.jpg").read_bytes()
-
-
-def test_a_box_in_a_file_of_several_rows_is_refused(run):
-    np.save("rows.npy", np.zeros((2, 1, 16, 32), np.float32))
-    ended = inspect(run, "rows.npy", "--focus", "0,0,16,8")
-    assert (ended.code, ended.err.count("error: --focus is a box in one image\n")) == (2, 1)
-
-
-def test_a_box_that_is_the_whole_image_is_refused(run, pixels):
-    ended = inspect(run, pixels, "--focus", "0,0,32,16")
-    assert ended.code == 2
-    assert "error: --focus covers all that the network sees, and leaves nothing" in ended.err
 
 
 def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pixels):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,49 +51,17 @@ IMAGES = ("pixels.npy",)
 # What Python users get wrong, and what the message and the hint have in them. A name that is also
 # in ERRORS stands for the same error.
 CALLS = {
-    "no model": (
-        inspect_config(ModelRequest("resnet81", device="cpu"), *IMAGES),
-        ("no model is called 'resnet81'", "did you mean"),
-    ),
     "no layer": (
         inspect_config(MODEL, *IMAGES, layers=("qqqqqq",)),
         ("no layer matches 'qqqqqq'", "list them with: `hookcli.layers(MODEL)`"),
-    ),
-    "all are excluded": (
-        inspect_config(MODEL, *IMAGES, exclude=("all",)),
-        ("`exclude` all leaves no layer", "exclude fewer layers"),
-    ),
-    "a seed": (
-        inspect_config(replace(MODEL, seed=-1), *IMAGES),
-        ("`seed` must be from 0 to 2**63 - 1, not -1", ""),
-    ),
-    "a rule": (
-        inspect_config(MODEL, *IMAGES, findings=FindingRequest(fail_on=("luck",))),
-        ("no rule is called 'luck'", "one of: "),
     ),
     "an edit": (
         inspect_config(MODEL, *IMAGES, edits=("conv:zerro",)),
         ("`edits` 'conv:zerro': at position ", "zero"),
     ),
-    "a prune": (
-        inspect_config(MODEL, *IMAGES, prunes=("conv",)),
-        ("`prunes` 'conv': it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
-    ),
     "a gradient": (
         inspect_config(MODEL, *IMAGES, edits=("grad_output:conv:zero",)),
         ("`edits` 'grad_output:conv:zero': grad_output is a gradient", "`hookcli.gradients`"),
-    ),
-    "no picture": (
-        inspect_config(MODEL, "no.png"),
-        ("no image can be used: 'no.png' does not exist", "for example photo.jpg"),
-    ),
-    "a model that fails": (
-        inspect_config(replace(MODEL, name="net.py:Breaks"), *IMAGES),
-        ("the model failed in ", ""),
-    ),
-    "no weights": (
-        inspect_config(ModelRequest("resnet18", "no.pth", device="cpu"), *IMAGES),
-        ("no weights and no file are called 'no.pth'", ""),
     ),
     "a file in the way": (
         inspect_config(MODEL, *IMAGES, out="net.py"),

@@ -15,174 +15,147 @@ from tests.conftest import run_in
 from tests.toy_models import SMALL_NET
 from tests.toy_runs import ToyRun
 
-CPU = ("--device", "cpu")
-NET = ("net.py:Net", "pixels.npy", *CPU)
-RUN = (*NET, "--grids", "none", "-q")
-SKIPS = ("net.py:Net", "pixels.npy", "text.png", *CPU)
-PHOTO = ("resnet18", "pixels.npy", *CPU)
-OUT = ("-o", "out")
-AT = ("--similar", "0,0")
+CPU = "--device cpu"
+NET = f"net.py:Net pixels.npy {CPU}"
+RUN = f"{NET} --grids none -q"
+SKIPS = f"net.py:Net pixels.npy text.png {CPU}"
+PHOTO = f"resnet18 pixels.npy {CPU}"
+OUT = "-o out"
+POOLED = f"--layers leaf --save tensors --pool mean {OUT}"
+AT = "--similar 0,0"
 
 DONE = {
-    "inspect": ["inspect", *RUN],
-    "inspect, a plan": ["inspect", *NET, "--dry-run"],
-    "inspect, nothing left to resume": [
-        "inspect",
-        *RUN,
-        "--layers",
-        "leaf",
-        *OUT,
-        *("--resume", "--save", "tensors", "--pool", "mean"),
-    ],
-    "gradients": ["gradients", *RUN],
-    "ablate": ["ablate", *NET],
-    "layers": ["layers", "net.py:Net"],
-    "models": ["models", "vgg*"],
-    "report": ["report", "out"],
-    "export": ["export", "out", "--to", "npy"],
-    "schema": ["schema", "inspect"],
-    "golden": ["golden", *NET, "-q"],
-    "golden, of a run": ["golden", "whole"],
-    "diff": ["diff", "whole", "whole"],
-    "compare": ["compare", *NET, "--against", "threads=1"],
-    "places": ["places", "whole", *AT],
-    "places, of a model": ["places", *NET, *AT, "-q"],
-    "map": ["map", "toy"],
-    "probe": ["probe", "toy", "--labels", "labels.csv"],
-    "similarity": ["similarity", "toy"],
+    "inspect": f"inspect {RUN}",
+    "inspect, a plan": f"inspect {NET} --dry-run",
+    "inspect, nothing to resume": f"inspect {RUN} {POOLED} --resume",
+    "gradients": f"gradients {RUN}",
+    "ablate": f"ablate {NET}",
+    "layers": "layers net.py:Net",
+    "models": "models vgg*",
+    "report": "report out",
+    "export": "export out --to npy",
+    "schema": "schema inspect",
+    "golden": f"golden {NET} -q",
+    "golden, of a run": "golden whole",
+    "diff": "diff whole whole",
+    "compare": f"compare {NET} --against threads=1",
+    "places": f"places whole {AT}",
+    "places, of a model": f"places {NET} {AT} -q",
+    "map": "map toy",
+    "probe": "probe toy --labels labels.csv",
+    "similarity": "similarity toy",
 }
 CANNOT_BE_MET = {
-    "inspect, an option": ["inspect", *RUN, "--wat"],
-    "inspect, a model": ["inspect", "resnet43", "pixels.npy"],
-    "inspect, a part of a file": ["inspect", "net.py:Nothing", "pixels.npy"],
-    "inspect, a layer": ["inspect", *RUN, "--layers", "attention"],
-    "inspect, a device": ["inspect", *RUN, "--device", "cuda:93"],
-    "inspect, the limit of the disk": ["inspect", *RUN, "--save", "tensors", "--max-disk", "0"],
-    "inspect, another run": ["inspect", *RUN, "--layers", "fc", *OUT, "--resume"],
-    "inspect, a rule": ["inspect", *RUN, "--fail-on", "luck"],
-    "gradients, a target": ["gradients", *RUN, "--target", "7"],
-    "gradients, an option of inspect": ["gradients", *RUN, "--overview"],
-    "ablate, a target": ["ablate", *NET, "--target", "tabby"],
-    "ablate, a channel": ["ablate", *NET, "--channels", "99"],
-    "ablate, an option of inspect": ["ablate", *NET, "--fail-on", "nan"],
-    "layers, a model": ["layers", "resnet43"],
-    "layers, a layer": ["layers", "net.py:Net", "--layers", "attention"],
-    "models, a glob": ["models", "zzz*"],
-    "report, no folder": ["report", "nothing"],
-    "report, no run": ["report", "."],
-    "export, no folder": ["export", "nothing", "--to", "npy"],
-    "export, a call": ["export", "out", "--to", "npy", "--layers", "zzz"],
-    "export, no format": ["export", "out"],
-    "schema, a name": ["schema", "records"],
-    "golden, a run without sketches": ["golden", "blocked"],
-    "golden, no images": ["golden", "resnet18"],
-    "diff, no folder": ["diff", "nothing", "out"],
-    "diff, a file that is no golden file": ["diff", "net.py", "out"],
-    "diff, nothing to compare": ["diff", "plain", "plain", "--metric", "mean-abs"],
-    "diff, no tensors for pictures": ["diff", "out", "out", "--pictures", "pics"],
-    "compare, nothing against": ["compare", *NET],
-    "compare, what there is not": ["compare", *NET, "--against", "taste=good"],
-    "compare, an edit that changes nothing": ["compare", *NET, "--against", "edit=head:zero"],
-    "places, of vectors": ["places", "whole", "--layers", "fc"],
-    "places, of pooled tensors": ["places", "out"],
-    "places, too few features": ["places", "whole", "--pca"],
-    "places, a point outside": ["places", "whole", "--similar", "9,9"],
-    "map, no folder": ["map", "nothing"],
-    "map, of one image": ["map", "whole"],
-    "map, of nothing saved": ["map", "plain"],
-    "probe, no labels": ["probe", "toy"],
-    "probe, labels of other files": ["probe", "whole", "--labels", "labels.csv"],
-    "probe, too many folds": ["probe", "toy", "--labels", "labels.csv", "--folds", "6"],
-    "similarity, of one image": ["similarity", "whole"],
-    "similarity, of other images": ["similarity", "toy", "whole"],
+    "inspect, an option": f"inspect {RUN} --wat",
+    "inspect, a model": "inspect resnet43 pixels.npy",
+    "inspect, a part of a file": "inspect net.py:Nothing pixels.npy",
+    "inspect, a layer": f"inspect {RUN} --layers attention",
+    "inspect, a device": f"inspect {RUN} --device cuda:93",
+    "inspect, the limit of the disk": f"inspect {RUN} --save tensors --max-disk 0",
+    "inspect, another run": f"inspect {RUN} --layers fc {OUT} --resume",
+    "inspect, a rule": f"inspect {RUN} --fail-on luck",
+    "gradients, a target": f"gradients {RUN} --target 7",
+    "gradients, an option of inspect": f"gradients {RUN} --overview",
+    "ablate, a target": f"ablate {NET} --target tabby",
+    "ablate, a channel": f"ablate {NET} --channels 99",
+    "ablate, an option of inspect": f"ablate {NET} --fail-on nan",
+    "layers, a model": "layers resnet43",
+    "layers, a layer": "layers net.py:Net --layers attention",
+    "models, a glob": "models zzz*",
+    "report, no folder": "report nothing",
+    "report, no run": "report .",
+    "export, no folder": "export nothing --to npy",
+    "export, a call": "export out --to npy --layers zzz",
+    "export, no format": "export out",
+    "schema, a name": "schema records",
+    "golden, a run without sketches": "golden blocked",
+    "golden, no images": "golden resnet18",
+    "diff, no folder": "diff nothing out",
+    "diff, a file that is no golden file": "diff net.py out",
+    "diff, nothing to compare": "diff plain plain --metric mean-abs",
+    "diff, no tensors for pictures": "diff out out --pictures pics",
+    "compare, nothing against": f"compare {NET}",
+    "compare, what there is not": f"compare {NET} --against taste=good",
+    "compare, an edit that changes nothing": f"compare {NET} --against edit=head:zero",
+    "places, of vectors": "places whole --layers fc",
+    "places, of pooled tensors": "places out",
+    "places, too few features": "places whole --pca",
+    "places, a point outside": "places whole --similar 9,9",
+    "map, no folder": "map nothing",
+    "map, of one image": "map whole",
+    "map, of nothing saved": "map plain",
+    "probe, no labels": "probe toy",
+    "probe, labels of other files": "probe whole --labels labels.csv",
+    "probe, too many folds": "probe toy --labels labels.csv --folds 6",
+    "similarity, of one image": "similarity whole",
+    "similarity, of other images": "similarity toy whole",
 }
 NO_IMAGE = {
-    "inspect": ["inspect", "net.py:Net", "text.png", *CPU],
-    "inspect, a plan": ["inspect", "net.py:Net", "no.png", *CPU, "--dry-run"],
-    "inspect, that is to fail on what is skipped": [
-        "inspect",
-        "net.py:Net",
-        "text.png",
-        *CPU,
-        "--fail-on",
-        "skipped",
-    ],
-    "gradients": ["gradients", "net.py:Net", "text.png", "no.png", *CPU],
-    "ablate": ["ablate", "net.py:Net", "text.png", *CPU],
-    "golden": ["golden", "net.py:Net", "text.png", *CPU],
-    "compare": ["compare", "net.py:Net", "text.png", *CPU, "--against", "threads=1"],
-    "places": ["places", "net.py:Net", "text.png", *CPU],
-    "map": ["map", "net.py:Net", "text.png", *CPU],
-    "probe": ["probe", "net.py:Net", "text.png", *CPU, "--labels", "folders"],
-    "similarity": ["similarity", "net.py:Net", "text.png", *CPU],
+    "inspect": f"inspect net.py:Net text.png {CPU}",
+    "inspect, a plan": f"inspect net.py:Net no.png {CPU} --dry-run",
+    "inspect, a rule": f"inspect net.py:Net text.png {CPU} --fail-on skipped",
+    "gradients": f"gradients net.py:Net text.png no.png {CPU}",
+    "ablate": f"ablate net.py:Net text.png {CPU}",
+    "golden": f"golden net.py:Net text.png {CPU}",
+    "compare": f"compare net.py:Net text.png {CPU} --against threads=1",
+    "places": f"places net.py:Net text.png {CPU}",
+    "map": f"map net.py:Net text.png {CPU}",
+    "probe": f"probe net.py:Net text.png {CPU} --labels folders",
+    "similarity": f"similarity net.py:Net text.png {CPU}",
 }
 MODEL_FAILS = {
-    "inspect": ["inspect", "net.py:Breaks", "pixels.npy", *CPU],
-    "inspect, with an image skipped": ["inspect", "net.py:Breaks", "pixels.npy", "text.png", *CPU],
-    "inspect, weights": ["inspect", *PHOTO, "--weights", "no.pth"],
-    "inspect, a file that raises": ["inspect", "broken.py:Net", "pixels.npy", *CPU],
-    "gradients": ["gradients", "net.py:Breaks", "pixels.npy", *CPU],
-    "gradients, backwards": ["gradients", "net.py:NoWayBack", "pixels.npy", *CPU],
-    "gradients, weights": ["gradients", *PHOTO, "--weights", "no.pth"],
-    "ablate": ["ablate", "net.py:Breaks", "pixels.npy", *CPU],
-    "ablate, weights": ["ablate", *PHOTO, "--weights", "no.pth"],
-    "layers": ["layers", "net.py:Breaks"],
-    "golden": ["golden", "net.py:Breaks", "pixels.npy", *CPU],
-    "compare": ["compare", "net.py:Breaks", "pixels.npy", *CPU, "--against", "threads=1"],
-    "compare, weights of one side": [
-        "compare",
-        *PHOTO,
-        "--weights",
-        "random",
-        "--against",
-        "weights=no.pth",
-    ],
-    "places": ["places", "net.py:Breaks", "pixels.npy", *CPU],
-    "map, weights": ["map", *PHOTO, "--weights", "no.pth"],
-    "probe, weights": ["probe", *PHOTO, "--weights", "no.pth", "--labels", "folders"],
-    "similarity": ["similarity", "net.py:Breaks", "pixels.npy", *CPU],
+    "inspect": f"inspect net.py:Breaks pixels.npy {CPU}",
+    "inspect, with an image skipped": f"inspect net.py:Breaks pixels.npy text.png {CPU}",
+    "inspect, weights": f"inspect {PHOTO} --weights no.pth",
+    "inspect, a file that raises": f"inspect broken.py:Net pixels.npy {CPU}",
+    "gradients": f"gradients net.py:Breaks pixels.npy {CPU}",
+    "gradients, backwards": f"gradients net.py:NoWayBack pixels.npy {CPU}",
+    "gradients, weights": f"gradients {PHOTO} --weights no.pth",
+    "ablate": f"ablate net.py:Breaks pixels.npy {CPU}",
+    "ablate, weights": f"ablate {PHOTO} --weights no.pth",
+    "layers": "layers net.py:Breaks",
+    "golden": f"golden net.py:Breaks pixels.npy {CPU}",
+    "compare": f"compare net.py:Breaks pixels.npy {CPU} --against threads=1",
+    "compare, weights of one side": f"compare {PHOTO} --weights random --against weights=no.pth",
+    "places": f"places net.py:Breaks pixels.npy {CPU}",
+    "map, weights": f"map {PHOTO} --weights no.pth",
+    "probe, weights": f"probe {PHOTO} --weights no.pth --labels folders",
+    "similarity": f"similarity net.py:Breaks pixels.npy {CPU}",
 }
 CANNOT_BE_WRITTEN = {
-    "inspect, a run stands there": ["inspect", *RUN, *OUT],
-    "inspect, a file in the way": ["inspect", *RUN, "-o", "net.py"],
-    "inspect, weights in no place": [
-        "inspect",
-        *RUN,
-        "--prune",
-        "fc=0.5",
-        "--save-weights",
-        "net.py/w.safetensors",
-    ],
-    "gradients, a run stands there": ["gradients", *RUN, *OUT],
-    "gradients, files of others": ["gradients", *RUN, "-o", "."],
-    "report, a folder in the way": ["report", "blocked"],
-    "export, a file is there": ["export", "out", "--to", "npy", "-o", "taken"],
-    "export, a run's folder": ["export", "out", "--to", "npy", "-o", "out"],
-    "golden, a file that is not its own": ["golden", "whole", "-o", "net.py"],
-    "diff, pictures into a run's folder": ["diff", "whole", "edited", "--pictures", "out"],
-    "places, a run's folder": ["places", "whole", *OUT],
-    "map, a file in the way": ["map", "toy", "-o", "net.py"],
-    "probe, files of others": ["probe", "toy", "--labels", "labels.csv", "-o", "."],
-    "similarity, files of others": ["similarity", "toy", "-o", ".", "--overwrite"],
+    "inspect, a run stands there": f"inspect {RUN} {OUT}",
+    "inspect, a file in the way": f"inspect {RUN} -o net.py",
+    "inspect, weights": f"inspect {RUN} --prune fc=1 --save-weights net.py/w.safetensors",
+    "gradients, a run stands there": f"gradients {RUN} {OUT}",
+    "gradients, files of others": f"gradients {RUN} -o .",
+    "report, a folder in the way": "report blocked",
+    "export, a file is there": "export out --to npy -o taken",
+    "export, a run's folder": "export out --to npy -o out",
+    "golden, a file that is not its own": "golden whole -o net.py",
+    "diff, pictures into a run's folder": "diff whole edited --pictures out",
+    "places, a run's folder": f"places whole {OUT}",
+    "map, a file in the way": "map toy -o net.py",
+    "probe, files of others": "probe toy --labels labels.csv -o .",
+    "similarity, files of others": "similarity toy -o . --overwrite",
 }
 SOME_SKIPPED = {
-    "inspect": ["inspect", *SKIPS],
-    "inspect, a plan": ["inspect", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
-    "gradients": ["gradients", *SKIPS],
-    "ablate": ["ablate", *SKIPS],
-    "ablate, a plan": ["ablate", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
-    "golden": ["golden", *SKIPS],
-    "compare": ["compare", *SKIPS, "--against", "threads=1"],
-    "places": ["places", *SKIPS, *AT],
+    "inspect": f"inspect {SKIPS}",
+    "inspect, a plan": f"inspect net.py:Net pixels.npy no.png {CPU} --dry-run",
+    "gradients": f"gradients {SKIPS}",
+    "ablate": f"ablate {SKIPS}",
+    "ablate, a plan": f"ablate net.py:Net pixels.npy no.png {CPU} --dry-run",
+    "golden": f"golden {SKIPS}",
+    "compare": f"compare {SKIPS} --against threads=1",
+    "places": f"places {SKIPS} {AT}",
 }
 RULE_FAILED = {
-    "inspect": ["inspect", *RUN, "--layers", "all", "--fail-on", "nan,uncalled"],
-    "inspect, with an image skipped": ["inspect", *SKIPS, "--fail-on", "skipped"],
-    "gradients": ["gradients", *RUN, "--layers", "all", "--fail-on", "uncalled"],
-    "gradients, with an image skipped": ["gradients", *SKIPS, "--fail-on", "skipped"],
-    "diff": ["diff", "whole", "edited"],
-    "compare": ["compare", *NET, "--against", "edit=conv:zero"],
-    "compare, with an image skipped": ["compare", *SKIPS, "--against", "edit=conv:zero"],
+    "inspect": f"inspect {RUN} --layers all --fail-on nan,uncalled",
+    "inspect, with an image skipped": f"inspect {SKIPS} --fail-on skipped",
+    "gradients": f"gradients {RUN} --layers all --fail-on uncalled",
+    "gradients, with an image skipped": f"gradients {SKIPS} --fail-on skipped",
+    "diff": "diff whole edited",
+    "compare": f"compare {NET} --against edit=conv:zero",
+    "compare, with an image skipped": f"compare {SKIPS} --against edit=conv:zero",
 }
 CODES = {
     0: DONE,
@@ -237,13 +210,14 @@ def runs(home, tmp_path_factory):
     be written, and one of ten images with labels."""
     runs = tmp_path_factory.mktemp("runs")
     shutil.copytree(home, runs, dirs_exist_ok=True)
-    save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
-    assert run_in(runs, "inspect", *RUN, *save, *OUT).code == 0
-    assert run_in(runs, "inspect", *RUN, *save, "--no-sketch", "-o", "blocked").code == 0
-    assert run_in(runs, "inspect", *RUN, "--no-sketch", "-o", "plain").code == 0
-    assert run_in(runs, "inspect", *RUN, "--save", "tensors", "-o", "whole").code == 0
-    edit = ("--save", "tensors", "--edit", "conv:zero")
-    assert run_in(runs, "inspect", *RUN, *edit, "-o", "edited").code == 0
+    for words in (
+        POOLED,
+        f"{POOLED.replace('out', 'blocked')} --no-sketch",
+        "--no-sketch -o plain",
+        "--save tensors -o whole",
+        "--save tensors --edit conv:zero -o edited",
+    ):
+        assert run_in(runs, *f"inspect {RUN} {words}".split()).code == 0
     (runs / "blocked/report.html").unlink()
     (runs / "blocked/report.html").mkdir()
     draw = np.random.default_rng(0)
@@ -266,10 +240,10 @@ def a_run(runs, tmp_path):
     ("code", "what"), [(code, what) for code, whats in CODES.items() for what in whats]
 )
 def test_a_command_ends_with_the_code_of_what_happened(run, a_run, code, what):
-    ended = run(*CODES[code][what])
+    ended = run(*CODES[code][what].split())
     assert ended.code == code
     errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
-    says_so_itself = code == 7 and CODES[code][what][0] in ("diff", "compare")
+    says_so_itself = code == 7 and CODES[code][what].split()[0] in ("diff", "compare")
     assert len(errors) == (code not in (0, 6) and not says_so_itself)
     assert "Traceback" not in ended.err
     if code in WITHOUT_DATA:
@@ -279,7 +253,7 @@ def test_a_command_ends_with_the_code_of_what_happened(run, a_run, code, what):
 def test_every_command_is_in_the_table(run):
     listed = run("--help").out.partition("Look inside:")[2].partition("Options:")[0]
     commands = {line.split()[0] for line in listed.splitlines() if line.startswith("  ")}
-    assert commands == {words[0] for words in DONE.values()} == INSIDE.keys()
+    assert commands == {words.split()[0] for words in DONE.values()} == INSIDE.keys()
 
 
 def raises(error):
@@ -292,7 +266,7 @@ def raises(error):
 @pytest.mark.parametrize("command", INSIDE)
 def test_an_interrupt_of_any_command_ends_with_130(run, a_run, monkeypatch, command):
     monkeypatch.setattr(INSIDE[command], raises(KeyboardInterrupt))
-    ended = run(*DONE[command])
+    ended = run(*DONE[command].split())
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.endswith("error: interrupted\n")
 
@@ -303,13 +277,13 @@ def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
 ):
     monkeypatch.setattr(INSIDE[command], raises(ZeroDivisionError("planted")))
     with pytest.raises(ZeroDivisionError, match="planted"):
-        run(*DONE[command])
+        run(*DONE[command].split())
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
     monkeypatch.setattr("hookcli.run.pipeline.close_run", raises(error))
-    words = ("inspect", *SKIPS, "--fail-on", "skipped")
+    words = f"inspect {SKIPS} --fail-on skipped".split()
     if error is KeyboardInterrupt:
         assert run(*words).code == 130
     else:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import hookcli
-from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import interrupted_after
 from tests.world.test_folders import assert_same_folders
 
 NET = """
@@ -113,18 +113,10 @@ def test_inputs_of_layers_have_maps_of_their_own(inspect):
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect, monkeypatch):
+def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect):
     draw_photos(10)
     inspect("--heat", "mean", "--grids", "none", "-o", "whole")
-    plain = ChunkRunner.run
-
-    def run_chunk(self, number, images):
-        if number == 1:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_chunk)
+    with interrupted_after(chunks=1):
         inspect("--heat", "mean", "--grids", "none", "-o", "halves", code=130)
     inspect("--heat", "mean", "--grids", "none", "-o", "halves", "--resume")
     assert_same_folders(Path("whole"), Path("halves"))
@@ -139,9 +131,3 @@ def test_a_run_that_replaces_another_takes_its_pictures_away(inspect):
     assert Path("out/heat/p00/001_conv.pdf").read_bytes().startswith(b"%PDF-")
     inspect("-o", "out", "--overwrite")
     assert not Path("out/heat").exists()
-
-
-def test_an_unknown_heat_is_refused(inspect):
-    draw_photos(1)
-    ended = inspect("--heat", "median", code=2)
-    assert "'median' is not one of 'mean', 'max', 'sum', 'l2'" in ended.err

@@ -100,28 +100,19 @@ def upright(corpus):
 # --- one run over all
 
 
-def test_the_corpus_is_there(files):
+def test_every_file_is_recorded_under_its_own_key_or_skipped(ended, files, manifest):
     assert len(files) > 1000
-
-
-def test_the_run_ends_with_6_and_without_a_traceback(ended):
     assert ended.code == 6
-    assert "Traceback" not in ended.out + ended.err
-
-
-def test_every_file_is_recorded_or_skipped(files, manifest):
+    assert ended.memory < MOST_MEMORY
     recorded = [image["file"] for image in manifest["images"]]
     skipped = [image["file"] for image in manifest["skipped"]]
     assert sorted(recorded + skipped) == files
     assert len(recorded) > 800
-
-
-def test_every_recorded_file_has_a_key_of_its_own(manifest):
     keys = [image["key"].lower() for image in manifest["images"]]
     assert len(set(keys)) == len(keys)
 
 
-def test_every_reason_is_a_readable_line(manifest):
+def test_every_reason_is_a_readable_line(ended, manifest):
     for skipped in manifest["skipped"]:
         reason = skipped["reason"]
         assert 5 < len(reason) < 200, skipped
@@ -129,9 +120,6 @@ def test_every_reason_is_a_readable_line(manifest):
         assert not re.search(r"<|>|\b0x|b'|PIL|Error|Exception|Errno|error -?\d|literal", reason), (
             skipped
         )
-
-
-def test_the_table_of_skipped_files_says_the_same(ended, manifest):
     with (ended.folder / "skipped.csv").open(newline="") as table:
         assert list(csv.DictReader(table)) == manifest["skipped"]
 
@@ -146,10 +134,6 @@ def test_nothing_but_our_own_lines_is_on_stderr(ended, files, manifest):
     written = sum(file.is_file() for file in ended.folder.rglob("[!.]*"))
     told = f"wrote {written} files into {ended.folder}"
     assert wrote == f"{told}; {len(skipped)} images skipped, see skipped.csv"
-
-
-def test_the_memory_stays_small(ended):
-    assert ended.memory < MOST_MEMORY
 
 
 def test_no_file_that_has_frames_stops_a_model_that_wants_them(corpus, files):

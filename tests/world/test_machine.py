@@ -42,12 +42,8 @@ def test_a_run_has_as_many_threads_as_asked_for_and_says_so(run, threads):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--cluster-workers", 2), "--cluster-workers is for runs on a cluster"),
         (("--cpus-per-worker", 2), "--cpus-per-worker is for runs on a cluster"),
-        (("--cpus-per-worker", 1), "--cpus-per-worker is for runs on a cluster"),
-        (("--gpus-per-worker", 0.5), "--gpus-per-worker is for runs on a cluster"),
         (("--cluster", "auto", "--workers", 2), "--workers has no effect with --cluster"),
-        (("--cluster", "auto", "--threads", 2), "--threads has no effect with --cluster"),
         (("--cluster", "auto", "--focus", "0,0,9,9"), "--focus is for one image"),
         (("--cluster", "auto", "--gpus-per-worker", 1.5), "--gpus-per-worker cannot be 1.5"),
         (("--threads", 0), "Invalid value for '--threads'"),

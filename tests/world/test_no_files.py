@@ -15,10 +15,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from torchvision.models import get_model
 
 from hookcli.cli.completion import complete_model, names_file, save_model_names
-from hookcli.images.read import file_state, list_images, read_images
+from hookcli.images.read import read_images
 
 SMALL = ("--weights", "random", "--size", "64", "--layers", "conv1", "--device", "cpu", "-o", "run")
 NO_FILE = "is not a regular file"
@@ -131,13 +130,6 @@ def test_what_is_no_file_in_a_folder_is_skipped_with_the_reason(run, no_file, co
     assert rows == [("photos/a.png", NO_FILE), ("photos/b.tif", NO_FILE)]
 
 
-def test_among_many_tensor_files_it_is_an_image_that_is_skipped_later(no_file):
-    no_file("a.npy")
-    (image,) = list_images(["a.npy"])
-    _, (skipped,) = read_images([image.file])
-    assert (image.row, skipped.reason) == ("", NO_FILE)
-
-
 def test_a_pair_that_is_no_file_cannot_be_used(run, no_file):
     words = (
         "inspect",
@@ -151,21 +143,6 @@ def test_a_pair_that_is_no_file_cannot_be_used(run, no_file):
     ended = run(*words)
     assert ended.code == 3
     assert f"error: the second image cannot be used: 'b.png' {NO_FILE}\n" in ended.err
-
-
-def test_what_is_no_file_is_no_frame_of_a_clip(no_file):
-    Path("clip").mkdir()
-    photo("clip/a.png")
-    no_file("clip/b.png")
-    ((source,), skipped) = read_images(["clip"], clip_frames=16)
-    assert (source.read().frame_count, skipped) == (1, [])
-
-
-def test_the_state_of_no_file_is_reported_without_reading_it(no_file):
-    facts = Path(no_file("a.png")).stat()
-    for verify in (False, True):
-        state = file_state("a.png", verify=verify)
-        assert (state.size, state.mtime_ns, state.sha256) == (facts.st_size, facts.st_mtime_ns, "")
 
 
 # Lists
@@ -326,18 +303,3 @@ def test_weights_are_read_from_the_file_that_was_looked_at(monkeypatch):
         else:
             assert read_weights_file(Path(name)).tensors["weight"].tolist() == [1.0, 1.0]
         monkeypatch.setattr(os, "open", before)
-
-
-@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "old.pt"])
-def test_weights_in_a_file_are_read_as_before(run, name):
-    torch.manual_seed(7)
-    state = get_model("squeezenet1_1", weights=None).state_dict()
-    if name.endswith("safetensors"):
-        save_file(state, name)
-    else:
-        torch.save(state, name, _use_new_zipfile_serialization=name != "old.pt")
-    from hookcli.networks.weights_file import read_weights_file
-
-    read = read_weights_file(Path(name)).tensors
-    assert read.keys() == state.keys()
-    assert all(torch.equal(read[key], state[key]) for key in state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from hookcli.cli.output.progress import Bar as Progress
 from hookcli.config import ModelRequest
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.task import FixedSize
-from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import interrupted_after
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
 SKIP = ("--on-error", "skip")
@@ -118,13 +117,10 @@ def test_every_command_skips_what_does_not_fit(run, command):
     assert f"warning: skipped 'bad.npy': {reason}" in ended.err.splitlines()
 
 
-def test_a_network_of_one_size_skips_another(run):
-    for name, side in (("good", 32), ("bad", 48)):
-        np.save(f"{name}.npy", np.zeros((3, side, side), np.float32))
-    words = ("--size", "32", "--layers", "conv[1]", "-o", "out")
-    ended = run("inspect", "vit_b_32", "bad.npy", "good.npy", *PLAIN, *words)
-    assert ended.code == 6, ended.err
-    assert skipped() == [("bad.npy", "is 3x48x48: this network takes 3x32x32")]
+def test_a_network_of_one_size_refuses_another():
+    prepare = build_skeleton(ModelRequest("vit_b_32", size=32)).prepare
+    assert prepare.refuse_pixels((3, 48, 48)) == "is 3x48x48: this network takes 3x32x32"
+    assert prepare.refuse_pixels((3, 32, 32)) == ""
 
 
 def test_a_network_that_rounds_its_sides_up_takes_a_little_less_too():
@@ -233,22 +229,6 @@ def test_a_single_image_needs_no_name(run):
     assert "--on-error" not in ended.err
 
 
-@pytest.mark.parametrize("number", [0, 5, 11])
-def test_a_failing_image_is_skipped_and_the_others_are_as_without_it(run, number):
-    unlucky(number)
-    ended = run(*inspected(images(12), *SKIP))
-    assert ended.code == 6, ended.err
-    assert skipped() == [(f"many/{number:02}.npy", FAILED)]
-    assert f"warning: skipped 'many/{number:02}.npy': {FAILED}" in ended.err.splitlines()
-    others = [other for other in range(12) if other != number]
-    assert keys() == names(*others)
-    first, second = rows("out/layers.csv")
-    # of the first layer too, through which the image went: 3 times its number, from least to most
-    assert [first["call_id"], second["call_id"]] == ["first", "second"]
-    assert (float(first["min"]), float(first["max"])) == (3 * min(others), 3 * max(others))
-    assert float(first["mean"]) == pytest.approx(3 * sum(others) / 11)
-
-
 def test_a_failing_image_leaves_nothing_else_behind(run):
     """Its page, tables and pictures are those of a run that was not given it, but for what says
     so."""
@@ -298,25 +278,6 @@ def test_hooks_that_are_taken_off_on_one_image_skip_it(run):
     assert keys() == names(0, 1, 2, 4, 5)
 
 
-def test_the_first_image_that_goes_through_has_the_histograms(run):
-    unlucky(0, 1)
-    assert run(*inspected(images(4), *SKIP)).code == 6
-    histograms = json.loads(Path("out/report.json").read_text())["histograms"]
-    assert histograms["first"] == [32]  # 2 channels of 4 x 4 of one image, all of one value
-
-
-@pytest.mark.parametrize("words", [(), SKIP])
-def test_gradients_name_and_skip_too(run, words):
-    unlucky(3)
-    ended = run("gradients", "net.py:Net", images(6), *PLAIN, *words, "-o", "out")
-    if words:
-        assert ended.code == 6, ended.err
-        assert skipped() == [("many/03.npy", FAILED)]
-    else:
-        assert ended.code == 4
-        assert ended.err.splitlines()[-2] == f"error: 'many/03.npy': {FAILED}"
-
-
 def test_a_score_that_fails_on_an_image_is_the_images_too(run):
     write_net("pass")
     text = (
@@ -354,20 +315,20 @@ def test_a_score_that_an_image_does_not_have_is_the_images_too(run, words):
         assert ended.err.splitlines()[-2] == f"error: 'many/02.npy': {failed}"
 
 
-@pytest.mark.parametrize("command", ["ablate", "compare", "golden"])
+@pytest.mark.parametrize("command", ["gradients", "ablate", "compare", "golden"])
 def test_other_commands_name_and_skip_too(run, command):
     unlucky(3)
     folder = images(4)
     Path(folder, "00.npy").unlink()  # a channel that is zeroed would look like it
     words = [command, "net.py:Net", folder, *PLAIN[:4], "--layers", "first"]
-    words += ["--against", "threads=1"] if command == "compare" else []
+    words += {"compare": ["--against", "threads=1"], "gradients": ["-o", "out"]}.get(command, [])
     ended = run(*words)
     assert ended.code == 4
     error, hint = ended.err.splitlines()[-2:]
     assert error.startswith("error: 'many/03.npy': ")
     assert error.endswith(FAILED)
-    assert hint.endswith("; --on-error skip leaves it out")
-    ended = run(*words, *SKIP)
+    assert "; --on-error skip leaves it out" in hint
+    ended = run(*words, *SKIP, *["--overwrite"] * (command == "gradients"))
     assert ended.code == 6, ended.err
     assert "warning: skipped 'many/03.npy': " in ended.err
 
@@ -442,26 +403,11 @@ def test_a_run_that_is_resumed_ends_with_the_bytes_of_one_that_was_not_interrupt
     folder = images(23)
     words = ("--batch-size", "5", "--layers", "all")
     assert run(*inspected(folder, *SKIP, *words, out="whole")).code == 6
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*inspected(folder, *SKIP, *words)).code == 130
     ended = run(*inspected(folder, *words, *SKIP), "--resume")
     assert ended.code == 6, ended.err
     assert all_files("out") == all_files("whole")
-
-
-@contextmanager
-def interrupted_after(parts):
-    """Ctrl-C when so many parts have been run."""
-    plain = ChunkRunner.run
-
-    def run_part(self, number, images):
-        if number == parts:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_part)
-        yield
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -484,18 +430,6 @@ def test_resume_may_change_what_an_error_does(run):
     assert all_files("out") == all_files("whole")
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_an_image_that_was_skipped_does_not_end_the_run_that_is_resumed(run):
-    unlucky(2)
-    folder = images(19)
-    assert run(*inspected(folder, *SKIP, out="whole")).code == 6
-    with interrupted_after(parts=1):
-        assert run(*inspected(folder, *SKIP)).code == 130
-    ended = run(*inspected(folder), "--resume")
-    assert ended.code == 6, ended.err
-    assert all_files("out") == all_files("whole")
-
-
 def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
     unlucky(2)
     assert run(*inspected(images(4), *SKIP)).code == 6
@@ -509,7 +443,7 @@ def test_an_own_model_that_is_resumed_takes_what_its_first_image_had(run):
     for number in (8, 17):  # the first of a part, too
         np.save(f"{folder}/{number:02}.npy", np.zeros((1, 4, 4), np.float32))
     assert run(*inspected(folder, out="whole")).code == 6
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*inspected(folder)).code == 130
     assert run(*inspected(folder), "--resume").code == 6
     assert [file for file, _ in skipped()] == ["many/08.npy", "many/17.npy"]
@@ -561,7 +495,7 @@ def test_what_the_edits_did_before_an_interruption_is_known_when_the_run_goes_on
     """Only the third image, in the first part, runs the layer ``rare``; none runs the other."""
     Path("net.py").write_text(RARE)
     words = (*inspected(images(40)), "--batch-size", "1", "--edit", edit)
-    with interrupted_after(parts=1):
+    with interrupted_after(chunks=1):
         assert run(*words).code == 130
     ended = run(*words, "--resume")
     assert ended.code == code, ended.err

@@ -96,16 +96,3 @@ def test_a_backbone_has_features_in_the_table_and_on_the_page(run):
     ended = run("inspect", "net.py:Patches", "a.npy", "--layers", "cut", *ON_CPU, "-o", "out")
     assert "a.npy: 5 features, no classes\n" in ended.out
     assert "<li>5 features, no classes</li>" in Path("out/report.html").read_text()
-
-
-def test_the_gradient_of_a_backbone_starts_at_the_requested_layer(run):
-    words = ("gradients", "net.py:Patches", "a.npy", "--layers", "cut", *ON_CPU, "-o", "out")
-    ended = run(*words)
-    assert (ended.code, ended.err.splitlines()[-2:]) == (
-        2,
-        [
-            "error: net.py:Patches has no classifier: it returns features and predicts no class",
-            "hint: --target INDEX for one feature, counted from 0, or --score sum",
-        ],
-    )
-    assert "value of feature 2 (2) = " in run(*words, "--target", "2", "--overwrite").out

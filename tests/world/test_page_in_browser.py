@@ -99,15 +99,16 @@ def turned(tmp_path):
     return tmp_path
 
 
-def opened(browser, folder):
-    """The page, open; at the end no error was logged and nothing but files was asked for."""
+def opened(browser, folder=None):
+    """A page; at the end no error was logged and nothing but files was asked for."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     wrong, asked = [], []
     tab.on("console", lambda message: wrong.append(message.text))
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on("dialog", lambda dialog: wrong.append(dialog.message))
     tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((folder / "report.html").as_uri())
+    if folder is not None:
+        tab.goto((folder / "report.html").as_uri())
     yield tab
     tab.close()
     assert wrong == []
@@ -123,6 +124,15 @@ def open_grid(page, index=0):
     button.scroll_into_view_if_needed()
     button.focus()
     page.keyboard.press("Enter")
+
+
+def list_faults(page, scheme):
+    """The serious faults of accessibility of a page in a colour scheme."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.emulate_media(color_scheme=scheme)
+    faults = [(each["id"], each["impact"]) for each in Axe().run(page).response["violations"]]
+    return [fault for fault in faults if fault[1] in ("serious", "critical")]
 
 
 def wait_for_picture(page, selector):
@@ -150,52 +160,6 @@ def test_the_table_is_sorted_by_numbers_up_and_down(page):
     head.click()
     assert up[0] == "layer2.0.downsample.0"  # 64 * 128 parameters, the fewest of all
     assert calls(page)[-1] == "layer2.0.downsample.0"
-
-
-def test_a_tile_is_enlarged_and_the_arrows_go_on(page):
-    open_grid(page)
-    assert page.inner_text("#viewer-title") == "conv1"
-    first = page.inner_text("#facts")
-    assert first.startswith("channel ")
-    page.keyboard.press("ArrowRight")
-    assert page.inner_text("#facts") != first
-    page.keyboard.press("ArrowDown")
-    assert page.inner_text("#viewer-title") == "layer1.0.conv1"
-    page.keyboard.press("Escape")
-    assert not page.evaluate("document.getElementById('viewer').open")
-
-
-def test_the_mark_is_on_the_tile_that_is_enlarged(page):
-    open_grid(page)
-    page.keyboard.press("ArrowRight")
-    mark, whole = page.locator("#mark").bounding_box(), page.locator("#whole").bounding_box()
-    assert whole["x"] < mark["x"] < whole["x"] + whole["width"]
-    before = page.inner_text("#facts")
-    page.mouse.click(mark["x"] + 5, mark["y"] + 5)
-    assert page.inner_text("#facts") == before
-
-
-@pytest.mark.parametrize("layer", [0, 19])  # 112 by 112 and 7 by 7 values
-def test_the_mark_is_on_the_tile_that_is_enlarged_of_a_grid_that_is_short(browser, one, layer):
-    grid = json.loads((one / "report.json").read_text())["grids"][layer]
-    places = grid["places"]
-    for page in opened(browser, one):
-        open_grid(page, layer)
-        assert len(grid["channels"]) == 3
-        for number, channel in enumerate(grid["channels"]):
-            facts = page.inner_text("#facts")
-            assert facts.startswith(f"channel {channel}: ")
-            mark, whole = (page.locator(each).bounding_box() for each in ("#mark", "#whole"))
-            scale = whole["width"] / grid["size"][0]
-            row, column = divmod(number, places["columns"])
-            left = places["left"] + column * places["step_x"]
-            top = places["top"] + row * places["step_y"]
-            drawn = (mark["x"] - whole["x"], mark["y"] - whole["y"], mark["width"], mark["height"])
-            wanted = [scale * part for part in (left, top, places["width"], places["height"])]
-            assert drawn == pytest.approx(wanted, abs=1.5)
-            page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
-            assert page.inner_text("#facts") == facts
-            page.keyboard.press("ArrowRight")
 
 
 def test_all_pictures_of_one_image_are_there_to_be_printed(browser, one):
@@ -285,11 +249,6 @@ def test_a_page_of_200_images_loads_only_visible_pictures(browser, many):
     tab.close()
 
 
-def test_the_page_fits_a_phone(page):
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_on_a_phone_a_menu_leads_to_the_layers(page):
     page.set_viewport_size({"width": 390, "height": 800})
     link = page.locator("#list a", has_text="layer3.0.conv1")
@@ -328,16 +287,6 @@ def test_what_is_cut_off_on_a_phone_has_a_shadow_until_its_end_is_seen(page, box
     before = brightness()
     cut.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
     assert before < 240 < brightness()
-
-
-def test_a_channel_that_was_not_drawn_is_named_with_the_option_that_draws_it(browser, one):
-    for page in opened(browser, one):
-        page.evaluate("location.hash = '#conv1/7'")
-        page.wait_for_selector("#viewer[open]")
-        assert page.inner_text("#pointed") == (
-            "Channel 7 was not drawn: --channels all in the command draws every one. "
-            "This is the first that was drawn."
-        )
 
 
 def test_hints_for_keys_are_not_on_a_phone(browser, one):
@@ -380,16 +329,12 @@ def test_links_in_the_plot_go_to_the_layer(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("opened", ["", "grid", "menu"])
 def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
-    from axe_playwright_python.sync_playwright import Axe
-
-    page.emulate_media(color_scheme=scheme)
     if opened == "grid":
         open_grid(page)
     elif opened == "menu":
         page.set_viewport_size({"width": 390, "height": 800})
         page.click("#list-open")
-    faults = Axe().run(page).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+    assert list_faults(page, scheme) == []
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -408,16 +353,7 @@ def gradients(browser, backwards):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    gradients.emulate_media(color_scheme=scheme)
-    faults = Axe().run(gradients).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
-
-
-def test_the_page_of_gradients_fits_a_phone(gradients):
-    gradients.set_viewport_size({"width": 390, "height": 800})
-    assert gradients.evaluate("document.documentElement.scrollWidth") <= 390
+    assert list_faults(gradients, scheme) == []
 
 
 def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
@@ -429,15 +365,6 @@ def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
     place = gradients.locator(target)
     assert place.locator("h3").inner_text().startswith("grad_output:")
     assert place.locator("img").count() == 1
-
-
-def test_a_tile_of_gradients_is_enlarged(gradients):
-    open_grid(gradients)
-    assert "grad_output:conv1" in gradients.locator("#viewer-title").inner_text()
-    assert (
-        gradients.locator("#stage-image").is_visible()
-        or gradients.locator("#stage-tile").is_visible()
-    )
 
 
 def test_maps_over_the_image_are_seen(gradients, backwards):
@@ -627,12 +554,6 @@ def test_the_viewer_begins_with_the_class_token_and_a_button_leads_back_to_it(br
         assert lit_cell(page, 1) == (1, 1)
 
 
-def test_a_model_without_a_class_token_has_no_button_for_it(attended):
-    attended.wait_for_selector(".attend .map")
-    assert attended.inner_text(".where") == "patch row 2, column 2 of 2 x 3"
-    assert attended.locator(".token").is_hidden()
-
-
 def test_another_call_keeps_the_place_and_says_that_its_maps_are_thinned(attended):
     pick(attended, 0, 2)
     assert attended.inner_text(".thinned") == ""
@@ -711,12 +632,8 @@ def test_the_picture_of_the_class_token_comes_when_it_is_opened(attended):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_attention_has_no_serious_fault_of_accessibility(attended, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    attended.emulate_media(color_scheme=scheme)
     pick(attended, 0, 1)
-    faults = Axe().run(attended).response["violations"]
-    assert [(f["id"], f["impact"]) for f in faults] == []
+    assert list_faults(attended, scheme) == []
 
 
 def test_the_page_of_attention_fits_a_phone(attended):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.run.chunk_runner import ChunkRunner
 from tests.conftest import PHOTOS
 
 MODEL = "tests.world.test_attention_pictures:Attends"
@@ -36,13 +35,6 @@ def corner(file):
 def test_grids_and_heads_have_the_background_of_the_theme(run, words, colour):
     inspect(run, *words)
     assert [corner(f"{file}.png") for file in (GRID, HEADS)] == [colour, colour]
-
-
-def test_the_maps_of_the_page_are_the_same_in_both_themes(run):
-    inspect(run)
-    dark = Path("out/maps/cat/001_patches.png").read_bytes()
-    inspect(run, "--theme", "light", "--overwrite")
-    assert Path("out/maps/cat/001_patches.png").read_bytes() == dark
 
 
 def test_the_pictures_of_heads_grow_with_the_tile(run):
@@ -94,44 +86,6 @@ def test_the_chart_of_gradients_names_the_photo_and_is_an_svg_too(run):
     assert f"{MODEL}   gradient flow   cat" in dict(texts("gradient_flow"))
     assert texts("saliency/cat")[0][0] == f"Saliency   {MODEL}   cat"
     assert texts("cam/cat/001_patches")[0][0] == f"Grad-CAM of patches   {MODEL}   cat"
-
-
-def test_a_run_that_replaces_another_leaves_none_of_its_files_in_another_format(run):
-    inspect(run, "--picture-format", "svg")
-    inspect(run, "--overwrite")
-    assert not list(Path("out").rglob("*.svg"))
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_a_run_with_a_theme_and_a_format_is_resumed_to_the_same_bytes(run, monkeypatch):
-    for number in range(10):
-        Image.new("RGB", (40, 40), (number, 0, 0)).save(f"{number:02}.png")
-    words = ("*.png", "--layers", "patches", "--grids", "sheet", "--device", "cpu")
-    words = ("inspect", MODEL, *words, "--theme", "light", "--picture-format", "svg", "-o")
-    assert run(*words, "whole").code == 0
-    plain = ChunkRunner.run
-
-    def run_chunk(self, number, images):
-        if number == 1:
-            raise KeyboardInterrupt
-        return plain(self, number, images)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChunkRunner, "run", run_chunk)
-        assert run(*words, "halves").code == 130
-    assert run(*words[:-1], "--theme", "dark", "-o", "halves", "--resume").code == 2
-    assert run(*words, "halves", "--resume").code == 0
-    whole, halves = (
-        {
-            file.relative_to(folder): file.read_bytes()
-            for file in Path(folder).rglob("*.*")
-            if file.is_file()
-        }
-        for folder in ("whole", "halves")
-    )
-    assert whole == halves
-    assert len(list(Path("whole/sheets").glob("*.svg"))) == 10
-    assert run("report", "halves").code == 0
 
 
 def test_a_plan_counts_the_files_of_the_second_format(run):

@@ -7,14 +7,13 @@ import json
 import os
 import re
 import struct
-import subprocess
-import sys
 import termios
 
 import numpy as np
 import pytest
 
-from tests.conftest import PHOTOS
+from tests.conftest import PHOTOS, own_state
+from tests.processes import start
 from tests.toy_models import SMALL_NET, SQUEEZED
 
 CPU = ("--device", "cpu")
@@ -30,7 +29,6 @@ COMMANDS = {
         *("--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
     ),
     "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
-    "gradients": ("gradients", *QUICK, "--layers", "features.3.*", "--edit", "conv[2]:zero"),
     "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
     "layers": ("layers", MODEL),
     "models": ("models",),
@@ -50,9 +48,7 @@ HELP = (
     *("layers", "models", "report", "export", "schema"),
 )
 COMMANDS |= {f"help of {name}": (name, "--help") for name in HELP}
-TABLES = (
-    *("inspect", "edits", "focus", "gradients", "ablate", "diff", "compare", "layers", "models"),
-)
+TABLES = ("inspect", "edits", "focus", "ablate", "diff", "compare", "layers", "models")
 
 # What has a width or colours of its own; the other helps are made as that of inspect is.
 VARIED = {name: words for name, words in COMMANDS.items() if not name.startswith("help of ")}
@@ -64,22 +60,22 @@ DUMB = ("inspect", "diff", "models", "plan", "a bar", "an error", "usage", "help
 # there is none), and which commands.
 SCENES = {
     "coloured": ({"COLUMNS": "80"}, 200, COMMANDS),
-    "no colour": ({"NO_COLOR": "1"}, 80, COMMANDS),
+    "no colour": ({"NO_COLOR": "1"}, 80, {name: COMMANDS[name] for name in (*DUMB, "edits")}),
     "dumb": ({"TERM": "dumb"}, 80, {name: COMMANDS[name] for name in DUMB}),
     "60": ({"COLUMNS": "60"}, None, VARIED),
     "120": ({"COLUMNS": "120"}, None, {name: COMMANDS[name] for name in (*TABLES, "a bar")}),
     "plain": ({}, None, {name: COMMANDS[name] for name in ("inspect", "report")}),
     "no width": ({"COLUMNS": "0"}, 0, {"models": COMMANDS["models"]}),
 }
-# All in one process: torch is imported once. A mark on both streams stands before each command.
+# All in one fork of this process, in which no gradients can be computed. A mark on both streams
+# stands before each command.
 DRIVER = """
 import json, os, sys
+from pathlib import Path
 from hookcli.__main__ import _run
-from hookcli.cli import memory
 
-memory.collect_rarely()
 before = dict(os.environ)
-for folder, (environment, number, commands) in json.loads(sys.stdin.read()).items():
+for folder, (environment, number, commands) in json.loads(Path(sys.argv[1]).read_text()).items():
     os.environ.clear()
     os.environ |= before | environment
     os.chdir(folder)
@@ -96,8 +92,8 @@ for folder, (environment, number, commands) in json.loads(sys.stdin.read()).item
         sys.argv = ["hookcli", *words]
         _run()
     sys.stdout.flush()
-    os.dup2(0, 1)
-    os.dup2(0, 2)
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 """
 
 
@@ -105,9 +101,6 @@ for folder, (environment, number, commands) in json.loads(sys.stdin.read()).item
 def scenes(tmp_path_factory):
     """The output of each command in each scene."""
     home = tmp_path_factory.mktemp("show")
-    others = {
-        name: os.environ[name] for name in os.environ.keys() - {"NO_COLOR", "COLUMNS", "LINES"}
-    }
     request, theirs, mine = {}, [], {}
     for name, (environment, columns, commands) in SCENES.items():
         folder = home / name
@@ -122,18 +115,14 @@ def scenes(tmp_path_factory):
             fcntl.ioctl(number, termios.TIOCSWINSZ, size)
         theirs.append(number)
         request[str(folder)] = (environment, number, commands)
-    with subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        env=others | {"TERM": "xterm-256color"},
-        stdin=subprocess.PIPE,
-        pass_fds=theirs,
-    ) as running:
-        running.stdin.write(json.dumps(request).encode())
-        running.stdin.close()
-        for number in theirs:
-            os.close(number)
-        texts = {name: b"".join(read_all(number)) for name, number in mine.items()}
-    assert running.returncode == 0, texts
+    (home / "request.json").write_text(json.dumps(request))
+    with own_state(home):
+        running = start(DRIVER, home / "request.json", TERM="xterm-256color")
+    for number in theirs:
+        os.close(number)
+    texts = {name: b"".join(read_all(number)) for name, number in mine.items()}
+    running.join()
+    assert running.exitcode == 0, texts
     return {name: split(texts[name], SCENES[name][2]) for name in SCENES}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
@@ -18,13 +17,11 @@ from tests.render.report.test_page import document, render_report
 from tests.world.test_page_in_browser import (
     PHOTOS,
     inspected,
-    many,
     open_grid,
     opened,
 )
 
 pytestmark = pytest.mark.browser
-__all__ = ["many"]  # a fixture
 
 SAVED = ("--save", "tensors")
 
@@ -327,19 +324,6 @@ def test_a_channel_whose_picture_is_gone_or_of_another_size_is_shown_as_its_tile
     tab.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("hash_", ["", "#conv1/3"])
-def test_the_page_has_no_fault_of_accessibility(browser, folder, scheme, hash_):
-    from axe_playwright_python.sync_playwright import Axe
-
-    tab = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
-    tab.goto((folder / "report.html").as_uri() + hash_)
-    tab.wait_for_timeout(300)
-    faults = Axe().run(tab).response["violations"]
-    tab.close()
-    assert [(fault["id"], fault["impact"]) for fault in faults] == []
-
-
 def test_a_channel_that_fires_inside_the_box_is_a_link_to_it(browser, tmp_path):
     box = ("--focus", "135,82,75,65", "--layers", "layer1.0/op:add")
     tabs = opened(browser, inspected(tmp_path, PHOTOS / "cat.png", *box))
@@ -350,24 +334,6 @@ def test_a_channel_that_fires_inside_the_box_is_a_link_to_it(browser, tmp_path):
     assert tab.locator("#viewer-title").inner_text() == "layer1.0/op:add"
     assert tab.locator("#facts").inner_text().startswith(f"channel {channel}:")
     assert list(tabs) == []
-
-
-@pytest.mark.parametrize("path", ["layer2.1.conv1", "layer4.2.conv2"])
-def test_the_layer_that_the_address_names_is_marked_in_the_list(browser, tmp_path, path):
-    whole = document()
-    parts = itertools.product((1, 2, 3, 4), (0, 1, 2), (1, 2))
-    names = [f"layer{block}.{part}.conv{place}" for block, part, place in parts]
-    grid = whole["grids"][0] | {"size": [500, 692]}
-    whole |= {
-        "layers": [whole["layers"][0] | {"call_id": name} for name in names],
-        "grids": [grid | {"call_id": name} for name in names],
-    }
-    (tmp_path / "report.html").write_text(render_report(whole), encoding="utf-8")
-    tab = browser.new_page(viewport={"width": 1400, "height": 900})
-    tab.goto((tmp_path / "report.html").as_uri() + f"#{path}")
-    tab.wait_for_timeout(300)
-    assert tab.locator("#list a[aria-current]").all_inner_texts() == [path]
-    tab.close()
 
 
 @pytest.mark.parametrize("address", ["layer1.0%2Fop:add/3", "layer1.0/op:add/3", "layer1.0/op:add"])
