@@ -4,12 +4,9 @@ stands on."""
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -497,23 +494,6 @@ def test_a_limit_past_all_numbers_is_not_drawn(run):
     assert Path("p/report.html").read_text().count('class="allowed"') == 2  # of bn, and the legend
 
 
-def test_images_of_other_names_are_drawn_by_their_content(run):
-    for name, image, values in (("a", "one", CONV), ("b", "two", CONV + 1)):
-        ToyRun({image: {"conv": values}}, hashes={image: "same"}).write(name)
-    assert pictures(run)[1] == ["01_conv.png", "report.html"]
-
-
-def test_the_page_says_of_how_many_calls_only_figures_were_compared(run):
-    for name, last in (("a", 4), ("b", 4.5)):
-        run_of(bn=[1], conv=[3, last]).write(name)
-    index = json.loads(Path("a/tensors/index.json").read_bytes())
-    index["calls"].pop("bn")
-    Path("a/tensors/index.json").write_text(json.dumps(index))
-    run("diff", "a", "b", "--pictures", "p")
-    page = Path("p/report.html").read_text()
-    assert '<p class="dim">only figures of 1 of 2 calls were compared (mean, std, min, ' in page
-
-
 def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
     name = "<img src=x onerror=alert(1)>/../\u202e"
     run_of({"cat": {name: array([1])}}).write("a")
@@ -590,16 +570,6 @@ def test_without_whole_tensors_nothing_is_compared_and_nothing_written(
     assert ended.err == f"error: --pictures {message}\nhint: {hint}\n"
 
 
-def test_golden_files_have_no_pictures(run):
-    replace(run_of(conv=[3, 4]), kept="sketches").write_golden("a")
-    shutil.copy("a", "b")
-    ended, _ = pictures(run)
-    assert (ended.code, ended.err.splitlines()[0]) == (
-        2,
-        "error: --pictures needs tensors, and 'a' and 'b' kept none",
-    )
-
-
 def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
     run_of(conv=[3, 4]).write("a")
     run_of(conv=[3, 5]).write("b")
@@ -620,37 +590,10 @@ def test_runs_that_cannot_be_compared_leave_no_folder(run):
     assert (pictures(run)[0].code, Path("p").exists()) == (2, False)
 
 
-def test_a_folder_that_cannot_be_made_is_reported(run):
-    two_runs()
-    Path("file").write_text("")
-    ended = run("diff", "a", "b", "--pictures", "file/p")
-    assert ended.code == 5
-    assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
-    assert ended.err.splitlines()[0] == "error: cannot write 'file/p/report.html': Not a directory"
-
-
 def test_a_sequence_is_drawn_tall_enough_to_be_seen():
     a = np.zeros((1, 1, 100), "f4")
     pixels = np.array(drawn(compare_arrays(a, a + 1, "NCL")))
     assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
-
-
-def test_json_on_stdout_stays_json(run):
-    two_runs()
-    ended, _ = pictures(run, "--format", "json")
-    assert json.loads(ended.out)["first"] == "conv"
-
-
-def test_pictures_are_drawn_without_torch():
-    two_runs()
-    code = (
-        "import sys; from hookcli.__main__ import _run\n"
-        "sys.argv = ['hookcli', 'diff', 'a', 'b', '--pictures', 'p']\n"
-        "code = _run()\n"
-        "print(code, 'torch' in sys.modules, 'matplotlib' in sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "7 False False"
 
 
 # In a browser

@@ -29,7 +29,3 @@ def test_the_order_of_the_axes_is_found_and_named(order, text):
 )
 def test_other_tensors_are_not_taken_for_transposed_ones(other):
     assert find_axes(VALUES, other) == ()
-
-
-def test_an_axis_of_length_one_is_not_moved():
-    assert find_axes(np.ones((1, 1, 3)), np.ones((1, 1, 3))) == ()

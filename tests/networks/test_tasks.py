@@ -272,14 +272,6 @@ def test_the_frames_of_an_animation_are_the_clip():
     assert frame_levels(pixels) == [0] * 3 + [60] * 5 + [120] * 5 + [240] * 3
 
 
-def test_the_run_says_how_many_frames_an_animation_gave(inspect):
-    first, *rest = grey_frames(10, 200, 90)
-    first.save("a.gif", save_all=True, append_images=rest, duration=50)
-    document, err = inspect("mc3_18", "a.gif", "--size", "16", "--layers", "stem.0")
-    assert err[-2] == "the model saw a clip of 16 frames, taken from 3 frames"
-    assert document["images"][0]["note"] == "a clip of 16 frames, taken from 3 frames"
-
-
 def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     Path("frames").mkdir()
     for name, picture in zip("bca", grey_frames(100, 200, 0), strict=True):
@@ -459,11 +451,6 @@ def test_classes_are_listed_by_their_softmax_the_most_probable_first():
     assert second[0].value == pytest.approx(0.75)
 
 
-def test_no_more_than_five_classes_are_reported():
-    (said,) = read_predictions(torch.arange(9.0).unsqueeze(0), ())
-    assert [p.index for p in said] == [8, 7, 6, 5, 4]
-
-
 def test_classes_go_by_number_where_the_names_do_not_fit():
     (said,) = read_predictions(torch.tensor([[0.0, 1.0]]), ("a", "b", "c"))
     assert [p.category for p in said] == ["class 1", "class 0"]
@@ -634,11 +621,6 @@ def test_pixels_are_those_of_torchvisions_functions_called_one_by_one(options, e
     torch.testing.assert_close(show(picture, **options), expected(picture), rtol=0, atol=1e-6)
 
 
-def test_the_interpolations_differ():
-    several = [show(colours(90, 70), size=28, interpolation=k) for k in ("nearest", "bicubic")]
-    assert not torch.equal(*several)
-
-
 def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, photo):
     words = ("--size", "28", "--resize", "50", "--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5")
     document, _ = inspect(
@@ -663,23 +645,6 @@ def test_a_long_panorama_gives_the_pixels_of_the_whole_resized(size):
     picture = colours(*size)
     whole = normalised(crop(picture, 20, 16), *IMAGENET)  # 40,000 x 20 is nothing
     torch.testing.assert_close(show(picture, size=16, resize=20), whole, rtol=0, atol=1e-6)
-
-
-def test_a_panorama_of_20000_by_10_is_shown_by_its_middle_at_full_size():
-    picture = colours(20_000, 10)
-    middle = picture.crop((9_960, 0, 10_040, 10))  # eight times as long as it is high
-    expected = normalised(crop(middle, 256, 224), *IMAGENET)
-    torch.testing.assert_close(show(picture), expected, rtol=0, atol=1e-6)
-
-
-def test_a_picture_of_one_pixel_is_shown(inspect):
-    Image.new("RGB", (1, 1), (255, 0, 0)).save("dot.png")
-    document, _ = inspect(
-        "resnet18", "dot.png", "--size", "32", "--layers", "conv1", "--at", "input"
-    )
-    red, green, blue = (-m / s for m, s in zip(*IMAGENET, strict=True))
-    assert document["layers"][0]["max"] == pytest.approx(red + 1 / IMAGENET[1][0])
-    assert document["layers"][0]["min"] == pytest.approx(min(green, blue))
 
 
 def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
