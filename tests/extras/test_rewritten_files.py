@@ -115,11 +115,6 @@ def list_convolutions(file):
     return [layer.module_path for layer in runner.layers]
 
 
-def test_convolutions_that_a_quantizer_made_are_layers():
-    assert len(list_convolutions("operators")) == len(list_convolutions("dynamic")) == 4
-    assert list_convolutions("operators")[0] == "node_conv2d_quant"
-
-
 def test_a_convolution_that_a_tool_made_is_a_layer():
     assert list_convolutions("tool") == ["stem", *(f"blocks.{n}.norm" for n in (0, 1))] + [
         "blocks/put_here_by_a_tool"
@@ -232,11 +227,6 @@ def test_of_quantized_layers_that_a_file_does_not_tell_the_weights_name_one(comp
     assert document["blame"].endswith(" of (model)")
 
 
-def test_the_terminal_says_how_to_compare_layers_that_a_file_does_not_tell(run):
-    ended = run("compare", "nets.py:Net", "a.npy", "--against", "onnx=operators.onnx")
-    assert "--match order pairs" in ended.err
-
-
 def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
     """The file has no name for the input that the encoder passes on."""
     words = ("a.npy", "--layers", "all", "--device", "cpu", "-o")
@@ -299,13 +289,6 @@ def test_a_fault_between_two_quantized_files_is_not_the_noise_of_quantizing(tmp_
     onnx.save(model, tmp_path / "other.onnx")
     found = hookcli.compare(str(file), x, against=f"onnx={tmp_path / 'other.onnx'}", blame=True)
     assert found.document().culprits == ("2",)
-
-
-def test_only_layers_that_compute_with_integers_are_quantized(tmp_path):
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Softmax(1)).eval()
-    quantize(net, torch.rand(1, 3, 8, 8), tmp_path)
-    runner = OnnxRunner.of(tmp_path / "quantized.onnx", CLASSIFICATION.arguments)
-    assert {*runner.list_quantized()} == {"0", "2", ""}
 
 
 @pytest.mark.parametrize("way", ["onnx", "torch-export"])
