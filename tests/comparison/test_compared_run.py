@@ -60,9 +60,6 @@ def stdin(monkeypatch):
     return fill
 
 
-# Folders
-
-
 def test_a_missing_run_is_reported(refused):
     assert refused("a", "nope") == (
         "there is no folder and no file 'nope'",
@@ -392,9 +389,6 @@ def test_what_may_not_be_read(refused):
     Path("a/records.parquet").chmod(0o755)
 
 
-# Golden files
-
-
 def golden(**values):
     """A golden file with other values of some keys, of a call where it has these."""
     document = json.loads(Path("a.json").read_bytes())
@@ -512,9 +506,6 @@ def test_figures_whose_squares_overflow_do_not_crash_the_comparison(run):
     assert run("diff", golden(**huge), "a.json").code == 7
 
 
-# Standard input
-
-
 def test_nothing_on_standard_input(refused, stdin):
     for data in (b"", b"\n", None):
         stdin(data)
@@ -533,9 +524,6 @@ def test_a_golden_file_on_standard_input(run, stdin):
     stdin(Path("a.json").read_bytes())
     ended = run("diff", "a", "-")
     assert (ended.code, ended.out.splitlines()[-3]) == (0, "A (the reference): a; B: -")
-
-
-# Runs that cannot be held against each other
 
 
 def test_runs_of_different_models(refused):
@@ -632,9 +620,6 @@ def test_a_metric_that_sketches_do_not_know(refused):
         "nothing could be compared: max-abs cannot be computed from sketches",
         "run both with --save tensors for exact figures",
     )
-
-
-# Wrong words
 
 
 @pytest.mark.parametrize(

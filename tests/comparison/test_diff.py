@@ -68,9 +68,6 @@ def differences(a, b, tolerance=None, match=None, **kept):
     )
 
 
-# How far two tensors are apart
-
-
 def test_the_distances_of_two_small_tensors_by_hand():
     distance = far([3, 4], [3, 4.5])
     assert distance.rel_l2 == pytest.approx(0.1)  # 0.5 over 5
@@ -189,9 +186,6 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
     assert (distance.misplaced, distance.nans, distance.difference.values) == (2, 1, 1)
 
 
-# What figures prove
-
-
 def figures_of(values):
     """Return numpy's figures of a finite array."""
     return TotalStats(
@@ -239,9 +233,6 @@ def test_figures_without_finite_values_prove_nothing():
     one = replace(PAIR, mean=0.0, std=0.0, min=0.0, max=0.0, nan_count=2, numel=2)
     assert measure_figures(one, one).difference.values == 0
     assert measure_figures(one, PAIR).misplaced == 2
-
-
-# What is tolerated
 
 
 @pytest.mark.parametrize(
@@ -341,9 +332,6 @@ def test_two_tensors_of_zeros_have_the_same_direction_and_one_has_none(a, b, hol
     assert row.reason == ("" if holds else f"{'A' if a == [0, 0] else 'B'} is zero everywhere")
 
 
-# Rows
-
-
 def test_the_worst_row_comes_first_and_rows_know_the_order_of_calls():
     rows = judged(pair_of("one", [1], [1.1]), pair_of("two", [1], [1]), pair_of("three", [1], [3]))
     assert [(row.call_id, row.rank, row.order, row.holds) for row in rows] == [
@@ -418,9 +406,6 @@ def test_one_value_that_moved_is_held_to_the_norm_of_all():
     """0.1 in one of 1e6 values of a root mean square of 3.5 is 2.8e-5 of the norm."""
     assert of_figures(LARGE, replace(LARGE, max=4.01), 1_000_000).holds
     assert not of_figures(LARGE, replace(LARGE, max=4.1), 1_000_000).holds
-
-
-# Which calls belong together
 
 
 def test_calls_are_paired_by_id_in_the_order_of_a_and_then_of_b():
@@ -582,9 +567,6 @@ def test_an_image_that_one_run_lacks_is_a_difference():
     assert (comparison.equal, comparison.exit_code, comparison.first) == (False, 7, None)
 
 
-# From tensors, from sketches, from golden files
-
-
 def test_the_first_that_differs_is_the_first_in_order_and_not_the_worst():
     comparison = differences(run_of(conv=[1], bn=[1], fc=[1]), run_of(conv=[1], bn=[1.001], fc=[5]))
     assert (comparison.first.call_id, comparison.rows[0].call_id) == ("bn", "fc")
@@ -694,9 +676,6 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     ).equal
 
 
-# Which of what both runs kept is compared
-
-
 def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     """The pooled means are the same; the sketches know that the maps are not."""
     maps = [np.array([[[1, 3]]], "f4"), np.array([[[3, 1]]], "f4")]
@@ -733,9 +712,6 @@ def test_whole_tensors_go_before_sketches():
     assert row.source == "tensors"
 
 
-# Whole numbers
-
-
 @pytest.mark.parametrize("dtype", ["i8", "?"])
 def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
     ones = np.ones((1, 10_000), dtype)
@@ -749,9 +725,6 @@ def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
 def test_whole_numbers_that_float64_would_round_to_one_value_differ():
     distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
     assert distance.difference.largest == 1
-
-
-# What else changed
 
 
 def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
@@ -768,9 +741,6 @@ def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
         ("--edit", None, "conv:zero"),
     ]
     assert list(list_changed(a, a)) == []
-
-
-# The command
 
 
 @pytest.fixture

@@ -73,9 +73,6 @@ def norm_of(call):
     return math.sqrt(math.prod(call["shape"]) * (call["mean"] ** 2 + call["std"] ** 2))
 
 
-# What is in it
-
-
 def test_golden_of_a_run_and_golden_of_a_model_give_the_same_bytes(run, own_temporary_folder):
     run(*PLAIN, CAT, COFFEE, "--layers", "conv,fc", "-o", "out")
     of_run = run("golden", "out")
@@ -211,9 +208,6 @@ def test_gradients_have_golden_files_too_and_say_why_there_is_none(run):
     assert "reason" not in calls["grad_output:fc"]
 
 
-# Of tensors that were saved
-
-
 def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
     words = ("--layers", "conv1,avgpool,fc", "--save", "tensors", "--grids", "none")
     run("inspect", "resnet18", CAT, *SMALL, *words, "-o", "out")
@@ -255,9 +249,6 @@ def test_a_run_without_sketches_and_whole_tensors_has_no_golden_file(run, option
     assert not Path("golden.json").exists()
 
 
-# What it tells
-
-
 @pytest.mark.parametrize("layer", ["conv1", "layer3.1.conv2"])
 def test_one_channel_changed_by_a_hundredth_shows_in_its_layer_first(run, layer):
     plain = golden(run, "resnet18", CAT, *SMALL, "--layers", "conv")
@@ -278,9 +269,6 @@ def test_two_runs_of_one_command_have_the_same_golden_file(run):
     first = run("golden", *words, "--workers", "0")
     assert first.out == run("golden", *words, "--workers", "1").out
     assert first.out.count('"call_id"') == 20 * 5
-
-
-# Where it goes
 
 
 def test_a_golden_file_is_replaced_and_another_file_is_not(run):
@@ -382,9 +370,6 @@ def test_skipped_images_end_with_6_and_are_listed(run):
     assert "skipped 'bad.png'" in ended.err
 
 
-# What cannot be asked
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -429,9 +414,6 @@ def test_a_manifest_that_lacks_a_fact_is_refused(run):
         2,
         "error: 'out/manifest.json' is damaged: it lacks 'versions'",
     )
-
-
-# The folder on the way
 
 
 BROKEN_OFF = """

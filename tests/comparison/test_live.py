@@ -262,9 +262,6 @@ def changed(document):
     return [(each["name"], each["a"], each["b"]) for each in document["changed"]]
 
 
-# The forms of --against
-
-
 def test_other_weights_are_measured_layer_by_layer(compare):
     """conv gives 4.5 for 3, beside -4; relu cuts the -4 off; fc gives 9 for 6."""
     save_heavier()
@@ -470,9 +467,6 @@ def test_several_things_can_differ_at_once(compare):
     assert document["command"][-6:] == words
 
 
-# What is measured
-
-
 def test_a_module_that_is_called_twice_has_two_rows(compare):
     save_heavier()
     document = compare("Reused", "--against", "weights=heavy.pt", code=7)
@@ -582,9 +576,6 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
         assert torch.equal(one, two) == (row["rel_l2"] == 0), call
 
 
-# NaN
-
-
 def test_nan_in_one_alone_is_a_difference_always(compare):
     save_heavier()
     state = torch.load("heavy.pt")
@@ -594,9 +585,6 @@ def test_nan_in_one_alone_is_a_difference_always(compare):
     document = compare("Net", *words, code=7)
     assert by_call(document, "reason")[2] == ("fc", "NaN or Inf differ in 1 place")
     assert document["first"] == "fc"
-
-
-# Images
 
 
 def test_a_folder_a_list_and_names_give_several_images(compare, monkeypatch):
@@ -655,8 +643,6 @@ def test_no_image_ends_with_3(run, nets):
     assert run("compare", "nets.py:Net", "bad.png", "--against", "threads=1").code == 3
     assert run("compare", "nets.py:Net", *["bad.png"] * 9, "--against", "threads=1").code == 3
 
-
-# What cannot be met
 
 REFUSED = {
     "nothing": ((), 2, "Missing option '--against'.", ""),
@@ -863,9 +849,6 @@ def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side
     assert run("compare", "shared_nets:Sharing", "a.npy", *words).code in (0, 7)
 
 
-# What is printed
-
-
 def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, nets):
     """bfloat16 rounds 2 * 1.005, the weight of the first class; all other values are exact."""
     source = NETS.replace("[2, 0]", "[2.01, 0]").replace("[2.0, 0", "[2.01, 0")
@@ -1041,9 +1024,6 @@ def test_nothing_is_written_except_names_for_completion(run, nets):
     assert after == before
 
 
-# Models of other tasks
-
-
 def test_a_clip_cannot_be_channels_last(run, cat):
     words = ("--weights", "random", "--size", "32", "--against", "channels-last")
     ended = run("compare", "r3d_18", cat, "--layers", "stem.0", *words)
@@ -1081,9 +1061,6 @@ def test_models_of_other_tasks_are_compared(run, cat, model, words, against, fir
     words = (*words, "--weights", "random", "--device", "cpu", "--format", "json")
     ended = run("compare", model, cat, *words, "--against", against)
     assert (ended.code, json.loads(ended.out)["first"]) == (7, first), ended.err
-
-
-# What is left
 
 
 def make_sides(net="Net", **other):

@@ -47,9 +47,6 @@ def colours(image):
     return {colour for _, colour in image.getcolors(1 << 20)}
 
 
-# Which channels, and what of them
-
-
 def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     a = maps([[1, 2], [3, 4]], [[1, 1], [1, 1]], [[0, 0], [0, 0]])
     b = maps([[1, 2], [3, 5]], [[1, 1], [1, 1]], [[0, 0], [0, -3]])
@@ -275,9 +272,6 @@ def test_a_name_that_does_not_fit_the_shape_is_no_layout():
     assert recall_layout("what", (1, 5, 2, 2), (8, 8)) == Layout()
 
 
-# The picture
-
-
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
     """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and
     2."""
@@ -345,9 +339,6 @@ def test_a_bar_is_the_lighter_the_longer_it_is():
 def test_a_channel_that_is_constant_in_both_is_drawn():
     assert ORANGE in colours(drawn(compare_arrays(maps([[0, 0]]), maps([[2, 2]]))))
     assert CYAN in colours(drawn(compare_arrays(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
-
-
-# The command
 
 
 RNG = np.random.default_rng(0)
@@ -594,9 +585,6 @@ def test_a_sequence_is_drawn_tall_enough_to_be_seen():
     a = np.zeros((1, 1, 100), "f4")
     pixels = np.array(drawn(compare_arrays(a, a + 1, "NCL")))
     assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
-
-
-# In a browser
 
 
 @pytest.mark.browser

@@ -37,7 +37,6 @@ from torch import nn
 from torchvision.models import squeezenet1_1
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
-DECONV = DATA / "pytorch-converted/test_ConvTranspose2d/model.onnx"
 SQUEEZENET = DATA / "light/light_squeezenet.onnx"
 
 
@@ -60,11 +59,6 @@ def load_weights(module, file):
         for parameter, name in zip((layer.weight, layer.bias), node.input[1:], strict=True):
             parameter.data = torch.tensor(arrays[name])
     return module
-
-
-def deconv():
-    layer = nn.ConvTranspose2d(3, 4, 3, stride=(3, 2), padding=1, output_padding=1)
-    return load_weights(nn.Sequential(layer), DECONV)
 
 
 def squeezenet():
@@ -340,8 +334,9 @@ def test_an_edit_cannot_be_exported(refused):
     )
 
 
-def test_several_outputs_are_paired_by_their_order(compare):
-    document = compare("nets.py:Pair", "--against", "onnx")
+@pytest.mark.parametrize("way", ["onnx", "torch-export"])
+def test_several_outputs_are_paired_by_their_order(compare, way):
+    document = compare("nets.py:Pair", "--against", way)
     assert {row["call_id"]: row["other_call_id"] for row in document["layers"]} == {
         "conv": "conv",
         "(model)[out]": "(model)[0]",
@@ -349,53 +344,14 @@ def test_several_outputs_are_paired_by_their_order(compare):
     }
 
 
-def test_weights_beside_the_file_are_read(compare):
-    export("net.onnx", external_data=True)
-    onnx = pytest.importorskip("onnx")
-    onnx.save(
-        onnx.load("net.onnx"),
-        "out.onnx",
-        save_as_external_data=True,
-        size_threshold=0,
-        location="w",
-    )
-    assert compare("nets.py:Net", "--against", "onnx=out.onnx")["equal"]
-
-
-def test_a_file_in_float16_is_compared(compare):
-    onnx = pytest.importorskip("onnx")
-    export("net.onnx")
-    model = onnx.load("net.onnx")
-    half = onnx.TensorProto.FLOAT16
-    for each in model.graph.initializer:
-        if each.data_type == onnx.TensorProto.FLOAT:
-            values = onnx.numpy_helper.to_array(each).astype("f2")
-            each.CopyFrom(onnx.numpy_helper.from_array(values, each.name))
-    for each in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        if each.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            each.type.tensor_type.elem_type = half
-    onnx.save(model, "half.onnx")
-    document = compare("nets.py:Net", "--against", "onnx=half.onnx", "--blame")
-    assert document["culprits"] == []
-    assert {row["other_dtype"] for row in document["layers"]} == {"float16"}
-    assert "within the rounding of float16" in document["blame"]
-
-
-def test_quantized_convolutions_share_the_error(compare):
+def test_quantized_convolutions_share_the_error_and_end_at_the_relu(compare):
     quantize("int8.onnx")
-    words = ("--against", "onnx=int8.onnx", "--blame")
-    document = compare("nets.py:Net", *words, code=7)
+    document = compare("nets.py:Net", "--against", "onnx=int8.onnx", "--blame", code=7)
     assert document["culprits"] == []
     assert "spread evenly over 1 Conv2d, 4 ReLU" in document["blame"]
-    own = {row["call_id"]: row["own_rel_l2"] for row in document["layers"]}
-    assert 1e-3 < own["stem"] < 0.1
-
-
-def test_a_quantized_convolution_with_a_merged_relu_is_compared_at_the_relu(compare):
-    quantize("int8.onnx")
-    document = compare("nets.py:Net", "--against", "onnx=int8.onnx", code=7)
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert pairs["blocks.0.relu"] == "blocks.0.norm"
+    rows = {row["call_id"]: row for row in document["layers"]}
+    assert 1e-3 < rows["stem"]["own_rel_l2"] < 0.1
+    assert rows["blocks.0.relu"]["other_call_id"] == "blocks.0.norm"
     reasons = {each["call_id"]: each["reason"] for each in document["left_out"]}
     assert reasons["blocks.0.conv"] == "merged into blocks.0.relu"
     assert reasons["blocks.0.norm"] == "merged into blocks.0.relu"
@@ -556,16 +512,6 @@ def test_a_layer_whose_channels_quantization_ruined_is_named(compare):
     quantize("kept.onnx", document["keep"]["nodes_to_exclude"])
     document = compare("ruined.py:Net", "--against", "onnx=kept.onnx", "--blame", code=7)
     assert "parts.2" not in document["culprits"]
-
-
-# What is refused
-
-
-def test_a_model_that_cannot_be_exported_is_refused(refused):
-    code, message, hint = refused("nets.py:Choice", "a.npy", "--against", "onnx")
-    assert code == 4
-    assert message.startswith("error: the model cannot be exported to ONNX: ")
-    assert hint == "hint: export it yourself, and name the file: onnx=FILE"
 
 
 def test_a_truncated_file_is_refused(refused):

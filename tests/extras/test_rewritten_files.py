@@ -153,13 +153,6 @@ def test_a_fault_after_a_folded_call_is_named_in_files_of_others(compare, file):
     assert {each.partition("#")[0] for each in found} == {"up"}
 
 
-@pytest.mark.parametrize("way", ["onnx", "onnx=TwoNames.onnx", "torch-export"])
-def test_the_calls_of_a_module_under_two_names_are_paired(compare, way):
-    document = compare("nets.py:TwoNames", "--against", way, "--layers", "SiLU", "--blame")
-    rows = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert rows == {each: each for each in ("act", "act#1", "act#2", "(model)")}
-
-
 def test_a_kept_export_calls_a_module_by_its_first_name(compare):
     for kept, way in (("kept.onnx", "onnx"), ("kept.pt2", "torch-export")):
         compare("nets.py:TwoNames", "--against", way, "--keep-export", kept)
@@ -167,21 +160,6 @@ def test_a_kept_export_calls_a_module_by_its_first_name(compare):
     for graph in (open_file("kept").graph, program.graph):
         assert [call.call_index for call in graph.list_calls("act")] == [0, 1, 2]
         assert graph.list_calls("body.1") == []
-
-
-@pytest.mark.parametrize("way", ["onnx", "torch-export"])
-def test_each_tensor_of_a_module_is_compared(compare, way):
-    document = compare("nets.py:Several", "--against", way, "--layers", "encoder")
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert (pairs["encoder[1]"], pairs["encoder[2]"]) == ("encoder[0]", "encoder[1]")
-    assert reasons_of(document) == {"encoder[0]": "not among the tensors that B shows"}
-
-
-def test_a_container_whose_last_layer_is_merged_outside_it_is_merged(compare):
-    document = compare("nets.py:Outside", "--against", "onnx", "--layers", "all")
-    reasons = reasons_of(document)
-    assert reasons["stem"] == reasons["stem.2"] == "merged into norm"
-    assert "stem" not in {layer.module_path for layer in open_file("Outside").layers}
 
 
 @pytest.mark.parametrize("name", ["optimized", "static", "dynamic", "tool"])

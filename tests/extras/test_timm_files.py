@@ -36,17 +36,6 @@ def test_a_folder_gives_the_weights_and_the_class_names(timm_folder):
     assert loaded.categories == ("cat", "dog", "cup")
 
 
-def test_pixels_are_those_of_timms_own_transform_bit_by_bit(timm_folder):
-    from PIL import Image
-    from timm.data import create_transform, resolve_model_data_config
-
-    loaded = load_model(ModelRequest(f"timm:{timm_folder}"))
-    transform = create_transform(**resolve_model_data_config(loaded.module))
-    with Image.open(PHOTOS / "cat.png") as photo:
-        picture = photo.convert("RGB")
-    assert torch.equal(loaded.prepare.to_pixels([picture]), transform(picture))
-
-
 def test_a_revision_of_the_hub_is_downloaded(timm_folder, own, tmp_path):
     from safetensors.torch import load_file, save_file
 

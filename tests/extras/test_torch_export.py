@@ -58,22 +58,6 @@ def test_a_layer_named_quantize_need_not_be_quantized(tmp_path):
     assert found.document().culprits == ("quantize",)
 
 
-def test_the_outputs_of_a_dictionary_are_paired_by_their_order(compare):
-    document = compare("nets.py:Pair", "--against", "torch-export")
-    assert {row["call_id"]: row["other_call_id"] for row in document["layers"]} == {
-        "conv": "conv",
-        "(model)[out]": "(model)[0]",
-        "(model)[mean]": "(model)[1]",
-    }
-
-
-def test_a_model_that_cannot_be_exported_is_refused_in_the_exporters_words(refused):
-    code, message, hint = refused("nets.py:Choice", "a.npy", "--against", "torch-export")
-    assert code == 4
-    assert message.startswith("error: torch.export cannot export the model: ")
-    assert hint.startswith("hint: ")
-
-
 def test_a_damaged_file_is_refused(refused):
     Path("net.pt2").write_bytes(b"PK nothing")
     code, message, hint = refused("nets.py:Net", "a.npy", "--against", "torch-export=net.pt2")

@@ -98,9 +98,6 @@ def refusal(model, *forms, exclude=()):
     return type(caught.value), caught.value.message, caught.value.hint
 
 
-# --- what a form chooses
-
-
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
@@ -223,9 +220,6 @@ def test_exclude_takes_away_from_what_was_chosen(resnet34):
     assert paths(resnet34, "conv[1:3]", exclude=["conv[1]"]) == ["layer1.0.conv1", "layer1.0.conv2"]
 
 
-# --- what is refused
-
-
 @pytest.mark.parametrize(
     ("forms", "message", "hint"),
     [
@@ -323,9 +317,6 @@ def test_an_exclude_that_leaves_nothing_or_matches_nothing_is_refused(resnet34):
     assert refusal(resnet34, "conv", exclude=["fcc"])[1] == "no layer matches 'fcc'"
 
 
-# --- facts
-
-
 def test_a_layer_knows_its_type_depth_and_parameters(resnet34):
     layer = select_layers(resnet34, ["layer1.0.conv2"])[0]
     # 64 filters of 3 x 3 over 64 channels, no bias
@@ -338,9 +329,6 @@ def test_a_layer_knows_its_type_depth_and_parameters(resnet34):
 def test_a_module_that_is_in_two_places_is_listed_once():
     shared = nn.ReLU()
     assert paths(nn.Sequential(shared, nn.Tanh(), shared), "act") == ["0", "1"]
-
-
-# --- why a layer did not run
 
 
 def reason(model, path):

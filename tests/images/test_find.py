@@ -52,8 +52,6 @@ def refused(*words, **options):
     return caught.value.message, caught.value.hint
 
 
-# --- words that are files, and folders
-
 MADE = {
     "files are passed on in their order, whatever they are called": (
         ["b.png", "a.txt", "c.npy"],
@@ -201,9 +199,6 @@ def test_folders_are_passed_on_if_they_are_kept():
     ]
 
 
-# --- suffixes
-
-
 @pytest.mark.parametrize(
     "suffix",
     [
@@ -241,9 +236,6 @@ def test_what_pillow_writes_and_the_reader_reads_is_found_in_a_folder():
     assert readable - set(found("photos")) == set()
 
 
-# --- links
-
-
 def test_a_link_to_a_folder_is_followed():
     make("elsewhere/a.png", "photos/")
     Path("photos/link").symlink_to("../elsewhere")
@@ -275,9 +267,6 @@ def test_a_link_to_nowhere_or_itself_is_passed_on_if_it_has_an_images_name(recur
     assert found(*words, recursive=recursive) == ["photos/a.png", "photos/c.png", "a?.png"]
 
 
-# --- folders that cannot be read
-
-
 def test_a_folder_in_a_folder_that_cannot_be_read_is_skipped_and_the_rest_is_found():
     make("photos/a.png", "photos/c.png")
     Path("photos/b").symlink_to("b")  # a link to itself: following it is an error, even for root
@@ -303,7 +292,7 @@ def test_a_folder_without_permission_is_skipped_with_that_reason():
 
 
 def test_folders_deeper_than_python_recurses_are_searched():
-    file = Path("photos", *"d" * 1500, "a.png")
+    file = Path("photos", *"d" * (sys.getrecursionlimit() + 50), "a.png")
     for depth in range(1, len(file.parts)):
         Path(*file.parts[:depth]).mkdir()
     file.touch()
@@ -312,9 +301,6 @@ def test_folders_deeper_than_python_recurses_are_searched():
     finally:
         file.unlink()  # pytest could not remove it: that does recurse
         os.removedirs(file.parent)
-
-
-# --- runs
 
 
 def test_the_output_folder_is_left_out_whatever_its_name(tmp_path):
@@ -386,9 +372,6 @@ def test_a_manifest_of_another_tool_leaves_nothing_out(content):
     assert found("photos") == ["photos/app/a.png"]
 
 
-# --- globs
-
-
 def test_below_its_first_star_a_glob_leaves_out_runs_and_the_output_folder():
     make("p/a.png", "p/run/seen/b.png", "p/out/deep/c.png")
     Path("p/run/run.json").write_text(OURS)
@@ -414,9 +397,6 @@ def test_a_glob_that_matches_nothing_is_skipped_with_the_reason():
 def test_a_file_with_the_characters_of_a_glob_in_its_name_is_that_file(name):
     make(name, "a1.png", "ab.png", "b")
     assert found(name) == [name]
-
-
-# --- lists
 
 
 @pytest.mark.parametrize(
@@ -522,9 +502,6 @@ def test_standard_input_twice_is_refused_before_it_is_read():
     assert stdin.tell() == 0
 
 
-# --- keys
-
-
 def unique_keys(files):
     return [image.key for image in list_images(files)]
 
@@ -563,7 +540,7 @@ def test_keys_are_those_of_the_rule_for_names_that_collide_with_numbers():
     assert unique_keys(files) == one_after_the_other(files)
 
 
-def test_fifty_thousand_names_of_one_stem_get_their_keys():
-    keys = unique_keys(["cat.png", "CAT.png"] * 25_000)  # trying every number, it would be minutes
-    numbered = [f"{('CAT', 'cat')[number % 2]}-{number}" for number in range(2, 50_001)]
+def test_five_thousand_names_of_one_stem_get_their_keys():
+    keys = unique_keys(["cat.png", "CAT.png"] * 2_500)
+    numbered = [f"{('CAT', 'cat')[number % 2]}-{number}" for number in range(2, 5_001)]
     assert keys == ["cat", *numbered]

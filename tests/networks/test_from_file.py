@@ -74,8 +74,6 @@ def test_the_versions_of_modules_lose_the_prefix_too():
     assert saved.versions == {"": 1, "1": 2}
 
 
-# --- weights that the model itself loads
-
 NETS = """
 import torch
 from torch import nn
@@ -248,9 +246,6 @@ def test_parallel_models_and_plain_weights_fit_each_other(made, name, prefix):
     assert read(load(name, state).module) == [5, 6, 7, 8]
 
 
-# --- a part of a checkpoint
-
-
 @pytest.mark.parametrize(
     ("content", "key"),
     [
@@ -285,8 +280,6 @@ def test_a_file_whose_name_has_a_colon_is_read_whole(made):
     request = ModelRequest("net.py:Plain", weights=r"C:\w.pth:ema", device="cpu")
     assert read(load_model(request).module) == [5, 6, 7, 8]
 
-
-# --- one of several shards
 
 ZERO = "w.pth holds a shard of DeepSpeed's ZeRO: one process's part of the weights"
 FSDP = "w.pth holds a shard of FSDP: one process's part of the weights"

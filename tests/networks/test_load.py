@@ -76,9 +76,6 @@ def weights_file(trained, tmp_path_factory):
     return file
 
 
-# --- random weights
-
-
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
 def test_random_weights_are_those_of_the_seed_and_torchvisions_builder(name):
     expected = seeded(torchvision.models.get_model_builder(name), 7)
@@ -98,9 +95,6 @@ def test_random_weights_say_that_they_are():
     assert info.warning == "the weights are RANDOM, as asked for"
 
 
-# --- arguments of the builder
-
-
 def test_a_model_argument_reaches_the_builder():
     expected = seeded(torchvision.models.squeezenet1_1, 0, num_classes=50)
     assert_same(load(SMALL, "random", num_classes=50).module, expected)
@@ -117,9 +111,6 @@ def test_whatever_the_builder_raises_at_an_argument_is_a_refusal():
     error = refusal(RequestError, "mobilenet_v2", "random", round_nearest=0)
     assert error.message.startswith("mobilenet_v2 cannot be built with round_nearest=0: ")
     assert "by zero" in error.message
-
-
-# --- weights from a file
 
 
 def test_a_weights_file_is_loaded_whole(weights_file, trained):
@@ -281,9 +272,6 @@ def test_an_initialiser_that_draws_until_a_value_fits_ends_though_draws_are_skip
         nn.init.trunc_normal_(torch.full((10,), 1e9))
 
 
-# --- torchvision's own weights, from the cache
-
-
 def cache(url):
     """Where torch keeps the file of ``url``."""
     folder = Path(os.environ["TORCH_HOME"]) / "hub" / "checkpoints"
@@ -322,9 +310,6 @@ def test_a_damaged_file_in_the_cache_is_an_error_that_names_it(weights, data):
     assert error.message.startswith(f"the cached weights {file} cannot be loaded: ")
     assert error.hint == f"if they are damaged, remove them: rm '{file}'"
     assert file.exists()
-
-
-# --- torchvision's own weights, from a server
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -467,9 +452,6 @@ def test_a_cache_folder_that_cannot_be_made_is_no_reason_to_stop_under_auto(monk
     assert "Not a directory" in load().info.warning
 
 
-# --- what is refused, and the catalogue
-
-
 def test_a_named_model_is_never_prepared_as_another():
     request = ModelRequest(SMALL, weights="random", device="cpu", like="inception_v3")
     assert load_model(request).info.preprocessing == load(weights="random").info.preprocessing
@@ -533,9 +515,6 @@ def test_a_torch_and_torchvision_that_do_not_fit_are_an_error_with_both_versions
         f"error: {versions}: operator torchvision::nms does not exist\n"
         "hint: install matching versions: pip install --upgrade torch torchvision\n"
     )
-
-
-# --- the same weights in another process
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,6 @@ def assert_loaded(module, expected):
     assert [key for key in mine if not torch.equal(mine[key], expected[key])] == []
 
 
-# --- kinds of values
-
-
 @pytest.mark.parametrize(
     ("others", "what"),
     [
@@ -166,9 +163,6 @@ def test_complex_weights_of_ones_own_model_stay_complex():
     assert loaded.module(torch.ones(1, 3, 1, 1)).flatten().tolist() == [4.0, 5.0, 6.0]
     unloaded = load_model(ModelRequest("net.py:Wave", device="cpu", dtype="bfloat16"))
     assert unloaded.module.wave.tolist() == [1j, 2j, 3j]
-
-
-# --- tensors that are no arrays of values
 
 
 def jagged():
@@ -281,9 +275,6 @@ def test_a_file_that_does_not_fit_is_refused_before_a_model_is_built(monkeypatch
         misfit("52 missing (features")
     )
     assert built == []
-
-
-# --- files made to harm
 
 
 def repack(compression, *, shorten=""):
@@ -404,9 +395,6 @@ def test_a_pickle_of_another_protocol_is_said_to_be_unreadable():
     )
 
 
-# --- names
-
-
 def test_a_model_whose_own_names_begin_like_a_prefix_keeps_them():
     wrapped = {f"model.{key}": value for key, value in state().items()}
     for prefix in ("", "module.", "_orig_mod.module."):
@@ -423,9 +411,6 @@ def test_names_that_are_the_models_own_are_not_taken_for_those_of_an_old_densene
     weights = {f"denselayer1.norm.1.{k}": v for k, v in nn.Conv2d(1, 1, 1).state_dict().items()}
     torch.save(weights, "w.pth")
     assert_loaded(load(name="net.py:make").module, weights)
-
-
-# --- several sets of weights
 
 
 def test_which_of_several_sets_of_weights_is_used_is_said():
@@ -479,9 +464,6 @@ def test_a_key_that_leads_to_no_weights_is_refused(weights, message):
     with pytest.raises(WeightsError) as refused:
         load(weights)
     assert refused.value.message == message
-
-
-# --- versions
 
 
 @pytest.fixture(scope="module")

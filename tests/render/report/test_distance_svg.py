@@ -18,29 +18,13 @@ INF = float("inf")
 def row_of(order, rel_l2, own=None, **other):
     """A row of the call ``call<order>``; its rank is its order."""
     values = {
-        "rank": order,
-        "order": order,
-        "call_id": f"call{order}",
-        "other_call_id": f"call{order}",
-        "module_type": "Conv2d",
-        "holds": False,
-        "reason": "",
-        "metric": "max-abs",
-        "tolerance": 1.0,
-        "rel_l2": rel_l2,
-        "max_abs": rel_l2,
-        "mean_abs": rel_l2,
-        "cosine": 1.0,
-        "own_rel_l2": own,
-        "shape": (1, 3),
-        "other_shape": (1, 3),
-        "dtype": "float32",
-        "other_dtype": "float32",
-        "source": "tensors",
-        "image": "cat",
-        "images": 1,
+        "rank": order, "order": order, "call_id": f"call{order}", "other_call_id": f"call{order}",
+        "module_type": "Conv2d", "holds": False, "reason": "", "metric": "max-abs",
+        "tolerance": 1.0, "rel_l2": rel_l2, "max_abs": rel_l2, "mean_abs": rel_l2, "cosine": 1.0,
+        "own_rel_l2": own, "shape": (1, 3), "other_shape": (1, 3), "dtype": "float32",
+        "other_dtype": "float32", "source": "tensors", "image": "cat", "images": 1,
         "failed_images": 1,
-    }
+    }  # fmt: skip
     return DiffRow(**(values | other))
 
 
