@@ -264,13 +264,6 @@ def test_one_channel_changed_by_a_hundredth_shows_in_its_layer_first(run, layer)
     assert 1e-6 < far[layer] < 0.01
 
 
-def test_two_runs_of_one_command_have_the_same_golden_file(run):
-    words = ("resnet18", str(PHOTOS), *SMALL, "--layers", "conv", "--batch-size", "3")
-    first = run("golden", *words, "--workers", "0")
-    assert first.out == run("golden", *words, "--workers", "1").out
-    assert first.out.count('"call_id"') == 20 * 5
-
-
 def test_a_golden_file_is_replaced_and_another_file_is_not(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     assert run("golden", "out", "-o", "new/golden.json").code == 0

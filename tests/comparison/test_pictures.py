@@ -452,30 +452,6 @@ def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
     assert 'alt="A, B and B minus A of conv / stem. channel ' in page
 
 
-def test_a_call_of_another_name_has_both_above_its_picture(run):
-    """The picture is that of calls of one name apart from the line of its heading, 20 pixels from
-    10 on."""
-    other = {"name": "other"}
-    for name, call in (("a", "conv"), ("b", "stem"), ("c", "conv")):
-        values = CONV if name == "a" else CONV + 1
-        replace(run_of({"cat": {call: values}}), model=other if name != "a" else {}).write(name)
-    seen = []
-    for name in ("b", "c"):
-        run("diff", "a", name, "--pictures", "p", "--match", "order")
-        seen.append(np.array(Image.open("p/01_conv.png")))
-    both, one = seen
-    line = slice(10, 30)
-    assert np.array_equal(np.delete(both, line, 0), np.delete(one, line, 0))
-    assert (both[line] != one[line]).any()
-
-
-def test_a_call_that_b_lacks_has_the_name_of_a_alone(run):
-    run_of({"cat": {"bn": CONV, "conv": CONV}}).write("a")
-    run_of({"cat": {"bn": CONV}}).write("b")
-    pictures(run)
-    assert "<td>conv</td>" in Path("p/report.html").read_text()
-
-
 def test_a_limit_past_all_numbers_is_not_drawn(run):
     """1e300 over a root mean square of about 1e-30."""
     run_of({"cat": {"bn": CONV, "conv": CONV * 1e-30}}).write("a")

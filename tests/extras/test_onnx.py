@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 import tempfile
 import warnings
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -25,46 +23,6 @@ pytestmark = [
     pytest.mark.usefixtures("nets"),
 ]
 MERGED = [f"blocks.{n}.conv is merged into blocks.{n}.norm" for n in range(3)]
-# Networks with the weights of files that are installed with onnx, which hookcli did not export
-FOREIGN = """
-from pathlib import Path
-
-import numpy as np
-import onnx
-import torch
-from onnx.numpy_helper import to_array
-from torch import nn
-from torchvision.models import squeezenet1_1
-
-DATA = Path(onnx.__file__).parent / "backend/test/data"
-SQUEEZENET = DATA / "light/light_squeezenet.onnx"
-
-
-def read_weights(graph):
-    arrays = {each.name: to_array(each) for each in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "ConstantOfShape":
-            value = to_array(node.attribute[0].t)
-            arrays[node.output[0]] = np.full(arrays[node.input[0]], value)
-    return arrays
-
-
-def load_weights(module, file):
-    graph = onnx.load(file).graph
-    arrays = read_weights(graph)
-    layers = [each for each in module.modules() if hasattr(each, "kernel_size")]
-    layers = [each for each in layers if hasattr(each, "weight")]
-    nodes = [node for node in graph.node if node.op_type in ("Conv", "ConvTranspose")]
-    for layer, node in zip(layers, nodes, strict=True):
-        for parameter, name in zip((layer.weight, layer.bias), node.input[1:], strict=True):
-            parameter.data = torch.tensor(arrays[name])
-    return module
-
-
-def squeezenet():
-    net = squeezenet1_1(weights=None)
-    return load_weights(nn.Sequential(net.features, net.classifier, nn.Softmax(1)), SQUEEZENET)
-"""
 
 
 def quantize(file):
@@ -245,40 +203,6 @@ def test_the_weights_of_a_quantized_layer_name_it(compare):
     pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
     assert pairs["stem"] == "stem"
     assert pairs["blocks.2.norm"] == "blocks.2.conv"
-
-
-@pytest.fixture
-def foreign(nets):
-    onnx = pytest.importorskip("onnx")
-    Path("foreign.py").write_text(FOREIGN)
-
-    def read(file):
-        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes()))
-
-    yield import_module("foreign"), read
-    sys.modules.pop("foreign")
-
-
-def test_every_layer_of_a_network_from_caffe_is_paired_by_order(compare, foreign):
-    """The input and the output are those of the tests of onnx for this file."""
-    nets, read = foreign
-    size = 3 * 224 * 224
-    np.save("a.npy", (np.arange(size).reshape(3, 224, 224) / size).astype("f4"))
-    expected = read(nets.SQUEEZENET.with_name("light_squeezenet_output_0.pb"))
-    with torch.no_grad():
-        output = nets.squeezenet().eval()(torch.from_numpy(np.load("a.npy"))[None]).numpy()
-    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-7)
-    words = ("--against", f"onnx={nets.SQUEEZENET}", "--match", "order", "--layers", "leaf,op:*")
-    document = compare("foreign.py:squeezenet", *words)
-    types = Counter(row["module_type"] for row in document["layers"])
-    assert types == {
-        "Conv2d": 26,
-        "ReLU": 26,
-        "cat": 8,
-        "MaxPool2d": 3,
-        **dict.fromkeys(("Dropout", "AdaptiveAvgPool2d", "Softmax", "Sequential"), 1),
-    }
-    assert document["left_out"] == []
 
 
 def test_outputs_of_other_shapes_are_not_measured(compare):
