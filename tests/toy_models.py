@@ -268,13 +268,6 @@ class Recursive(nn.Module):
         return self(x, depth - 1) + 1 if depth else self.conv(x)
 
 
-class RecursiveLeaf(nn.Module):
-    """Calls itself, and has no children."""
-
-    def forward(self, x, depth=1):
-        return self(x, depth - 1) * 2 if depth else x
-
-
 class RecursiveCatching(nn.Module):
     """Calls itself, catches the exception of the inner call, and returns ten times its input."""
 

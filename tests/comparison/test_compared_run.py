@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +58,6 @@ def stdin(monkeypatch):
         monkeypatch.setattr(sys, "stdin", stream)
 
     return fill
-
-
-# Folders
 
 
 def test_a_missing_run_is_reported(refused):
@@ -150,16 +146,12 @@ def test_records_without_rows(refused):
             {"model": {"name": "toy", "task": "own", "weights": "a.pt", "trained": True}},
             f"{DAMAGED} model lacks 'dtype'",
         ),
-        ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
-        ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array | null`, got `str`"),
         ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
         (
             {"command": ["hookcli", "inspect", "--pool"]},
             "'a' is damaged: its command ends in --pool, without a value",
         ),
         ({"files": [{}]}, f"{DAMAGED} files[0]: expected `str`, got `object`"),
-        ({"files": 5}, f"{DAMAGED} files: expected `array`, got `int`"),
-        ({"files": None}, f"{DAMAGED} files: expected `array`, got `null`"),
         ({"sizes": {"layers.csv": -1}}, f"{DAMAGED} sizes[...]: expected `int` >= 0"),
         ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
         ({"images": [{"key": "cat"}]}, f"{DAMAGED} images[0] lacks 'file'"),
@@ -199,14 +191,6 @@ def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
 def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
     Path("a/manifest.json").write_text(text)
     assert refused("a", "a") == (f"{DAMAGED} {reason}", AGAIN)
-
-
-@pytest.mark.parametrize("name", ["a/manifest.json", "a.json"])
-def test_500_levels_of_nesting_are_refused_when_they_are_read(run, name):
-    edit_json(Path(name), versions={}, later=json.loads("[" * 500 + "]" * 500))
-    ended = run("diff", "a", name.removesuffix("/manifest.json"), "--format", "json")
-    assert ended.code == 2
-    assert json.loads(ended.out)["error"]["message"].endswith(": it is nested too deeply")
 
 
 @pytest.mark.parametrize(
@@ -342,17 +326,7 @@ def test_a_run_without_images(refused):
     )
 
 
-def test_an_index_of_another_run(refused):
-    run_of({"dog": {"conv": array([3, 4])}}).write("b")
-    shutil.rmtree("a/tensors")
-    shutil.copytree("b/tensors", "a/tensors")
-    assert refused("a", "a") == (
-        "'a/tensors/index.json' is damaged: 'conv' has the image 'dog', unknown to the manifest",
-        AGAIN,
-    )
-
-
-@pytest.mark.parametrize("calls", [["conv"], [[]], {"conv": [[]]}, {"conv": 3}, None])
+@pytest.mark.parametrize("calls", [["conv"], {"conv": [[]]}])
 def test_an_index_of_another_form(refused, calls):
     write_json(Path("a/tensors/index.json"), {"calls": calls})
     message, hint = refused("a", "a")
@@ -415,9 +389,6 @@ def test_what_may_not_be_read(refused):
     Path("a/records.parquet").chmod(0o755)
 
 
-# Golden files
-
-
 def golden(**values):
     """A golden file with other values of some keys, of a call where it has these."""
     document = json.loads(Path("a.json").read_bytes())
@@ -439,7 +410,7 @@ def test_a_golden_file_that_was_cut_off(refused):
     assert hint == GOLDEN
 
 
-@pytest.mark.parametrize("text", ["[1]", "3", '"golden"', '{"kind": "run"}', "{}"])
+@pytest.mark.parametrize("text", ["[1]", '{"kind": "run"}'])
 def test_json_that_is_no_golden_file(refused, text):
     Path("b.json").write_text(text)
     assert refused("a", "b.json") == (
@@ -484,25 +455,18 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"shape": "1x2"}, "calls[0].shape: expected `array`, got `str`"),
-        ({"shape": 3}, "calls[0].shape: expected `array`, got `int`"),
-        ({"shape": None}, "calls[0].shape: expected `array`, got `null`"),
         ({"shape": [1.5, 2]}, "calls[0].shape[0]: expected `int`, got `float`"),
         ({"shape": [-1, 2]}, "calls[0].shape[0]: expected `int` >= 0"),
-        ({"shape": [True, 2]}, "calls[0].shape[0]: expected `int`, got `bool`"),
         ({"shape": [2**40, 2**40]}, f"'conv' has an impossible shape: [{2**40}, {2**40}]"),
         ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
         ({"std": None}, "'conv' has impossible figures"),
         ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
-        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int`, got `float`"),
         ({"nan_count": 500}, "'conv' has impossible figures"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
         ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
         ({"image": "dog"}, "'conv' belongs to the image 'dog', which is not in the run"),
         ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
-        ({"call_id": None}, "calls[0].call_id: expected `str`, got `null`"),
-        ({"calls": [3]}, "calls[0]: expected `object`, got `int`"),
         ({"model": {}}, "model lacks 'name'"),
         ({"images": []}, "'conv' belongs to the image 'cat', which is not in the run"),
     ],
@@ -511,23 +475,18 @@ def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
     assert refused("a", golden(**values)) == (f"'b.json' is damaged: {message}", "make it again")
 
 
-@pytest.mark.parametrize("key", ["sketch", "model", "versions", "command", "images", "calls"])
-def test_a_golden_file_without_one_of_its_parts(refused, key):
-    document = json.loads(Path("a.json").read_bytes())
-    document.pop(key)
-    write_json(Path("b.json"), document)
-    assert refused("b.json", "a") == (f"'b.json' is damaged: it lacks {key!r}", "make it again")
-
-
-@pytest.mark.parametrize("key", ["shape", "mean", "max", "nan_count", "sketch"])
-def test_a_call_without_one_of_its_parts(refused, key):
-    document = json.loads(Path("a.json").read_bytes())
-    document["calls"][0].pop(key)
-    write_json(Path("b.json"), document)
-    assert refused("b.json", "a") == (
-        f"'b.json' is damaged: calls[0] lacks {key!r}",
-        "make it again",
-    )
+def test_a_golden_file_or_a_call_without_one_of_its_parts(refused):
+    text = Path("a.json").read_text()
+    for where, keys in (
+        ("it", ("sketch", "model", "versions", "command", "images", "calls")),
+        ("calls[0]", ("shape", "mean", "max", "nan_count", "sketch")),
+    ):
+        for key in keys:
+            document = json.loads(text)
+            (document if where == "it" else document["calls"][0]).pop(key)
+            write_json(Path("b.json"), document)
+            message = f"'b.json' is damaged: {where} lacks {key!r}"
+            assert refused("b.json", "a") == (message, "make it again")
 
 
 def test_calls_and_images_that_appear_twice(refused):
@@ -545,9 +504,6 @@ def test_figures_whose_squares_overflow_do_not_crash_the_comparison(run):
     huge = {"mean": 1e300, "std": 1e300, "min": -1e300, "max": 1e300}
     assert run("diff", "a.json", golden(**huge)).code == 7
     assert run("diff", golden(**huge), "a.json").code == 7
-
-
-# Standard input
 
 
 def test_nothing_on_standard_input(refused, stdin):
@@ -568,16 +524,6 @@ def test_a_golden_file_on_standard_input(run, stdin):
     stdin(Path("a.json").read_bytes())
     ended = run("diff", "a", "-")
     assert (ended.code, ended.out.splitlines()[-3]) == (0, "A (the reference): a; B: -")
-
-
-def test_standard_input_that_is_closed():
-    words = f"{sys.executable} -m hookcli diff a - <&-"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[0] == "error: standard input is empty"
-
-
-# Runs that cannot be held against each other
 
 
 def test_runs_of_different_models(refused):
@@ -674,9 +620,6 @@ def test_a_metric_that_sketches_do_not_know(refused):
         "nothing could be compared: max-abs cannot be computed from sketches",
         "run both with --save tensors for exact figures",
     )
-
-
-# Wrong words
 
 
 @pytest.mark.parametrize(

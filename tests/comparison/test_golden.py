@@ -9,8 +9,6 @@ import math
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,10 +16,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import hookcli
-from hookcli.comparison.golden import make_golden, render_golden
+from hookcli.comparison.golden import render_golden
 from hookcli.outside.documents import convert
 from hookcli.records.golden import GoldenFile
+from tests.processes import COMMAND, start
 
 PHOTOS = Path(__file__).parents[2] / "sample_images"
 CAT, COFFEE = str(PHOTOS / "cat.png"), str(PHOTOS / "coffee.png")
@@ -75,9 +73,6 @@ def norm_of(call):
     return math.sqrt(math.prod(call["shape"]) * (call["mean"] ** 2 + call["std"] ** 2))
 
 
-# What is in it
-
-
 def test_golden_of_a_run_and_golden_of_a_model_give_the_same_bytes(run, own_temporary_folder):
     run(*PLAIN, CAT, COFFEE, "--layers", "conv,fc", "-o", "out")
     of_run = run("golden", "out")
@@ -96,42 +91,17 @@ def test_golden_of_a_run_and_golden_of_a_model_give_the_same_bytes(run, own_temp
 def test_a_golden_file_says_what_the_run_depended_on(run):
     run(*PLAIN, CAT, "--layers", "conv1,layer1.0.relu", "--seed", "3", "-o", "out")
     document, manifest = golden(run, "out"), json.loads(Path("out/manifest.json").read_bytes())
-    assert list(document) == [
-        "schema_version",
-        "kind",
-        "sketch",
-        "hookcli",
-        "command",
-        "model",
-        "versions",
-        "layers",
-        "uncalled",
-        "images",
-        "skipped",
-        "calls",
-    ]
+    assert " ".join(document) == (
+        "schema_version kind sketch hookcli command model versions layers uncalled images skipped "
+        "calls"
+    )
     assert document["schema_version"] == 1
     assert document["kind"] == "golden"
     assert document["sketch"] == {"version": 1, "buckets": 67, "dtype": "float32"}
-    assert document["command"] == [
-        "hookcli",
-        "inspect",
-        "resnet18",
-        CAT,
-        "--layers",
-        "conv1,layer1.0.relu",
-        "--weights",
-        "random",
-        "--seed",
-        "3",
-        "--device",
-        "cpu",
-        "--size",
-        "64",
-        "--grids",
-        "none",
-        "--sketch",
-    ]
+    assert " ".join(document["command"]) == (
+        f"hookcli inspect resnet18 {CAT} --layers conv1,layer1.0.relu --weights random --seed 3 "
+        "--device cpu --size 64 --grids none --sketch"
+    )
     for fact in ("hookcli", "model", "versions", "layers", "uncalled", "skipped"):
         assert document[fact] == manifest[fact]
     assert document["model"]["weights"] == "random (seed 3)"
@@ -147,7 +117,7 @@ def test_a_call_has_the_figures_and_the_sketch_of_its_record(run):
     calls = golden(run, "out")["calls"]
     rows = pq.read_table("out/records.parquet").to_pylist()
     assert len(calls) == len(rows) == 2 * 2 * 21
-    names = (
+    names = [
         "image",
         "call_id",
         "module_type",
@@ -158,10 +128,8 @@ def test_a_call_has_the_figures_and_the_sketch_of_its_record(run):
         "std",
         "min",
         "max",
-        "zero_fraction",
-        "nan_count",
-        "inf_count",
-    )
+    ]
+    names += ["zero_fraction", "nan_count", "inf_count"]
     for call, row in zip(calls, rows, strict=True):
         assert list(call) == [*names, "sketch"]
         assert [call[name] for name in names] == [row[name] for name in names]
@@ -240,16 +208,13 @@ def test_gradients_have_golden_files_too_and_say_why_there_is_none(run):
     assert "reason" not in calls["grad_output:fc"]
 
 
-# Of tensors that were saved
-
-
 def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
-    words = ("--layers", "conv,avgpool,fc", "--save", "tensors")
-    run("inspect", "resnet18", CAT, COFFEE, *SMALL, *words, "-o", "out")
-    run("inspect", "resnet18", CAT, COFFEE, *SMALL, *words, "--sketch", "-o", "sketched")
+    words = ("--layers", "conv1,avgpool,fc", "--save", "tensors", "--grids", "none")
+    run("inspect", "resnet18", CAT, *SMALL, *words, "-o", "out")
+    run("inspect", "resnet18", CAT, *SMALL, *words, "--sketch", "-o", "sketched")
     one, two = golden(run, "out"), golden(run, "sketched")
     made, taken = sketches_of(one), sketches_of(two)
-    assert len(made) == 2 * 22
+    assert len(made) == 3
     for call in one["calls"]:
         key = call["image"], call["call_id"]
         assert np.linalg.norm(made[key] - taken[key]) < 1e-6 * norm_of(call)
@@ -273,20 +238,8 @@ def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
     ],
 )
 def test_a_run_without_sketches_and_whole_tensors_has_no_golden_file(run, options, what):
-    run(
-        "inspect",
-        "resnet18",
-        CAT,
-        *SMALL,
-        "--layers",
-        "conv1",
-        "--grids",
-        "none",
-        "--no-sketch",
-        *options,
-        "-o",
-        "out",
-    )
+    words = ("--layers", "conv1", "--grids", "none", "--no-sketch", *options, "-o", "out")
+    run("inspect", "resnet18", CAT, *SMALL, *words)
     ended = run("golden", "out", "-o", "golden.json")
     assert ended == (
         2,
@@ -296,10 +249,7 @@ def test_a_run_without_sketches_and_whole_tensors_has_no_golden_file(run, option
     assert not Path("golden.json").exists()
 
 
-# What it tells
-
-
-@pytest.mark.parametrize("layer", ["conv1", "layer2.0.conv1", "layer3.1.conv2"])
+@pytest.mark.parametrize("layer", ["conv1", "layer3.1.conv2"])
 def test_one_channel_changed_by_a_hundredth_shows_in_its_layer_first(run, layer):
     plain = golden(run, "resnet18", CAT, *SMALL, "--layers", "conv")
     words = ("--layers", "conv", "--edit", f"{layer}{{3}}:scale=1.01")
@@ -312,16 +262,6 @@ def test_one_channel_changed_by_a_hundredth_shows_in_its_layer_first(run, layer)
     }
     assert next(call_id for call_id, distance in far.items() if distance > 1e-6) == layer
     assert 1e-6 < far[layer] < 0.01
-
-
-def test_two_runs_of_one_command_have_the_same_golden_file(run):
-    words = ("resnet18", str(PHOTOS), *SMALL, "--layers", "conv", "--batch-size", "3")
-    first = run("golden", *words, "--workers", "0")
-    assert first.out == run("golden", *words, "--workers", "1").out
-    assert first.out.count('"call_id"') == 20 * 5
-
-
-# Where it goes
 
 
 def test_a_golden_file_is_replaced_and_another_file_is_not(run):
@@ -382,18 +322,13 @@ def test_only_the_beginning_of_an_existing_file_is_read(run):
     assert run("golden", "out", "-o", "other.json").code == 5
 
 
-@pytest.mark.parametrize("words", [(), ("--overwrite",)])
-@pytest.mark.parametrize("name", ["pipe", "/dev/full"])
+@pytest.mark.parametrize(("name", "words"), [("pipe", ()), ("/dev/full", ("--overwrite",))])
 def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
     os.mkfifo("pipe")
-    ended = subprocess.run(
-        [sys.executable, "-m", "hookcli", "golden", "no-such-run", "-o", name, *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (
+    words = ["golden", "no-such-run", "-o", name, *words]
+    process = start(COMMAND, *words, out="out.txt", err="err.txt")
+    process.join(60)
+    assert (process.exitcode, Path("out.txt").read_text(), Path("err.txt").read_text()) == (
         5,
         "",
         (
@@ -426,9 +361,6 @@ def test_skipped_images_end_with_6_and_are_listed(run):
     assert [image["key"] for image in document["images"]] == ["cat"]
     assert [each["file"] for each in document["skipped"]] == ["bad.png"]
     assert "skipped 'bad.png'" in ended.err
-
-
-# What cannot be asked
 
 
 @pytest.mark.parametrize(
@@ -475,26 +407,6 @@ def test_a_manifest_that_lacks_a_fact_is_refused(run):
         2,
         "error: 'out/manifest.json' is damaged: it lacks 'versions'",
     )
-
-
-def test_golden_of_a_run_imports_no_torch(run):
-    run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
-    code = (
-        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'golden', "
-        "'out', '-o', 'g.json']\n"
-        "assert entry._run() == 0; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "g.json\nFalse\n"
-
-
-def test_a_golden_file_can_be_made_in_python(run):
-    run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
-    document = make_golden(hookcli.load_run("out"))
-    assert render_golden(document) == run("golden", "out").out
-
-
-# The folder on the way
 
 
 BROKEN_OFF = """

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import sys
-from dataclasses import replace
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,9 +23,7 @@ from hookcli.distance import sketch
 from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.sketch import sketch_values
 from hookcli.distance.tolerance import Tolerance
-from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.prepare import prepare_comparison
-from hookcli.records.calls import Call
 from hookcli.records.images import SkippedImage
 from tests.toy_models import INTERRUPTED_NET, two_channel_net
 
@@ -140,22 +138,6 @@ class Narrow(Net):
 class Noisy(Net):
     def forward(self, x):
         return super().forward(x + torch.rand_like(x))
-
-
-class Sometimes(Net):
-    '''NaN in half of what fc gives.'''
-
-    def forward(self, x):
-        return super().forward(x) / torch.tensor([1.0, 0.0])
-
-
-class Nothing(Net):
-    '''NaN everywhere, from the first layer on.'''
-
-    def __init__(self):
-        super().__init__()
-        with torch.no_grad():
-            self.conv.weight.fill_(float("nan"))
 
 
 class Attends(nn.Module):
@@ -277,9 +259,6 @@ def changed(document):
     return [(each["name"], each["a"], each["b"]) for each in document["changed"]]
 
 
-# The forms of --against
-
-
 def test_other_weights_are_measured_layer_by_layer(compare):
     """conv gives 4.5 for 3, beside -4; relu cuts the -4 off; fc gives 9 for 6."""
     save_heavier()
@@ -326,16 +305,30 @@ def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, 
     assert sketch.from_text(call["sketch"]).tolist() == expected.tolist()
 
 
-def test_an_edit_is_compared_with_the_plain_model(compare):
-    document = compare("Net", "--against", "edit=relu:scale=3", code=7)
-    assert by_call(document, "rel_l2", "holds") == [
-        ("conv", 0.0, True),
-        ("relu", 2.0, False),
-        ("fc", 2.0, False),
-        ("(model)", 2.0, False),
-    ]
-    assert document["first"] == "relu"
-    assert changed(document) == [("--edit", None, "relu:scale=3")]
+@pytest.mark.parametrize(
+    ("words", "metric", "expected", "change"),
+    [
+        ("edit=relu:scale=3", "rel_l2", [0, 2, 2, 2], ("--edit", None, "relu:scale=3")),
+        # half of conv's channels, the one with the smaller norm: both are alike, so the first goes
+        ("prune=fc=0.5:ln", "rel_l2", [0, 0, 1, 1], ("--prune", None, "fc=0.5:ln")),
+        # -8 instead of -4: conv differs by 4 in every second value, and nothing after relu
+        ("image=b.npy", "max_abs", [4, 0, 0, 0], ("image", "a.npy", "b.npy")),
+        ("image=b.npy", "rel_l2", [0.8, 0, 0, 0], ("image", "a.npy", "b.npy")),
+        (
+            "model=nets.py:Halved",
+            "rel_l2",
+            [0, 0, 0.5, 0.5],
+            ("model name", "nets.py:Net", "nets.py:Halved"),
+        ),
+    ],
+)
+def test_what_b_changes_is_measured_layer_by_layer(compare, words, metric, expected, change):
+    document = compare("Net", "--against", words, code=7)
+    names = ("conv", "relu", "fc", "(model)")
+    assert by_call(document, metric) == [*zip(names, expected, strict=True)]
+    assert document["first"] == next(n for n, far in zip(names, expected, strict=True) if far)
+    assert change in changed(document)
+    assert document["images"] == ["a"]
 
 
 def test_edited_channels_and_places_are_distinguished_by_the_size_of_the_image(compare):
@@ -347,18 +340,6 @@ def test_edited_channels_and_places_are_distinguished_by_the_size_of_the_image(c
     words = ("--layers", "places", "--against", "edit=places{1}:zero")
     document = compare("Places", *words, images=("tall.npy",), code=7)
     assert by_call(document, "max_abs", "mean_abs") == [("places", 4.0, 2.0)]
-
-
-def test_a_pruned_model_is_compared_with_the_plain_one(compare):
-    """Half of conv's channels, the one with the smaller norm: both are alike, so the first goes."""
-    document = compare("Net", "--against", "prune=fc=0.5:ln", code=7)
-    assert by_call(document, "rel_l2") == [
-        ("conv", 0.0),
-        ("relu", 0.0),
-        ("fc", 1.0),
-        ("(model)", 1.0),
-    ]
-    assert changed(document) == [("--prune", None, "fc=0.5:ln")]
 
 
 def test_pruned_weights_of_a_module_that_is_not_called_count(compare):
@@ -382,35 +363,11 @@ def test_views_that_are_to_be_read_in_another_way_are_read_so(compare, a, b, rel
     assert [row["dtype"] for row in document["layers"]] == ["complex64", "float32"]
 
 
-def test_two_images_are_compared_with_each_other(compare):
-    """-8 in the place of -4: conv differs by 4 in every second value, and nothing after relu."""
-    document = compare("Net", "--against", "image=b.npy", code=7)
-    assert by_call(document, "max_abs", "rel_l2") == [
-        ("conv", 4.0, 0.8),
-        ("relu", 0.0, 0.0),
-        ("fc", 0.0, 0.0),
-        ("(model)", 0.0, 0.0),
-    ]
-    assert changed(document) == [("image", "a.npy", "b.npy")]
-    assert document["images"] == ["a"]
-
-
 def test_two_images_of_one_name_are_two(compare):
     Path("other").mkdir()
     draw("other/a.npy", 3, -8)
     document = compare("Net", "--against", "image=other/a.npy", code=7)
     assert changed(document) == [("image", "a.npy", "other/a.npy")]
-
-
-def test_another_model_is_compared_where_names_are_the_same(compare):
-    document = compare("Net", "--against", "model=nets.py:Halved", code=7)
-    assert by_call(document, "rel_l2") == [
-        ("conv", 0.0),
-        ("relu", 0.0),
-        ("fc", 0.5),
-        ("(model)", 0.5),
-    ]
-    assert ("model name", "nets.py:Net", "nets.py:Halved") in changed(document)
 
 
 def test_calls_of_only_one_model_are_listed_where_they_complete(compare):
@@ -444,13 +401,6 @@ def test_other_shapes_are_reported(compare):
     assert document["first"] == "fc"
 
 
-def test_outputs_of_other_shapes_are_reported_if_calls_are_paired_by_order(compare):
-    words = ("--against", "model=nets.py:Wider", "--match", "order")
-    document = compare("Net", *words, code=7)
-    (model,) = [row for row in document["layers"] if row["call_id"] == "(model)"]
-    assert (model["reason"], model["rel_l2"]) == ("shapes differ: 1x2 and 1x5", None)
-
-
 def test_another_seed_makes_other_random_weights(run, cat):
     ended = run("compare", "resnet18", cat, *SMALL, "--against", "seed=1", "--format", "json")
     document = json.loads(ended.out)
@@ -476,10 +426,6 @@ def test_threads_are_counted_on_the_other_side_alone(compare, monkeypatch):
     document = compare("Net", "--against", "threads=3")
     assert seen == [5, 5, 3, 5]  # A, and what was before; B, and what was before
     assert changed(document) == [("threads", 5, 3)]
-
-
-def test_as_many_threads_as_there_were_are_no_change(compare):
-    assert changed(compare("Net", "--against", f"threads={torch.get_num_threads()}")) == []
 
 
 def test_only_the_other_side_has_pixels_and_weights_channels_last(run, cat, monkeypatch):
@@ -509,22 +455,13 @@ def test_a_device_is_another_where_it_is_there(compare, monkeypatch):
 
 def test_several_things_can_differ_at_once(compare):
     save_heavier()
-    words = (
-        "--against",
-        "weights=heavy.pt",
-        "--against",
-        "edit=conv:zero",
-        "--against",
-        "image=b.npy",
-    )
+    others = ("weights=heavy.pt", "edit=conv:zero", "image=b.npy")
+    words = [word for other in others for word in ("--against", other)]
     document = compare("Net", *words, code=7)
     assert by_call(document, "max_abs")[:2] == [("conv", 4.0), ("relu", 3.0)]
     assert {name for name, _, _ in changed(document)} >= {"model weights", "--edit", "image"}
     assert document["b"] == "nets.py:Net with weights=heavy.pt, edit=conv:zero, image=b.npy"
-    assert document["command"][-6:] == list(words)
-
-
-# What is measured
+    assert document["command"][-6:] == words
 
 
 def test_a_module_that_is_called_twice_has_two_rows(compare):
@@ -541,14 +478,8 @@ def test_a_module_that_is_called_twice_has_two_rows(compare):
 
 
 def test_tensors_in_containers_and_keyword_inputs_are_compared(compare):
-    words = (
-        "--at",
-        "both",
-        "--layers",
-        "block,block.conv",
-        "--against",
-        "edit=block.conv{0}:scale=2",
-    )
+    words = ("--at", "both", "--layers", "block,block.conv")
+    words += ("--against", "edit=block.conv{0}:scale=2")
     assert by_call(compare("Several", *words, code=7), "max_abs", "dtype") == [
         ("input:block[0]", 0.0, "float32"),
         ("input:block[scale]", 0.0, "float32"),
@@ -590,14 +521,16 @@ def test_the_worst_of_several_images_is_reported(compare):
 
 def clones(model, pixels):
     """Return clones of every module's output, in the order of the ends, by wrapping ``forward``."""
-    seen = {}
+    seen, calls = {}, Counter()
 
     def wrap(path, module):
         forward = module.forward
 
         def wrapped(*args):
             out = forward(*args)
-            seen.setdefault(path, []).append(out.clone())
+            label = path or "(model)"
+            seen[f"{label}#{calls[path]}" if calls[path] else label] = out.clone()
+            calls[path] += 1
             return out
 
         module.forward = wrapped
@@ -606,11 +539,7 @@ def clones(model, pixels):
         wrap(path, module)
     with torch.inference_mode():
         model(pixels)
-    order = {}
-    for path, tensors in seen.items():
-        label = path or "(model)"
-        order |= {f"{label}#{i}" if i else label: tensor for i, tensor in enumerate(tensors)}
-    return order
+    return seen
 
 
 def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run):
@@ -622,25 +551,17 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
     weight[5] += 0.01
     save_weights("a.pt", model)
     save_weights("b.pt", model, layer2__0__conv2__weight=weight)
-    words = (
-        "--weights",
-        "a.pt",
-        "--against",
-        "weights=b.pt",
-        "--layers",
-        "all",
-        "--format",
-        "json",
-    )
-    ended = run("compare", "resnet18", "x.npy", "--device", "cpu", *words)
-    rows = {row["call_id"]: row for row in json.loads(ended.out)["layers"]}
+    words = ("--weights", "a.pt", "--against", "weights=b.pt", "--layers", "all")
+    ended = run("compare", "resnet18", "x.npy", *CPU, *words, "--format", "json")
+    layers = sorted(json.loads(ended.out)["layers"], key=lambda row: row["order"])
+    rows = {row["call_id"]: row for row in layers}
     pixels = torch.from_numpy(np.load("x.npy"))[None]
     kept = []
     for file in ("a.pt", "b.pt"):
         other = resnet18(weights=None)
         other.load_state_dict(torch.load(file))
         kept.append(clones(other.eval(), pixels))
-    assert rows.keys() == kept[0].keys()
+    assert [*rows] == [*kept[0]]  # a block after its layers, and the model last
     assert ended.code == 7
     assert json.loads(ended.out)["first"] == "layer2.0.conv2"
     for call, one in kept[0].items():
@@ -652,32 +573,6 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
         assert torch.equal(one, two) == (row["rel_l2"] == 0), call
 
 
-def test_calls_are_in_the_order_in_which_they_complete(run, cat):
-    """conv1 of a block before its bn1, all of them before the block, and the model last."""
-    words = ("--layers", "all", "--against", "threads=1", "--format", "csv")
-    ended = run("compare", "resnet18", cat, *SMALL, *words)
-    rows = list(csv.DictReader(io.StringIO(ended.out)))
-    rows.sort(key=lambda row: int(row["order"]))
-    ids = [row["call_id"] for row in rows]
-    assert ids[:11] == [
-        *("conv1", "bn1", "relu", "maxpool"),
-        *("layer1.0.conv1", "layer1.0.bn1", "layer1.0.relu", "layer1.0.conv2", "layer1.0.bn2"),
-        *("layer1.0.relu#1", "layer1.0"),
-    ]
-    assert ids[-5:] == ["layer4.1", "layer4", "avgpool", "fc", "(model)"]
-
-
-# NaN
-
-
-def test_nan_in_both_is_a_difference_unless_it_is_asked_not_to_be(compare):
-    document = compare("Sometimes", "--against", "threads=1", code=7)
-    assert document["first"] == "(model)"
-    reason = "NaN in both, in 1 place (`equal_nan` accepts this)"
-    assert by_call(document, "reason")[-1] == ("(model)", reason)
-    assert compare("Sometimes", "--against", "threads=1", "--equal-nan")["equal"]
-
-
 def test_nan_in_one_alone_is_a_difference_always(compare):
     save_heavier()
     state = torch.load("heavy.pt")
@@ -687,16 +582,6 @@ def test_nan_in_one_alone_is_a_difference_always(compare):
     document = compare("Net", *words, code=7)
     assert by_call(document, "reason")[2] == ("fc", "NaN or Inf differ in 1 place")
     assert document["first"] == "fc"
-
-
-def test_two_models_that_give_nothing_but_nan_are_not_called_equal(run, nets):
-    words = ("--layers", "conv", "--against", "threads=1", "--equal-nan")
-    ended = run("compare", "nets.py:Nothing", "a.npy", *words)
-    assert (ended.code, ended.out) == (2, "")
-    assert "error: nothing could be compared: conv: " in ended.err
-
-
-# Images
 
 
 def test_a_folder_a_list_and_names_give_several_images(compare, monkeypatch):
@@ -756,8 +641,6 @@ def test_no_image_ends_with_3(run, nets):
     assert run("compare", "nets.py:Net", *["bad.png"] * 9, "--against", "threads=1").code == 3
 
 
-# What cannot be met
-
 REFUSED = {
     "nothing": ((), 2, "Missing option '--against'.", ""),
     "no such form": (("colour=red",), 2, "--against cannot read 'colour=red'", "one of: model=M"),
@@ -767,15 +650,6 @@ REFUSED = {
         "--against cannot read 'channels_last'",
         "did you mean channels-last? one of: model=M",
     ),
-    "an empty word": (("",), 2, "--against cannot read ''", "one of: model=M"),
-    "a missing value": (("dtype=",), 2, "--against cannot read 'dtype='", "one of: model=M"),
-    "a name alone": (("weights",), 2, "--against cannot read 'weights'", "one of: model=M"),
-    "a value too many": (
-        ("channels-last=1",),
-        2,
-        "--against cannot read 'channels-last=1'",
-        "one of",
-    ),
     "a dtype": (
         ("dtype=float8",),
         2,
@@ -783,7 +657,6 @@ REFUSED = {
         "one of: float32, float16, bfloat16",
     ),
     "a seed": (("seed=x",), 2, "--against seed=x: not a whole number", "seed=1"),
-    "a seed below 0": (("seed=-1",), 2, "--against seed=-1: not a whole number", "seed=1"),
     "a seed too large": (
         (f"seed={1 << 63}",),
         2,
@@ -794,12 +667,6 @@ REFUSED = {
         ("threads=0",),
         2,
         "--against threads=0: not a number from 1 to 1024",
-        "threads=1",
-    ),
-    "too many threads": (
-        ("threads=99999999999",),
-        2,
-        "--against threads=99999999999: not a number from 1 to 1024",
         "threads=1",
     ),
     "a device": (("device=gpu",), 2, "there is no device 'gpu' here", "one of: auto"),
@@ -866,24 +733,11 @@ def test_sides_that_cannot_be_compared_are_refused_with_the_reason(run, nets, re
     assert len(errors) <= 2
 
 
-def test_a_layer_that_does_not_exist_is_reported(run, nets):
-    ended = run("compare", "nets.py:Net", "a.npy", "--layers", "cnov", "--against", "threads=1")
-    assert ended.code == 2
-    assert "error: no layer matches 'cnov'\nhint: did you mean conv?\n" in ended.err
-
-
 def test_a_layer_that_the_other_model_lacks_is_reported(run, nets):
     words = ("--layers", "relu", "--against", "model=nets.py:Wide")
     ended = run("compare", "nets.py:Net", "a.npy", *words)
     assert ended.code == 2
     assert "error: no layer matches 'relu'" in ended.err
-
-
-def test_a_tolerance_that_matches_no_call_is_reported(run, nets):
-    words = ("--layer-tolerance", "bn*=0.1", "--against", "threads=1")
-    ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, *words)
-    assert ended.code == 2
-    assert "error: no compared call matches 'bn*'" in ended.err
 
 
 def test_a_tolerance_of_a_layer_that_is_not_compared_says_how_to_compare_it(run, nets):
@@ -943,8 +797,15 @@ def shared_nets(nets, monkeypatch):
     monkeypatch.delitem(sys.modules, "shared_nets", raising=False)
 
 
-@pytest.mark.parametrize("net", ["the_same", "Sharing", "SharingNorm"])
-@pytest.mark.parametrize("word", ["dtype=bfloat16", "prune=conv=0.5", "channels-last"])
+@pytest.mark.parametrize(
+    ("net", "word"),
+    [
+        ("the_same", "prune=conv=0.5"),
+        ("Sharing", "dtype=bfloat16"),
+        ("SharingNorm", "dtype=bfloat16"),
+        ("SharingNorm", "channels-last"),
+    ],
+)
 def test_modules_that_both_sides_would_share_are_copied_where_one_changes_them(
     run, shared_nets, net, word
 ):
@@ -985,9 +846,6 @@ def test_an_object_without_values_is_copied_whatever_the_dtype_of_the_other_side
     assert run("compare", "shared_nets:Sharing", "a.npy", *words).code in (0, 7)
 
 
-# What is printed
-
-
 def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, nets):
     """bfloat16 rounds 2 * 1.005, the weight of the first class; all other values are exact."""
     source = NETS.replace("[2, 0]", "[2.01, 0]").replace("[2.0, 0", "[2.01, 0")
@@ -1002,33 +860,19 @@ def test_the_first_line_says_how_far_within_the_tolerance_and_what_it_does(run, 
     assert second.startswith("nothing beyond the tolerance: 4 calls of 1 image hold; ")
 
 
-def test_the_first_line_fits_into_80_columns(run, nets, monkeypatch):
+def test_the_first_line_fits_into_80_columns_and_changed_answers_are_named(run, nets, monkeypatch):
     """The logits 2 and 3 of the second image become 2 and 0."""
     monkeypatch.setenv("COLUMNS", "80")
     draw("c.npy", 1, 1)
     words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
-    first, second = run("compare", *words).out.splitlines()[:2]
-    assert first == "4 of 4 calls differ, up to 83 % (1e-05 allowed); 1 of 2 top classes change"
-    assert second.startswith("conv differs first: ")
-
-
-def test_images_whose_top_class_changes_are_named(run, nets):
-    draw("c.npy", 1, 1)
-    words = ("nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=conv{1}:zero")
-    ended = run("compare", *words)
-    assert "the answer is not the same for c" in ended.out.splitlines()
+    lines = run("compare", *words).out.splitlines()
+    assert lines[0] == "4 of 4 calls differ, up to 83 % (1e-05 allowed); 1 of 2 top classes change"
+    assert lines[1].startswith("conv differs first: ")
+    assert "the answer is not the same for c" in lines
     document = json.loads(run("compare", *words, "--format", "json").out)
     assert document["answer"]["changed"] == ["c"]
     assert (document["answer"]["kind"], document["answer"]["share"]) == ("top class", 0.5)
-    assert document["verdict"] == ended.out.splitlines()[0]
-
-
-def test_the_answer_is_told_even_if_all_listed_calls_are_equal(run, nets):
-    words = ("nets.py:Net", "a.npy", *CPU, "--layers", "conv", "--against", "edit=fc{0}:zero")
-    ended = run("compare", *words)
-    assert ended.out.splitlines()[0].startswith(
-        "1 call holds, but the answer differs (same top class"
-    )
+    assert document["verdict"] == lines[0]
 
 
 def test_sort_worst_begins_with_the_worst_call(run, nets):
@@ -1042,56 +886,6 @@ def test_sort_worst_begins_with_the_worst_call(run, nets):
         table = run("compare", *words, sort).out.splitlines()
         assert [line.split()[1] for line in table[4:8]] == expected
     assert run("compare", *words, "size").code == 2
-
-
-def test_a_tolerance_follows_the_coarsest_dtype_before_a_call(run, nets):
-    """After the cast to float16 in B, relu and fc are float32 again."""
-    words = ("nets.py:Plain", "a.npy", *PLAIN, "--against", "model=nets.py:Half")
-    Path("nets.py").write_text(
-        NETS
-        + """
-class Plain(Net):
-    def __init__(self, kind="float32"):
-        super().__init__()
-        self.cast = Cast(kind)
-
-    def forward(self, x):
-        return self.fc(self.relu(self.cast(self.conv(x) / 3).float()).mean((2, 3)))
-
-
-def Half():
-    return Plain("float16")
-"""
-    )
-    document = json.loads(run("compare", *words, "--format", "json").out)
-    found = {row["call_id"]: row["tolerance"] for row in document["layers"]}
-    assert found == {"conv": 1e-5, "cast": 5e-3, "relu": 5e-3, "fc": 5e-3, "(model)": 5e-3}
-    assert document["equal"]
-
-
-def test_a_sigmoid_in_a_block_gives_the_block_its_floor(run, nets):
-    Path("nets.py").write_text(
-        NETS
-        + """
-class Heat(nn.Module):
-    def __init__(self, shift=-18.0):
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, 1, 1), nn.Sequential(nn.Sigmoid())
-        nn.init.zeros_(self.conv.weight)
-        nn.init.constant_(self.conv.bias, shift)
-
-    def forward(self, x):
-        return self.head(self.conv(x)).flatten()
-
-
-def warmer():
-    return Heat(-16.0)
-"""
-    )
-    words = ("nets.py:Heat", "a.npy", *PLAIN, "--against", "model=nets.py:warmer")
-    document = json.loads(run("compare", *words, "--format", "json").out)
-    holds = {row["call_id"]: row["holds"] for row in document["layers"]}
-    assert holds == {"conv": False, "head.0": True, "head": True, "(model)": True}
 
 
 def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
@@ -1115,32 +909,6 @@ def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
     ]
 
 
-def test_a_table_without_a_difference_names_the_farthest_call(run, nets):
-    ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "channels-last")
-    first = (
-        "no difference: 4 calls of 1 image hold; the farthest is conv: relative L2 0, "
-        "tolerance 1e-05"
-    )
-    assert (ended.code, ended.out.splitlines()[0]) == (0, first)
-
-
-def test_markdown_begins_with_the_verdict(run, nets):
-    words = (*PLAIN, "--top", "1", "--format", "md", "--against", "edit=fc:zero")
-    lines = run("compare", "nets.py:Net", "a.npy", *words).out.splitlines()
-    assert lines[0].startswith("**2 of 4 calls differ, up to 100 % (1e-05 allowed); ")
-    assert lines[2].startswith("**fc differs first: relative L2 1, tolerance 1e-05; 2 of 4 calls")
-    assert lines[4].startswith("| # | call | type | shape | rel L2 | max abs | mean abs | median")
-    assert lines[6].startswith("| 3 | fc | Linear | 1x2 | 1 | 6 | 3 |")
-    assert "the worst 1 of 4 calls; all of them: --format csv" in lines
-
-
-def test_csv_has_all_calls_and_the_verdict_goes_to_stderr(run, nets):
-    words = (*PLAIN, "--top", "1", "--format", "csv", "--against", "edit=fc:zero")
-    ended = run("compare", "nets.py:Net", "a.npy", *words)
-    assert len(list(csv.DictReader(io.StringIO(ended.out)))) == 4
-    assert "fc differs first: " in ended.err
-
-
 def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
     """fc gives 6 and 0 for the first image, 2 and 3 for the second, and B twice that."""
     draw("c.npy", 1, 1)
@@ -1157,24 +925,6 @@ def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
     document = json.loads(run(*words, "--format", "json").out)
     assert [(row["call_id"], row["image"], row["max_abs"]) for row in document["calls"]] == expected
     assert [row["call_id"] for row in document["layers"]] == ["conv", "relu", "fc", "(model)"]
-
-
-def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, nets):
-    torch.manual_seed(0)
-    model = resnet18(weights=None)
-    weight = model.layer2[0].conv2.weight.detach().clone()
-    weight[5] *= 1.02
-    save_weights("a.pt", model)
-    save_weights("b.pt", model, layer2__0__conv2__weight=weight)
-    np.save("x.npy", np.random.default_rng(3).normal(size=(3, 64, 64)).astype(np.float32))
-    words = (*CPU, "--layers", "conv", "--no-sketch", "--grids", "none")
-    for name in ("a", "b"):
-        run("inspect", "resnet18", "x.npy", "--weights", f"{name}.pt", *words, "-o", name)
-    ended = run("diff", "a", "b")
-    assert ended.code == 7
-    assert ended.out.startswith("layer2.0.conv2 differs first: ")
-    assert "only figures were compared " in ended.out
-    assert run("diff", "a", "a").code == 0
 
 
 def test_rows_of_single_images_are_not_kept_for_a_table(nets):
@@ -1205,9 +955,6 @@ def test_nothing_is_written_except_names_for_completion(run, nets):
     others = {"__pycache__", "cache"}
     after = [p for p in sorted(Path().rglob("*")) if others.isdisjoint(p.parts)]
     assert after == before
-
-
-# Models of other tasks
 
 
 def test_a_clip_cannot_be_channels_last(run, cat):
@@ -1249,42 +996,11 @@ def test_models_of_other_tasks_are_compared(run, cat, model, words, against, fir
     assert (ended.code, json.loads(ended.out)["first"]) == (7, first), ended.err
 
 
-# What is left
-
-
 def make_sides(net="Net", **other):
     model, images = ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",))
     one, two = (RunRequest(model, images, ("all",), **more) for more in ({}, other))
     config = CompareConfig(one, VariantRequest("net", two))
     return prepare_comparison(config)
-
-
-class Saved(Runner):
-    """A runner without a module: it passes the given tensors to its observer."""
-
-    def __init__(self, side, shown):
-        self.layers = tuple(each for each in side.runner.layers if each.module_path in shown)
-        self.shown, self.closed = shown, False
-
-    def run(self, batch, observer):
-        for layer in self.layers:
-            observer(Call(layer), torch.tensor(self.shown[layer.module_path]))
-        return ForwardOutcome(None)
-
-    def close(self):
-        self.closed = True
-
-
-def test_a_runner_needs_no_module_to_be_compared(nets):
-    """fc is 6 and 0, and 6 and 3 were saved: off by half of its norm; conv was not saved."""
-    a, b = make_sides()
-    b = replace(b, runner=Saved(b, {"fc": [[6.0, 3.0]]}))
-    compared = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
-    assert {row.call_id: (row.rel_l2, row.reason) for row in compared.rows} == {
-        "fc": (0.5, ""),
-        **dict.fromkeys(("conv", "relu", "(model)"), (None, "only in A")),
-    }
-    assert b.runner.closed
 
 
 def hooks_of(model):

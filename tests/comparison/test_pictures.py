@@ -4,12 +4,9 @@ stands on."""
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,9 +44,6 @@ def drawn(compared, **how):
 
 def colours(image):
     return {colour for _, colour in image.getcolors(1 << 20)}
-
-
-# Which channels, and what of them
 
 
 def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
@@ -277,9 +271,6 @@ def test_a_name_that_does_not_fit_the_shape_is_no_layout():
     assert recall_layout("what", (1, 5, 2, 2), (8, 8)) == Layout()
 
 
-# The picture
-
-
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
     """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and
     2."""
@@ -347,9 +338,6 @@ def test_a_bar_is_the_lighter_the_longer_it_is():
 def test_a_channel_that_is_constant_in_both_is_drawn():
     assert ORANGE in colours(drawn(compare_arrays(maps([[0, 0]]), maps([[2, 2]]))))
     assert CYAN in colours(drawn(compare_arrays(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
-
-
-# The command
 
 
 RNG = np.random.default_rng(0)
@@ -465,30 +453,6 @@ def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
     assert 'alt="A, B and B minus A of conv / stem. channel ' in page
 
 
-def test_a_call_of_another_name_has_both_above_its_picture(run):
-    """The picture is that of calls of one name apart from the line of its heading, 20 pixels from
-    10 on."""
-    other = {"name": "other"}
-    for name, call in (("a", "conv"), ("b", "stem"), ("c", "conv")):
-        values = CONV if name == "a" else CONV + 1
-        replace(run_of({"cat": {call: values}}), model=other if name != "a" else {}).write(name)
-    seen = []
-    for name in ("b", "c"):
-        run("diff", "a", name, "--pictures", "p", "--match", "order")
-        seen.append(np.array(Image.open("p/01_conv.png")))
-    both, one = seen
-    line = slice(10, 30)
-    assert np.array_equal(np.delete(both, line, 0), np.delete(one, line, 0))
-    assert (both[line] != one[line]).any()
-
-
-def test_a_call_that_b_lacks_has_the_name_of_a_alone(run):
-    run_of({"cat": {"bn": CONV, "conv": CONV}}).write("a")
-    run_of({"cat": {"bn": CONV}}).write("b")
-    pictures(run)
-    assert "<td>conv</td>" in Path("p/report.html").read_text()
-
-
 def test_a_limit_past_all_numbers_is_not_drawn(run):
     """1e300 over a root mean square of about 1e-30."""
     run_of({"cat": {"bn": CONV, "conv": CONV * 1e-30}}).write("a")
@@ -496,23 +460,6 @@ def test_a_limit_past_all_numbers_is_not_drawn(run):
     ended, files = pictures(run, "--atol", "1e300")
     assert (ended.code, len(files)) == (0, 3)
     assert Path("p/report.html").read_text().count('class="allowed"') == 2  # of bn, and the legend
-
-
-def test_images_of_other_names_are_drawn_by_their_content(run):
-    for name, image, values in (("a", "one", CONV), ("b", "two", CONV + 1)):
-        ToyRun({image: {"conv": values}}, hashes={image: "same"}).write(name)
-    assert pictures(run)[1] == ["01_conv.png", "report.html"]
-
-
-def test_the_page_says_of_how_many_calls_only_figures_were_compared(run):
-    for name, last in (("a", 4), ("b", 4.5)):
-        run_of(bn=[1], conv=[3, last]).write(name)
-    index = json.loads(Path("a/tensors/index.json").read_bytes())
-    index["calls"].pop("bn")
-    Path("a/tensors/index.json").write_text(json.dumps(index))
-    run("diff", "a", "b", "--pictures", "p")
-    page = Path("p/report.html").read_text()
-    assert '<p class="dim">only figures of 1 of 2 calls were compared (mean, std, min, ' in page
 
 
 def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
@@ -591,16 +538,6 @@ def test_without_whole_tensors_nothing_is_compared_and_nothing_written(
     assert ended.err == f"error: --pictures {message}\nhint: {hint}\n"
 
 
-def test_golden_files_have_no_pictures(run):
-    replace(run_of(conv=[3, 4]), kept="sketches").write_golden("a")
-    shutil.copy("a", "b")
-    ended, _ = pictures(run)
-    assert (ended.code, ended.err.splitlines()[0]) == (
-        2,
-        "error: --pictures needs tensors, and 'a' and 'b' kept none",
-    )
-
-
 def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
     run_of(conv=[3, 4]).write("a")
     run_of(conv=[3, 5]).write("b")
@@ -621,40 +558,10 @@ def test_runs_that_cannot_be_compared_leave_no_folder(run):
     assert (pictures(run)[0].code, Path("p").exists()) == (2, False)
 
 
-def test_a_folder_that_cannot_be_made_is_reported(run):
-    two_runs()
-    Path("file").write_text("")
-    ended = run("diff", "a", "b", "--pictures", "file/p")
-    assert ended.code == 5
-    assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
-    assert ended.err.splitlines()[0] == "error: 'file' is a file, not a folder"
-
-
 def test_a_sequence_is_drawn_tall_enough_to_be_seen():
     a = np.zeros((1, 1, 100), "f4")
     pixels = np.array(drawn(compare_arrays(a, a + 1, "NCL")))
     assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
-
-
-def test_json_on_stdout_stays_json(run):
-    two_runs()
-    ended, _ = pictures(run, "--format", "json")
-    assert json.loads(ended.out)["first"] == "conv"
-
-
-def test_pictures_are_drawn_without_torch():
-    two_runs()
-    code = (
-        "import sys; from hookcli.__main__ import _run\n"
-        "sys.argv = ['hookcli', 'diff', 'a', 'b', '--pictures', 'p']\n"
-        "code = _run()\n"
-        "print(code, 'torch' in sys.modules, 'matplotlib' in sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "7 False False"
-
-
-# In a browser
 
 
 @pytest.mark.browser

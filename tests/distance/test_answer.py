@@ -39,14 +39,6 @@ def test_images_whose_answer_changes_are_named():
     assert (found.changed, found.share, found.distance, found.images) == (("b",), 0.5, 0.7, 2)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(0.009, "0.9 %"), (0.126, "13 %"), (2, "200 %"), (1e-5, "1e-05"), (44, "44"), (0, "0")],
-)
-def test_distances_are_percentages_if_that_can_be_read(value, expected):
-    assert share_text(value) == expected
-
-
 def test_an_answer_that_is_partly_the_same_has_changed():
     found = sum_up({"a": Answer("masks", 0.999), "b": Answer("masks", 1.0)})
     assert found.changed == ("a",)

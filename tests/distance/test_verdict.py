@@ -16,24 +16,11 @@ from hookcli.distance.verdict import list_notes, verdict_text
 def row(call_id, rel_l2, tolerance=1e-5, **facts):
     holds = facts.pop("holds", rel_l2 <= tolerance)
     known = {
-        "rank": 1,
-        "order": 1,
-        "other_call_id": call_id,
-        "module_type": "Own",
-        "reason": "",
-        "metric": "rel-l2",
-        "max_abs": rel_l2,
-        "mean_abs": None,
-        "cosine": None,
-        "shape": (1, 2),
-        "other_shape": (1, 2),
-        "dtype": "float32",
-        "other_dtype": "float32",
-        "source": "tensors",
-        "image": "cat",
-        "images": 1,
-        "failed_images": 0,
-    }
+        "rank": 1, "order": 1, "other_call_id": call_id, "module_type": "Own", "reason": "",
+        "metric": "rel-l2", "max_abs": rel_l2, "mean_abs": None, "cosine": None, "shape": (1, 2),
+        "other_shape": (1, 2), "dtype": "float32", "other_dtype": "float32", "source": "tensors",
+        "image": "cat", "images": 1, "failed_images": 0,
+    }  # fmt: skip
     values = {"call_id": call_id, "holds": holds, "tolerance": tolerance, "rel_l2": rel_l2}
     return DiffRow(**(known | values | facts))
 

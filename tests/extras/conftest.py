@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from tests.conftest import PHOTOS
 from tests.extras.exports import NETS
@@ -33,6 +35,77 @@ def folders(hf, tmp_path_factory):
         model.save_pretrained(home / name)
         processor.save_pretrained(home / name)
     return home
+
+
+TEXT = {"context_length": 8, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1}
+VISION = {
+    "vit": {"image_size": 32, "layers": 2, "width": 32, "head_width": 8, "patch_size": 8},
+    "resnet": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8},
+    "timm": {
+        "image_size": 160,
+        "timm_model_name": "test_resnet",
+        "timm_model_pretrained": False,
+        "timm_pool": "avg",
+        "timm_proj": "linear",
+    },
+}
+PREPARED = {
+    "vit": {"mean": [0.5, 0.4, 0.3], "std": [0.5, 0.6, 0.7]},
+    "resnet": {"interpolation": "bicubic", "resize_mode": "shortest"},
+    "timm": {"interpolation": "bilinear", "resize_mode": "squash"},
+}
+ENCODERS = {"unet": "resnet18", "deeplabv3plus": "mobilenet_v2", "segformer": "mit_b0"}
+
+
+@pytest.fixture(scope="session")
+def open_clip():
+    """The package, imported only where these tests run."""
+    return pytest.importorskip("open_clip")
+
+
+@pytest.fixture(scope="session")
+def clips(open_clip, tmp_path_factory):
+    """A folder for each architecture, with the files that open_clip reads."""
+    home = tmp_path_factory.mktemp("open_clip")
+    for name, vision in VISION.items():
+        folder = home / name
+        folder.mkdir()
+        config = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": TEXT}
+        content = {"model_cfg": config, "preprocess_cfg": PREPARED[name]}
+        (folder / "open_clip_config.json").write_text(json.dumps(content))
+        torch.manual_seed(0)
+        model = open_clip.create_model(f"local-dir:{folder}", load_weights=False)
+        save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return home
+
+
+@pytest.fixture(scope="session")
+def smp():
+    """The package, imported only where these tests run."""
+    return pytest.importorskip("segmentation_models_pytorch")
+
+
+@pytest.fixture(scope="session")
+def smp_folders(smp, tmp_path_factory):
+    """A folder for each architecture, as ``save_pretrained`` writes it."""
+    home = tmp_path_factory.mktemp("smp")
+    for arch, encoder in ENCODERS.items():
+        torch.manual_seed(0)
+        model = smp.create_model(arch, encoder, encoder_weights=None, classes=3)
+        model.save_pretrained(home / arch)
+    return home
+
+
+@pytest.fixture(scope="session")
+def timm_folder(tmp_path_factory):
+    """A folder as timm's ``save_for_hf`` writes it, of timm's own toy with three classes."""
+    timm = pytest.importorskip("timm")
+    folder = tmp_path_factory.mktemp("timm") / "saved"
+    torch.manual_seed(0)
+    model = timm.create_model("test_resnet", num_classes=3)
+    words = {"model_config": {"label_names": ["cat", "dog", "cup"]}}
+    timm.models.save_for_hf(model, str(folder), safe_serialization=True, **words)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -233,27 +233,6 @@ class Functions(Base):
         return F.gelu(x) * torch.tanh(x)
 
 
-class Flat(nn.Module):
-    def forward(self, x):
-        return x.permute(0, 2, 3, 1).reshape(1, -1, 4)
-
-
-class Grid(nn.Module):
-    def forward(self, x):
-        return x.reshape(1, 22, 18, 4).permute(0, 3, 1, 2)
-
-
-class Reshaped(Base):
-    '''The exporter merges the two reshapes.'''
-
-    def __init__(self):
-        super().__init__()
-        self.flat, self.grid, self.act = Flat(), Grid(), nn.ReLU()
-
-    def forward(self, x):
-        return self.act(self.grid(self.flat(self.conv(x))))
-
-
 class Refine(Base):
     '''As RAFT does, one layer refines a guess that starts at zero.'''
 

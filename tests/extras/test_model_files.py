@@ -17,7 +17,7 @@ from PIL import Image
 
 import hookcli
 from tests.cluster.fake_ray import FakeRay, put_in_place
-from tests.extras.exports import export, hide_names, make, save_program
+from tests.extras.exports import export, make, save_program
 from tests.world.test_folders import assert_same_folders
 
 pytestmark = [
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("nets"),
 ]
-MODULES = "needs the modules of a model, and net.onnx runs without them"
 BLOCKS = [f"blocks.{n}" for n in range(3)]
 
 
@@ -127,16 +126,6 @@ def test_a_convolution_that_was_merged_is_chosen_by_its_family(inspect):
     assert list(inspect("net.onnx")) == ["stem", *(f"{block}.norm" for block in BLOCKS)]
 
 
-def test_nodes_without_module_paths_are_chosen_by_name_type_and_family(inspect):
-    export("old.onnx", dynamo=False)
-    hide_names("old.onnx")
-    first, *others, last = inspect("old.onnx", "--layers", "conv,linear")
-    assert (first, last[:5], len(others)) == ("Conv_0", "Gemm_", 3)
-    assert list(inspect("old.onnx", "--layers", "Gemm,*_0")) == [first, last]
-    with_root = inspect("old.onnx", "--layers", "(model),linear")
-    assert with_root["(model)"] == with_root[last]
-
-
 def test_layers_of_the_older_exporter_are_chosen_by_path_type_and_family(inspect):
     export("old.onnx", dynamo=False)
     convolutions = [f"{block}.conv" for block in BLOCKS]
@@ -161,21 +150,6 @@ def test_two_files_and_the_model_have_the_same_golden_values(run):
         assert reasons == (merged | idle if "onnx" in (one, two) else {})
 
 
-def test_a_changed_weight_shows_in_a_diff(run):
-    onnx = pytest.importorskip("onnx")
-    export("net.onnx")
-    model = onnx.load("net.onnx")
-    weight = next(each for each in model.graph.initializer if each.name == "fc.weight")
-    weight.CopyFrom(
-        onnx.numpy_helper.from_array(2 * onnx.numpy_helper.to_array(weight), "fc.weight")
-    )
-    onnx.save(model, "other.onnx")
-    for name in ("net", "other"):
-        run("golden", f"{name}.onnx", "a.npy", "--layers", "leaf", "-o", f"{name}.json")
-    ended = run("diff", "net.json", "other.json", "--match", "id", "--format", "json")
-    assert (ended.code, json.loads(ended.out)["first"]) == (7, "fc")
-
-
 def test_a_file_and_a_model_are_compared_in_both_directions(compare):
     export("net.onnx")
     for model, other in (("net.onnx", "nets.py:Net"), ("nets.py:Net", "net.onnx")):
@@ -183,15 +157,6 @@ def test_a_file_and_a_model_are_compared_in_both_directions(compare):
         assert (document["equal"], document["culprits"]) == (True, [])
         assert "blocks.0.conv" in [each["call_id"] for each in document["left_out"]]
         assert "(model)" in [row["call_id"] for row in document["layers"]]
-
-
-def test_a_file_is_not_exported_again(refused):
-    export("net.onnx")
-    assert refused("net.onnx", "a.npy", "--against", "onnx") == (
-        2,
-        "error: net.onnx is a file already, and onnx needs a PyTorch model",
-        "hint: compare two files, with model=FILE.onnx",
-    )
 
 
 def test_the_layers_of_a_file_are_listed(run):
@@ -283,16 +248,6 @@ def test_pictures_are_prepared_as_for_another_model_but_in_the_size_of_the_file(
     model = json.loads(Path("out/manifest.json").read_text())["model"]
     assert (model["task"], model["input_shape"]) == ("classification", [1, 3, 24, 20])
     assert "mean 0.485 0.456 0.406" in model["preprocessing"]
-
-
-def test_a_classifier_is_read_with_the_names_that_the_user_gives(run):
-    export("net.onnx")
-    Path("names.txt").write_text("ant\nbee\ncat\ndog\nelk\n")
-    words = ("--categories", "names.txt", "--grids", "none", "--mean", "0,0,0", "--std", "1,1,1")
-    ended = run("inspect", "net.onnx", "a.npy", *words)
-    with torch.no_grad():
-        top = int(make()(torch.from_numpy(np.load("a.npy"))[None]).argmax())
-    assert f"a.npy: {('ant', 'bee', 'cat', 'dog', 'elk')[top]} " in ended.out
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,6 @@ def read(stream, **style):
     return (np.asarray(picture) if values is None else values), found.intensities
 
 
-# TIFF
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -155,9 +152,6 @@ def test_a_tiff_whose_data_would_grow_is_not_read(tiff):
         read(io.BytesIO(bytes(data)))
 
 
-# DICOM
-
-
 def test_a_scan_is_read_in_the_units_of_its_modality(dicom):
     stream = dicom(np.array([[0, 1024, 4095]], "u2"), RescaleSlope=1, RescaleIntercept=-1024)
     made, found = read(stream, range=(-1024, 3071))
@@ -197,9 +191,6 @@ def test_a_scan_that_claims_too_many_pixels_is_not_read(dicom):
     stream = dicom(np.zeros((2, 2), "u2"), Rows=60000, Columns=60000)
     with pytest.raises(UndecodableError, match="has too many pixels"):
         read(stream)
-
-
-# HEIC
 
 
 def test_a_heic_photo_is_read_in_a_folder(run):

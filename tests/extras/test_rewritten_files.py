@@ -115,11 +115,6 @@ def list_convolutions(file):
     return [layer.module_path for layer in runner.layers]
 
 
-def test_convolutions_that_a_quantizer_made_are_layers():
-    assert len(list_convolutions("operators")) == len(list_convolutions("dynamic")) == 4
-    assert list_convolutions("operators")[0] == "node_conv2d_quant"
-
-
 def test_a_convolution_that_a_tool_made_is_a_layer():
     assert list_convolutions("tool") == ["stem", *(f"blocks.{n}.norm" for n in (0, 1))] + [
         "blocks/put_here_by_a_tool"
@@ -158,13 +153,6 @@ def test_a_fault_after_a_folded_call_is_named_in_files_of_others(compare, file):
     assert {each.partition("#")[0] for each in found} == {"up"}
 
 
-@pytest.mark.parametrize("way", ["onnx", "onnx=TwoNames.onnx", "torch-export"])
-def test_the_calls_of_a_module_under_two_names_are_paired(compare, way):
-    document = compare("nets.py:TwoNames", "--against", way, "--layers", "SiLU", "--blame")
-    rows = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert rows == {each: each for each in ("act", "act#1", "act#2", "(model)")}
-
-
 def test_a_kept_export_calls_a_module_by_its_first_name(compare):
     for kept, way in (("kept.onnx", "onnx"), ("kept.pt2", "torch-export")):
         compare("nets.py:TwoNames", "--against", way, "--keep-export", kept)
@@ -172,21 +160,6 @@ def test_a_kept_export_calls_a_module_by_its_first_name(compare):
     for graph in (open_file("kept").graph, program.graph):
         assert [call.call_index for call in graph.list_calls("act")] == [0, 1, 2]
         assert graph.list_calls("body.1") == []
-
-
-@pytest.mark.parametrize("way", ["onnx", "torch-export"])
-def test_each_tensor_of_a_module_is_compared(compare, way):
-    document = compare("nets.py:Several", "--against", way, "--layers", "encoder")
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert (pairs["encoder[1]"], pairs["encoder[2]"]) == ("encoder[0]", "encoder[1]")
-    assert reasons_of(document) == {"encoder[0]": "not among the tensors that B shows"}
-
-
-def test_a_container_whose_last_layer_is_merged_outside_it_is_merged(compare):
-    document = compare("nets.py:Outside", "--against", "onnx", "--layers", "all")
-    reasons = reasons_of(document)
-    assert reasons["stem"] == reasons["stem.2"] == "merged into norm"
-    assert "stem" not in {layer.module_path for layer in open_file("Outside").layers}
 
 
 @pytest.mark.parametrize("name", ["optimized", "static", "dynamic", "tool"])
@@ -230,11 +203,6 @@ def test_of_quantized_layers_that_a_file_does_not_tell_the_weights_name_one(comp
     document = compare("nets.py:louder", "--against", "onnx=operators.onnx", "--blame", code=7)
     assert document["culprits"] == ["blocks.1.conv"]
     assert document["blame"].endswith(" of (model)")
-
-
-def test_the_terminal_says_how_to_compare_layers_that_a_file_does_not_tell(run):
-    ended = run("compare", "nets.py:Net", "a.npy", "--against", "onnx=operators.onnx")
-    assert "--match order pairs" in ended.err
 
 
 def test_runs_with_other_numbers_of_tensors_have_no_false_difference(run):
@@ -299,13 +267,6 @@ def test_a_fault_between_two_quantized_files_is_not_the_noise_of_quantizing(tmp_
     onnx.save(model, tmp_path / "other.onnx")
     found = hookcli.compare(str(file), x, against=f"onnx={tmp_path / 'other.onnx'}", blame=True)
     assert found.document().culprits == ("2",)
-
-
-def test_only_layers_that_compute_with_integers_are_quantized(tmp_path):
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Softmax(1)).eval()
-    quantize(net, torch.rand(1, 3, 8, 8), tmp_path)
-    runner = OnnxRunner.of(tmp_path / "quantized.onnx", CLASSIFICATION.arguments)
-    assert {*runner.list_quantized()} == {"0", "2", ""}
 
 
 @pytest.mark.parametrize("way", ["onnx", "torch-export"])

@@ -17,8 +17,9 @@ from hookcli.config import ModelRequest
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
+from tests.extras.conftest import ENCODERS
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
-from tests.hub_server import MAIN, Hub, as_the_hub, nowhere, serving
+from tests.hub_server import Hub, as_the_hub, nowhere, serving
 from tests.passes.test_features import find_in
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -27,59 +28,41 @@ pytestmark = pytest.mark.libraries
 CAT = PHOTOS / "cat.png"
 LOOK = ("--layers", "conv", "--grids", "none", "-q", "-o", "out", "--size", "64")
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-ENCODERS = {"unet": "resnet18", "deeplabv3plus": "mobilenet_v2", "segformer": "mit_b0"}
 
 
-@pytest.fixture(scope="module")
-def library():
-    """The package, imported only where these tests run."""
-    return pytest.importorskip("segmentation_models_pytorch")
-
-
-@pytest.fixture(scope="module")
-def models(library, tmp_path_factory):
-    """A folder for each architecture, as ``save_pretrained`` writes it."""
-    home = tmp_path_factory.mktemp("smp")
-    for arch, encoder in ENCODERS.items():
-        torch.manual_seed(0)
-        model = library.create_model(arch, encoder, encoder_weights=None, classes=3)
-        model.save_pretrained(home / arch)
-    return home
-
-
-def own_pixels(library, picture, settings=IMAGENET, short=512):
+def own_pixels(smp, picture, settings=IMAGENET, short=512):
     """The pixels by the library's own function, after the resizing that hookcli's docs tell."""
     scale = short / min(picture.size)
     size = [max(1, math.floor(side * scale / 32 + 0.5)) * 32 for side in picture.size]
     resized = np.asarray(picture.resize(size, Resampling.BILINEAR))
-    prepared = library.encoders.preprocess_input(resized, input_range=[0, 1], **settings)
+    prepared = smp.encoders.preprocess_input(resized, input_range=[0, 1], **settings)
     return torch.from_numpy(prepared.transpose(2, 0, 1)).float()
 
 
 @pytest.mark.parametrize("arch", ENCODERS)
-def test_every_leaf_is_what_an_independent_hook_clones(library, models, photos, tmp_path, arch):
-    model = library.from_pretrained(models / arch).eval()
-    pixels = own_pixels(library, opaque(photos[0]))
+def test_every_leaf_is_what_an_independent_hook_clones(smp, smp_folders, photos, tmp_path, arch):
+    model = smp.from_pretrained(smp_folders / arch).eval()
+    pixels = own_pixels(smp, opaque(photos[0]))
     expected, _ = clone_leaves(model, pixels[None])
-    run = observe_leaves(f"smp:{models / arch}", photos[0], tmp_path / "run")
+    run = observe_leaves(f"smp:{smp_folders / arch}", photos[0], tmp_path / "run")
     assert count_equal(run, expected) > 10
 
 
 @pytest.mark.parametrize("arch", ENCODERS)
-def test_pixels_are_those_of_the_encoders_own_function_bit_by_bit(library, models, photos, arch):
-    prepare = load_model(ModelRequest(f"smp:{models / arch}")).prepare
+def test_pixels_are_those_of_the_encoders_own_function_bit_by_bit(smp, smp_folders, photos, arch):
+    prepare = load_model(ModelRequest(f"smp:{smp_folders / arch}")).prepare
     for file in photos:
         mine = prepare.to_pixels([opaque(file)])
-        assert torch.equal(mine, own_pixels(library, opaque(file))), file.name
+        assert torch.equal(mine, own_pixels(smp, opaque(file))), file.name
 
 
 @pytest.mark.parametrize("arch", ENCODERS)
-def test_shares_of_the_classes_are_those_of_the_models_own_labels(library, models, photos, arch):
-    loaded = load_model(ModelRequest(f"smp:{models / arch}"))
-    model = library.from_pretrained(models / arch).eval()
+def test_shares_of_the_classes_are_those_of_the_models_own_labels(smp, smp_folders, photos, arch):
+    loaded = load_model(ModelRequest(f"smp:{smp_folders / arch}"))
+    model = smp.from_pretrained(smp_folders / arch).eval()
     for file in photos[:3]:
         with torch.no_grad():
-            logits = model(own_pixels(library, opaque(file))[None])
+            logits = model(own_pixels(smp, opaque(file))[None])
         shares = logits[0].argmax(0).flatten().bincount(minlength=3).double() / logits[0, 0].numel()
         (said,) = loaded.read(forward(loaded, opaque(file)))
         assert {each.category: each.value for each in said} == pytest.approx(
@@ -87,9 +70,9 @@ def test_shares_of_the_classes_are_those_of_the_models_own_labels(library, model
         )
 
 
-def test_settings_of_the_encoder_are_those_that_the_library_downloads(library, photos, tmp_path):
+def test_settings_of_the_encoder_are_those_that_the_library_downloads(smp, photos, tmp_path):
     settings = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.4, 0.5]}
-    place = library.encoders.encoders["resnet18"]["pretrained_settings"]["imagenet"]
+    place = smp.encoders.encoders["resnet18"]["pretrained_settings"]["imagenet"]
     (tmp_path / "settings").mkdir()
     content = {"input_space": "RGB", "input_range": [0, 1], **settings}
     (tmp_path / "settings" / "config.json").write_text(json.dumps(content))
@@ -98,15 +81,15 @@ def test_settings_of_the_encoder_are_those_that_the_library_downloads(library, p
     with serving(hub), as_the_hub(hub.url, tmp_path / "hub"):
         prepare = load_model(ModelRequest("smp:unet/resnet18", weights="random")).prepare
     picture = opaque(photos[0])
-    assert torch.equal(prepare.to_pixels([picture]), own_pixels(library, picture, settings))
+    assert torch.equal(prepare.to_pixels([picture]), own_pixels(smp, picture, settings))
 
 
-def test_settings_that_cannot_be_reached_are_imagenets_and_said_so(library):
+def test_settings_that_cannot_be_reached_are_imagenets_and_said_so(smp):
     words = load_model(ModelRequest("smp:unet/resnet18", weights="random")).info.preprocessing
     assert words.endswith("(ImageNet's: the encoder's own cannot be reached)")
 
 
-def test_a_model_with_one_class_tells_it_from_the_background(library, photos):
+def test_a_model_with_one_class_tells_it_from_the_background(smp, photos):
     name = "smp:unet/resnet18"
     loaded = load_model(ModelRequest(name, size=64))
     output = forward(loaded, opaque(photos[0]))
@@ -117,26 +100,8 @@ def test_a_model_with_one_class_tells_it_from_the_background(library, photos):
     assert values.get(1, 0) == pytest.approx(share)
 
 
-def test_the_number_of_classes_is_an_argument_of_the_model(run, library):
-    words = ("--model-arg", "classes=4", "--format", "json")
-    ended = run("inspect", "smp:unet/resnet18", CAT, *LOOK, *words)
-    assert ended.code == 0, ended.err
-    rows = json.loads(ended.out)["layers"]
-    assert rows[-1]["shape"][1] == 4
-
-
-def test_a_model_of_the_hub_is_downloaded(run, models, tmp_path):
-    hub = Hub()
-    hub.add("zoo/unet", models / "unet")
-    with serving(hub), as_the_hub(hub.url, tmp_path / "hub"):
-        ended = run("inspect", "smp:hf-hub:zoo/unet", CAT, *LOOK, "--weights", "pretrained")
-        assert ended.code == 0, ended.err
-    manifest = json.loads(Path("out/manifest.json").read_text())
-    assert manifest["model"]["weights"] == f"zoo/unet@{MAIN[:12]}"
-
-
-def test_gradients_and_edits_work_on_a_segmentation_model(run, models):
-    name = f"smp:{models / 'unet'}"
+def test_gradients_and_edits_work_on_a_segmentation_model(run, smp_folders):
+    name = f"smp:{smp_folders / 'unet'}"
     ended = run("gradients", name, CAT, *LOOK, "--target", "1", "--cam", "encoder.layer4")
     assert ended.code == 0, ended.err
     edit = ("--edit", "encoder.conv1:zero", "--overwrite")
@@ -144,7 +109,7 @@ def test_gradients_and_edits_work_on_a_segmentation_model(run, models):
     assert ended.code == 0, ended.err
 
 
-def test_an_unknown_architecture_or_encoder_is_refused_with_near_ones(library):
+def test_an_unknown_architecture_or_encoder_is_refused_with_near_ones(smp):
     with pytest.raises(UnknownModelError) as refused:
         load_model(ModelRequest("smp:unett/resnet18"))
     assert "smp:unet/resnet18" in refused.value.hint
@@ -161,32 +126,9 @@ def refused(ended, code):
     return " ".join(lines)
 
 
-def test_a_library_that_is_not_installed_is_named_with_the_command(run, monkeypatch):
-    def missing(_function):
-        raise ImportError
-
-    monkeypatch.setattr("hookcli.networks.without_compiler.call_without_compiler", missing)
-    said = refused(run("inspect", "smp:unet/resnet18", CAT, *LOOK), 2)
-    assert "smp:unet/resnet18 needs segmentation_models_pytorch" in said
-    assert "pip install 'hookcli[smp]'" in said
-
-
-@pytest.mark.parametrize(
-    ("file", "error"),
-    [
-        ("config.json", "has no config.json"),
-        ("model.safetensors", "has no weights (model.safetensors)"),
-    ],
-)
-def test_a_folder_that_lacks_a_file_is_refused(run, models, file, error):
-    shutil.copytree(models / "unet", "own")
-    (Path("own") / file).unlink()
-    assert error in refused(run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained"), 4)
-
-
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"_model_class": []}'])
-def test_a_damaged_configuration_is_refused(run, models, text):
-    shutil.copytree(models / "unet", "own")
+def test_a_damaged_configuration_is_refused(run, smp_folders, text):
+    shutil.copytree(smp_folders / "unet", "own")
     Path("own/config.json").write_text(text)
     said = refused(run("inspect", "smp:own", CAT, *LOOK), 4)
     assert (
@@ -194,26 +136,17 @@ def test_a_damaged_configuration_is_refused(run, models, text):
     )
 
 
-def test_damaged_weights_are_refused(run, models):
-    shutil.copytree(models / "unet", "own")
-    Path("own/model.safetensors").write_bytes(b"\xff" * 64)
-    ended = run("inspect", "smp:own", CAT, *LOOK, "--weights", "pretrained")
-    assert "cannot read the weights own/model.safetensors: damaged" in refused(ended, 4)
-
-
-def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, library, tmp_path):
+def test_weights_of_an_encoder_that_nobody_has_cached_need_a_network(run, smp, tmp_path):
     with as_the_hub(nowhere(), tmp_path / "hub"):
         ended = run("inspect", "smp:unet/resnet18", CAT, *LOOK, "--weights", "imagenet")
     assert "cannot get the weights imagenet" in refused(ended, 4)
 
 
 @pytest.mark.parametrize(("name", "size"), [("smp:unet/resnet18", 100), ("smp:fpn/resnet18", 96)])
-def test_a_size_is_that_of_both_sides(library, photos, name, size):
+def test_a_size_is_that_of_both_sides(smp, photos, name, size):
     prepare = load_model(ModelRequest(name, weights="random", size=size)).prepare
     resized = opaque(photos[0]).resize((size, size), Resampling.BILINEAR)
-    prepared = library.encoders.preprocess_input(
-        np.asarray(resized), input_range=[0, 1], **IMAGENET
-    )
+    prepared = smp.encoders.preprocess_input(np.asarray(resized), input_range=[0, 1], **IMAGENET)
     expected = torch.from_numpy(prepared.transpose(2, 0, 1)).float()
     assert torch.equal(prepare.to_pixels([opaque(photos[0])]), expected)
 
@@ -221,7 +154,7 @@ def test_a_size_is_that_of_both_sides(library, photos, name, size):
 @pytest.mark.parametrize(
     ("changes", "hint"), [({"size": 100}, "`size=96`"), ({"size": 96, "resize": 128}, "give one")]
 )
-def test_a_size_that_the_network_cannot_take_is_refused(library, changes, hint):
+def test_a_size_that_the_network_cannot_take_is_refused(smp, changes, hint):
     with pytest.raises(RequestError) as refused:
         load_model(ModelRequest("smp:fpn/resnet18", weights="random", **changes))
     assert hint in refused.value.hint
@@ -232,37 +165,8 @@ def test_the_features_for_a_map_are_those_of_the_decoder():
     assert find_in(loaded) == "decoder"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"encoder_name": "tu-hf-hub:org/name"},
-        {"encoder_name": "tu-local-dir:../other"},
-        {"encoder_name": "tu-nosuch"},
-        {"encoder_name": 5},
-        {"classes": 2**40},
-        {"decoder_channels": [10**6] * 5},
-        {"encoder_depth": 99},
-        {"aux_params": 5},
-        {"activation": "nope"},
-        {"_model_class": "Nope"},
-    ],
-)
-def test_a_hostile_configuration_is_refused_offline(run, models, connections, fields):
-    shutil.copytree(models / "unet", "own")
-    file = Path("own/config.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
-    refused(run("inspect", "smp:own", CAT, *LOOK), 4)
-    assert connections == []
-
-
-def test_a_folder_is_read_without_a_connection(run, models, connections):
-    ended = run("inspect", f"smp:{models / 'unet'}", CAT, *LOOK, "--weights", "pretrained")
-    assert ended.code == 0, ended.err
-    assert connections == []
-
-
 @pytest.mark.parametrize(("encoder", "code"), [("tu-nosuch", 2), ("tu-test_vit", 4)])
-def test_an_encoder_that_timm_lacks_or_cannot_divide_is_refused(run, library, encoder, code):
+def test_an_encoder_that_timm_lacks_or_cannot_divide_is_refused(run, smp, encoder, code):
     words = ("--weights", "random")
     said = refused(run("inspect", f"smp:unet/{encoder}", CAT, *LOOK, *words), code)
     assert encoder in said

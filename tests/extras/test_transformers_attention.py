@@ -12,18 +12,11 @@ import torch
 from hookcli.activations.attention_maps import query_map, refuse_rollout
 from hookcli.activations.token_places import NO_PLACE
 from tests.attention_calls import attention_of
+from tests.extras.tiny_transformers import PLAIN
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = pytest.mark.transformers
 
-PLAIN = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 32,
-    "patch_size": 8,
-}
 STAGES = {
     "image_size": 32,
     "patch_size": 2,
@@ -61,20 +54,15 @@ DETECTION = {"image_size": [32, 32], "num_detection_tokens": 5}
 # the grid of the queries, that of the keys.
 FAMILIES: dict[str, tuple[Any, ...]] = {
     "beit": ("Beit", {**PLAIN, **BIASED}, 1, (4, 4), (4, 4)),
-    "clip": ("CLIPVision", PLAIN, 1, (4, 4), (4, 4)),
-    "data2vec": ("Data2VecVision", {**PLAIN, **BIASED}, 1, (4, 4), (4, 4)),
     "deit": ("DeiT", PLAIN, 2, (4, 4), (4, 4)),
-    "dinov2": ("Dinov2", PLAIN, 1, (4, 4), (4, 4)),
     "dinov2 with registers": (
         "Dinov2WithRegisters", {**PLAIN, "num_register_tokens": 3}, 4, (4, 4), (4, 4),
     ),
     "dinov3": ("DINOv3ViT", {**PLAIN, "num_register_tokens": 2}, 3, (4, 4), (4, 4)),
-    "ijepa": ("IJepa", PLAIN, 0, (4, 4), (4, 4)),
     "segformer": ("Segformer", PYRAMID, 0, (8, 8), (2, 2)),
     "siglip": ("SiglipVision", {**PLAIN, "vision_use_head": False}, 0, (4, 4), (4, 4)),
     "swin": ("Swin", STAGES, 0, (16, 16), (16, 16)),
     "swinv2": ("Swinv2", STAGES, 0, (16, 16), (16, 16)),
-    "vit": ("ViT", PLAIN, 1, (4, 4), (4, 4)),
     "yolos": ("Yolos", {**PLAIN, **DETECTION}, 6, (4, 4), (4, 4)),
 }  # fmt: skip
 

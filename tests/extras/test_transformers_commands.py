@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -41,13 +40,6 @@ def many(photos):
     return Path("many")
 
 
-def test_operations_between_modules_are_observed(run, folders):
-    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, "--layers", "op:add", *PLAIN, "-o", "out")
-    assert ended.code == 0, ended.err
-    names = hookcli.load_run(Path("out")).figures()["call_id"].to_pylist()
-    assert "vit.layers.0/op:add" in names
-
-
 def test_weights_of_attention_are_those_that_the_model_returns(run, hf, folders):
     words = ("--layers", "attention", "--attention", "all", "--save", "attention")
     ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
@@ -65,15 +57,6 @@ def test_weights_of_attention_are_those_that_the_model_returns(run, hf, folders)
         assert np.allclose(mine, own.numpy(), atol=1e-6)
 
 
-def test_registers_are_prefix_tokens_and_not_parts_of_the_picture(run, folders):
-    words = ("--layers", "attention", "--attention", "all", "--format", "json")
-    name = f"hf:{folders / 'dinov2_with_registers'}"
-    ended = run("inspect", name, CAT, *words, *PLAIN, "-o", "out")
-    assert ended.code == 0, ended.err
-    layers = json.loads(ended.out)["attention"]
-    assert [(layer["prefix"], layer["query_grid"]) for layer in layers] == [(4, [4, 4])] * 2
-
-
 def test_gradients_are_those_of_backward_on_the_library_model(run, hf, folders):
     words = ("--layers", "classifier", "--cam", "vit.layernorm")
     ended = run("gradients", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
@@ -88,37 +71,6 @@ def test_gradients_are_those_of_backward_on_the_library_model(run, hf, folders):
     assert row["norm"] == pytest.approx(float(gradient.norm()), rel=1e-6)
     assert (row["min"], row["max"]) == (float(gradient.min()), float(gradient.max()))
     assert list(Path("out/cam").rglob("*.png"))
-
-
-def test_an_edit_changes_what_comes_after_it_as_the_library_model_would(run, hf, folders):
-    words = ("--layers", "classifier", "--edit", "vit.layers.0.mlp.fc1:zero", "--save", "tensors")
-    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
-    assert ended.code == 0, ended.err
-    model = library_model(hf, folders / "vit")
-    model.vit.layers[0].mlp.fc1.register_forward_hook(lambda _m, _i, out: torch.zeros_like(out))
-    processor = hf.AutoImageProcessor.from_pretrained(folders / "vit")
-    with torch.no_grad():
-        expected = model(processor(opaque(CAT), return_tensors="pt")["pixel_values"]).logits
-    assert np.array_equal(np.asarray(hookcli.load_run(Path("out"))["classifier"]), expected.numpy())
-
-
-def test_two_models_are_compared_layer_by_layer(run, hf, folders, tmp_path):
-    model = library_model(hf, folders / "vit")
-    model.vit.layers[1].mlp.fc1.weight.data *= 1.01
-    model.save_pretrained("other")
-    shutil.copy(folders / "vit" / "preprocessor_config.json", "other")
-    words = ("--against", "model=hf:other", "--layers", "leaf", "--format", "json")
-    ended = run("compare", f"hf:{folders / 'vit'}", CAT, *words, "--device", "cpu")
-    assert ended.code == 7
-    assert json.loads(ended.out)["first"] == "vit.layers.1.mlp.fc1"
-
-
-def test_a_golden_file_holds_what_a_later_run_computes_again(run, folders):
-    name = f"hf:{folders / 'convnext'}"
-    assert run("golden", name, CAT, "--layers", "leaf", "-o", "g.json", "--device", "cpu").code == 0
-    assert run("inspect", name, CAT, "--layers", "leaf", *PLAIN, "-o", "out").code == 0
-    ended = run("diff", "g.json", "out")
-    assert ended.code == 0, ended.out
 
 
 def test_a_folder_is_resumed_where_it_was_interrupted(run, folders, many, small_parts, monkeypatch):
@@ -157,14 +109,6 @@ def test_workers_of_a_cluster_compute_the_same_and_have_the_same_library(
     assert "differs in transformers: 5.99.0, not " in ended.err
 
 
-def test_names_of_classes_of_the_user_replace_the_models(run, folders):
-    Path("names.txt").write_text("a\nb\nc\nd\ne\n")
-    words = ("--layers", "classifier", "--categories", "names.txt", "--format", "json")
-    ended = run("inspect", f"hf:{folders / 'vit'}", CAT, *words, *PLAIN, "-o", "out")
-    (image,) = json.loads(ended.out)["images"]
-    assert {each["category"] for each in image["predictions"]} == set("abcde")
-
-
 def test_what_others_print_while_a_model_is_found_is_not_lost(hf, monkeypatch, capsys):
     def choose(*_arguments):
         print("heard", file=sys.stderr)
@@ -174,13 +118,6 @@ def test_what_others_print_while_a_model_is_found_is_not_lost(hf, monkeypatch, c
     with pytest.raises(RequestError, match=r"(?m)needs package, which is not installed$"):
         find_model("hf-config:vit", 0)
     assert capsys.readouterr().err == "heard\n"
-
-
-def test_a_notebook_shows_a_captured_model(hf, folders):
-    loaded = load_model(ModelRequest(f"hf:{folders / 'vit'}"))
-    with hookcli.capture(loaded.module, keep=True) as captured:
-        loaded.module(torch.zeros(1, 3, 32, 32))
-    assert "ViTForImageClassification" in captured._repr_html_()
 
 
 @pytest.mark.parametrize("kind", ["dinov2", "vit", "convnext", "swin"])

@@ -56,17 +56,6 @@ def test_a_revision_has_weights_of_its_own(run, hub):
     assert np.array_equal(logits("of-old"), logits(f"of-{OLD}"))
 
 
-def test_weights_of_a_broken_transfer_are_continued_and_right(run, hub, folders):
-    name = "model.safetensors"
-    whole = hub.files["zoo/vit", MAIN, name]
-    hub.cut[name] = len(whole) // 2048 * 1024
-    assert run("inspect", "hf:zoo/vit", CAT, *LOOK, "-o", "remote").code == 0
-    assert run("inspect", f"hf:{folders / 'vit'}", CAT, *LOOK, "-o", "here").code == 0
-    gets = [asked for method, file, asked in hub.asked if (method, file) == ("GET", name)]
-    assert gets == ["", f"bytes={len(whole) // 2048 * 1024}-"]
-    assert np.array_equal(logits("remote"), logits("here"))
-
-
 def test_a_model_that_is_fetched_runs_without_a_network(run, hub, tmp_path):
     ended = run("models", "hf:zoo/vit", "--fetch", "--format", "json")
     assert ended.code == 0, ended.err
@@ -127,9 +116,3 @@ def test_a_model_that_the_hub_does_not_give_is_refused(run, hub, folders, name, 
     assert second.startswith("hint: ")
     assert second.endswith(hint) or hint in second
     assert not Path("x").exists()
-
-
-def test_a_name_without_its_prefix_gets_the_name_to_type(run):
-    ended = run("inspect", "facebook/dinov2-small", CAT, *LOOK)
-    assert ended.code == 2
-    assert ended.err.splitlines()[1] == "hint: hf:facebook/dinov2-small"

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
-from torch.nn.functional import conv2d, linear
+from torch.nn.functional import conv2d
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.utils.checkpoint import checkpoint
 
@@ -27,8 +27,8 @@ from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.small_models import SMALL_MODELS, build_small
 
-MODELS = ("resnet18", "mobilenet_v2", "vgg", "densenet", "vit", "swin", "convnext")
-WORKING_IN_PLACE = ("resnet18", "vgg", "mobilenet_v2", "densenet")
+MODELS = ("resnet18", "densenet", "vit", "swin")
+WORKING_IN_PLACE = ("resnet18", "mobilenet_v2")
 
 
 def build(name):
@@ -128,7 +128,7 @@ def test_every_leaf_agrees_with_probes(name):
         assert_close(found[place], gradient)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "swin"])
+@pytest.mark.parametrize("name", ["resnet18"])
 def test_blocks_agree_with_probes_too(name):
     model = build(name)
     paths = [layer.module_path for layer in select_layers(model, ["all"], ["leaf"])]
@@ -138,18 +138,6 @@ def test_blocks_agree_with_probes_too(name):
     assert {place for place in found if place[0] != "param"} == expected.keys()
     for place, gradient in expected.items():
         assert_close(found[place], gradient)
-
-
-@pytest.mark.parametrize("name", ["resnet18", "densenet", "vit"])
-def test_parameters_have_the_gradient_of_a_plain_backward(name):
-    model = build(name)
-    found, _ = observe(model, ["leaf"], photo(64))
-    model(photo(64))[0, 7].backward()
-    names = dict(model.named_parameters())
-    seen = {f"{path}.{key}": g for (side, path, _, key), g in found.items() if side == "param"}
-    assert len(seen) > 50
-    for full, gradient in seen.items():
-        assert_close(gradient, names[full].grad)
 
 
 @pytest.mark.parametrize("name", WORKING_IN_PLACE)
@@ -203,9 +191,6 @@ def test_gradients_agree_with_finite_differences():
             2 * step
         )
         assert abs(found["grad_input", "1", 0, ""].flatten()[place] - slope) < 1e-7
-
-
-# What models do to their tensors
 
 
 class WritesOverItsInput(nn.Module):
@@ -470,9 +455,6 @@ def test_one_tensor_that_is_given_three_times_stays_one():
     }
 
 
-# Where there is no gradient
-
-
 def test_a_gradient_that_does_not_exist_is_replaced_by_the_reason():
     class Model(nn.Module):
         def __init__(self):
@@ -505,9 +487,6 @@ def test_a_gradient_that_does_not_exist_is_replaced_by_the_reason():
         "grad_output:count": "integers have no gradient",
         "param:first.bias": "requires_grad is False",
     }
-
-
-# Everything is put back
 
 
 def state_of(model):
@@ -624,21 +603,6 @@ def test_saliency_is_the_largest_magnitude_over_colours():
     assert heat.values.tolist() == [[5.0, 5.0], [5.0, 5.0]]
 
 
-def test_memory_is_flat_over_hundreds_of_steps():
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
-    pixels, counts = photo(4), []
-    edits = ["grad_output:conv:clip-norm=1", "param:*.bias:zero"]
-    for step in range(300):
-        with hookcli.capture(model, layers="leaf", gradients=True, edits=edits) as captured:
-            model(pixels).sum().backward()
-        assert len(captured.records) == 4 + 4 + 3 + 4
-        model.zero_grad()
-        if step in (49, 299):
-            gc.collect()
-            counts.append(len(gc.get_objects()))
-    assert counts[1] - counts[0] < 100
-
-
 def test_a_graph_that_outlives_the_block_gives_nothing_any_more():
     model = nn.Linear(2, 1)
     seen = []
@@ -665,26 +629,6 @@ def test_no_tensor_is_kept_over_many_steps():
     assert not any(each() is not None for each in kept)
 
 
-# The recipes of the classic tutorials, worked out by hand
-
-
-def test_doubling_the_gradient_of_a_tensor_that_is_no_leaf():
-    # b = 4, c = a + b, d = c * 3: d(d)/da = 3; the gradient of c doubled gives 6
-    class Sums(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.Parameter(torch.tensor([[2.0]]))
-            self.plus = nn.Identity()
-
-        def forward(self, b):
-            return self.plus(self.a + b) * 3
-
-    model = Sums()
-    with hookcli.capture(model, "plus", gradients=True, edits=["grad_input:plus:scale=2"]):
-        model(torch.tensor([[4.0]])).backward()
-    assert model.a.grad.item() == 6
-
-
 def test_clamping_at_zero_behind_a_convolution():
     conv = nn.Conv2d(1, 1, 1, bias=False)
     nn.init.constant_(conv.weight, 2.0)
@@ -700,57 +644,6 @@ def test_clamping_at_zero_behind_a_convolution():
     assert conv.weight.grad.item() == 1 * 1 + 4 * 5
     grad_output = next(r for r in captured.records if r.call.side == "grad_output")
     assert (grad_output.stats.min, grad_output.stats.max) == (0, 5)
-
-
-def test_zeroing_linear_biases_by_name():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    for part in ("0", "1"):
-        nn.init.constant_(model.get_parameter(f"{part}.weight"), 2.0)
-        nn.init.constant_(model.get_parameter(f"{part}.bias"), 1.0)
-    with hookcli.capture(model, "linear", gradients=True, edits=["param:*.bias:zero"]):
-        model(torch.tensor([[1.0, 3.0]])).backward()
-    # the slope of both hidden values is 2, and they are 2 * 4 + 1
-    assert model[0].weight.grad.tolist() == [[2, 6], [2, 6]]
-    assert model[1].weight.grad.tolist() == [[9, 9]]
-    assert (model[0].bias.grad.tolist(), model[1].bias.grad.tolist()) == ([0, 0], [0])
-
-
-def test_scaling_all_gradients_by_a_tenth():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
-    x = torch.ones(1, 3)
-    model(x).backward()
-    plain = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
-    with hookcli.capture(model, "linear", gradients=True, edits=["param:*:scale=0.1"]):
-        model(x).backward()
-    for parameter, before in zip(model.parameters(), plain, strict=True):
-        assert torch.allclose(parameter.grad, before * 0.1)
-
-
-def test_shapes_of_a_small_net_of_convolution_and_linear():
-    # 10 by 10 pixels, 3 by 3 kernel: 8 by 8; two channels of them are 128 numbers
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 1))
-    with hookcli.capture(model, "leaf", gradients=True) as captured:
-        model(torch.randn(4, 1, 10, 10)).mean().backward()
-    shapes = {r.call.id: r.stats.shape for r in captured.records if ":" in r.call.id}
-    assert shapes == {
-        "grad_output:0": (4, 2, 8, 8),
-        "param:0.weight": (2, 1, 3, 3),
-        "param:0.bias": (2,),
-        "grad_input:1": (4, 2, 8, 8),
-        "grad_output:1": (4, 2, 8, 8),
-        "grad_input:2": (4, 2, 8, 8),
-        "grad_output:2": (4, 128),
-        "grad_input:3": (4, 128),
-        "grad_output:3": (4, 1),
-        "param:3.weight": (1, 128),
-        "param:3.bias": (1,),
-    }
-    assert captured.absent == {"grad_input:0": "no tensor before it requires a gradient"}
-
-
-# Edits
 
 
 def test_edits_take_effect_as_autograd_would_have_it():
@@ -817,14 +710,6 @@ def test_an_edit_that_changes_nothing_is_an_error_of_the_request():
     for edit in ("conv:zero", "param:*.scale:zero", "output:0{7}:zero"):
         with pytest.raises(RequestError), hookcli.capture(model, "leaf", edits=[edit]):
             model(torch.ones(1, 1))
-
-
-def test_gradients_of_linear_are_the_closed_form():
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3, requires_grad=True)
-    found, _ = observe(model, ["linear"], x, lambda out: linear(out, torch.ones(1, 2)).sum())
-    assert_close(found["grad_input", "0", 0, ""], torch.ones(4, 2) @ model[0].weight)
-    assert_close(found["param", "0", 0, "bias"], torch.full((2,), 4.0))
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -22,6 +22,7 @@ from hookcli.plan.images import find_images
 from tests.images.test_decode import tiff
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none", "--layers", "conv1")
+RANDOM += ("--size", "32")
 
 
 def save(name, values):
@@ -44,9 +45,6 @@ def reason(name, **style):
 
 def find(*names, **words):
     return find_images(RunRequest(ModelRequest("resnet18"), ImageRequest(names, **words)))
-
-
-# The range
 
 
 @pytest.mark.parametrize(
@@ -129,9 +127,6 @@ def test_the_lower_bytes_of_the_colours_of_a_tiff_count():
     assert source.read().pictures[0].getpixel((0, 0)) == (0, 128, 255)
 
 
-# Values without a natural range
-
-
 def test_one_picture_without_a_natural_range_is_drawn_from_its_own_values():
     save("a.tif", np.array([[-1000, 3000]], "i4"))
     assert find("a.tif").sources[0].read().intensities.rule == "own"
@@ -204,9 +199,6 @@ def test_the_second_picture_of_a_pair_counts():
         find("a.tif", pair="a.tif")
 
 
-# What the run says
-
-
 def test_a_run_says_the_rule_everywhere(run):
     save("a.png", np.array([[800, 1200]] * 2, "u2"))
     code, _, err = run("inspect", "resnet18", "a.png", *RANDOM, "--range=0,1000", "-o", "out")
@@ -263,9 +255,6 @@ def test_a_range_that_makes_no_sense_is_refused(run, cat, range_):
 def test_a_caller_gets_the_same_refusals(words):
     with pytest.raises(RequestError):
         check_request(RunRequest(ModelRequest("resnet18"), ImageRequest(("a.png",), **words)))
-
-
-# Bands
 
 
 def test_arrays_of_bytes_stay_as_they_are():
@@ -370,9 +359,6 @@ def test_bands_without_a_known_mean_are_not_normalized(run, tmp_path):
     assert (
         "not normalized" in json.loads(Path("out/run.json").read_text())["model"]["preprocessing"]
     )
-
-
-# Pages, and pictures by their content
 
 
 @pytest.fixture

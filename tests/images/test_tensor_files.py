@@ -79,11 +79,9 @@ def test_the_tensors_of_a_file_come_in_the_order_of_their_names():
     ]
 
 
-# --- used as they are
-
-
-@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("dtype", "order"), [("<f4", "F"), (">f4", "C"), ("<f8", "C"), ("<f2", "F")]
+)
 def test_an_npy_file_goes_into_the_network_as_it_is(inspect, conv1, dtype, order):
     array = np.asarray(values(3, 37, 50), dtype=dtype, order=order)
     np.save("x.npy", array)
@@ -174,19 +172,6 @@ def test_nan_in_a_tensor_is_counted_and_not_hidden(inspect, conv1):
     assert layer["nan_count"] > 0
 
 
-def test_the_run_repeats_from_its_recorded_command(inspect):
-    np.save("x.npy", values(3, 32, 32))
-    assert inspect("x.npy", "--layers", "conv1")["command"][:4] == [
-        "hookcli",
-        "inspect",
-        "resnet18",
-        "x.npy",
-    ]
-
-
-# --- for tasks that want more than one picture
-
-
 @pytest.mark.parametrize(
     ("model", "layer", "side", "shape"),
     [
@@ -239,9 +224,6 @@ def test_a_tensor_that_the_network_cannot_take_ends_with_4_and_its_shape(run):
     code, _, err = run("inspect", "alexnet", "x.npy", *RANDOM)
     assert code == 4
     assert err.splitlines()[-1].startswith("hint: it was given input 1x256x1x1")
-
-
-# --- what is skipped, and why
 
 
 @pytest.mark.parametrize(
@@ -338,17 +320,6 @@ def test_half_precision_that_numpy_does_not_know_is_read_or_skipped_with_a_reaso
     assert len(sources) + len(skipped) == 1
     for source in sources:
         assert np.array_equal(source.read().pixels.astype(np.float32), tensor.float().numpy())
-
-
-def test_skipped_tensors_are_in_the_list_of_the_run(run):
-    np.save("good.npy", values(3, 32, 32))
-    np.save("bad.npy", np.zeros((3, 4, 5), np.complex64))
-    code, _, err = run("inspect", "resnet18", "good.npy", "bad.npy", *RANDOM, "-o", "out")
-    assert code == 6
-    assert "warning: skipped 'bad.npy': holds complex64, and pixels are numbers" in err.splitlines()
-    assert Path("out/skipped.csv").read_text() == (
-        'file,reason\nbad.npy,"holds complex64, and pixels are numbers"\n'
-    )
 
 
 def shown(pixels):

@@ -10,7 +10,6 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError
-from hookcli.networks import build
 from hookcli.networks.build import (
     _LimitSize,
     build_model,
@@ -46,19 +45,6 @@ def test_a_builder_makes_at_most_so_many_values(make):
         make(12)
         with pytest.raises(ModelError, match=r"^net would be larger than its"):
             make(9)
-
-
-def test_a_builder_calls_torch_at_most_so_often(monkeypatch):
-    monkeypatch.setattr(build, "_MOST_CALLS", 10)
-
-    def call(times):
-        with _LimitSize("net", 1000):
-            for _ in range(times):
-                torch.add(torch.tensor(1), 1)
-
-    call(5)
-    with pytest.raises(ModelError, match=r"^net would be larger than its"):
-        call(6)
 
 
 def test_a_builder_that_never_ends_is_stopped():

@@ -56,12 +56,6 @@ def test_a_file_that_cannot_be_read_is_refused(name):
         read_categories(name)
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path):
-    (tmp_path / "names").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RequestError, match="it is not text"):
-        read_categories(str(tmp_path / "names"))
-
-
 def test_predictions_and_targets_of_an_own_model_have_the_names(run):
     Path("net.py").write_text(NET)
     Path("names.txt").write_text("cat\ndog\ncup\n")

@@ -88,21 +88,6 @@ def test_damage_to_a_file_does_not_hide_that_it_may_be_a_state_dict():
         assert find_kind(Path("w.pt")).what in ("", "weights")
 
 
-class Wrapper(nn.Module):
-    """A module in which there is a text "model"."""
-
-    def __init__(self):
-        super().__init__()
-        self.model = NET
-
-
-@pytest.mark.parametrize("whole", [Wrapper(), {"net": Wrapper()}])
-def test_a_text_in_a_module_is_not_taken_for_the_key_of_a_checkpoint(whole):
-    torch.save(whole, "w.pt")
-    model = eval(find_kind(Path("w.pt")).model, {"torch": torch})  # noqa: S307
-    assert type(model).__name__ == "Wrapper"
-
-
 def test_a_file_from_before_torch_1_6_is_reported_too():
     for name, content in {"whole.pt": NET, "plain.pt": NET.state_dict()}.items():
         before = find_kind(Path(name))

@@ -91,12 +91,6 @@ def test_an_input_of_whole_numbers_takes_pixels_from_0_to_255(shape, like):
     assert "0 to 255" in note
 
 
-def test_a_grey_input_of_whole_numbers_takes_pixels_from_0_to_255():
-    described = describe((1, 1, 8, 8), dtype="int32")
-    pixels = described.prepare.to_pixels([Image.new("RGB", (8, 8), (77,) * 3)])
-    assert pixels.tolist() == [[[77.0] * 8] * 8]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "bool", "string"])
 def test_an_input_that_cannot_hold_pixels_is_refused(dtype):
     message = f"'net.onnx' takes {dtype}, which pixels cannot be"

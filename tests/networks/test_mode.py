@@ -228,14 +228,6 @@ def test_the_logits_of_a_named_tuple_are_scored_and_read(kind):
     assert score_output(found, ScoreRequest(), None, (), needs_gradient=False).value == 3
 
 
-def test_the_same_command_in_training_mode_gives_the_same_figures(run):
-    for folder in ("one", "other"):
-        words = ("--mode", "train", "--layers", "all", "--grids", "none", "-o", folder)
-        assert run("inspect", "net.py:made", "a.png", *words).code == 0
-    one, other = (Path(folder, "layers.csv").read_bytes() for folder in ("one", "other"))
-    assert one == other
-
-
 def test_all_but_the_exported_part_is_put_into_evaluation_mode():
     exported = torch.export.export(nn.Sequential(nn.ReLU()), (torch.ones(1),)).module()
     model = nn.Sequential(nn.Dropout(), exported, nn.Sequential(nn.Dropout()))

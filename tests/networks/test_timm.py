@@ -114,16 +114,6 @@ def test_the_side_before_the_crop_is_the_one_that_was_asked_for():
             assert vars(transform)["transforms"][0].size == resize, (size, resize)
 
 
-def test_a_timm_model_is_inspected_from_the_command_line(run, photo):
-    words = ("--weights", "random", "--device", "cpu", "--grids", "none", "--size", "32")
-    ended = run(
-        "inspect", f"timm:{SMALL}", photo, *words, "--layers", "conv[1]", "--format", "json"
-    )
-    (layer,) = document(ended)["layers"]
-    assert layer["shape"] == [1, 16, 16, 16]
-    assert len(document(ended)["images"][0]["predictions"]) == 5
-
-
 def test_the_layers_of_a_timm_model_are_listed_without_values(run):
     ended = run(
         "layers", f"timm:{SMALL}", "--size", "64", "--layers", "conv[1]", "--format", "json"

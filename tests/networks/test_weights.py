@@ -74,13 +74,6 @@ def test_the_versions_of_modules_lose_the_prefix_too():
     assert saved.versions == {"": 1, "1": 2}
 
 
-def test_a_long_name_of_dots_takes_no_time():
-    name = "." * 100_000
-    assert fit({name: torch.ones(1)}).tensors.keys() == {name}
-
-
-# --- weights that the model itself loads
-
 NETS = """
 import torch
 from torch import nn
@@ -253,9 +246,6 @@ def test_parallel_models_and_plain_weights_fit_each_other(made, name, prefix):
     assert read(load(name, state).module) == [5, 6, 7, 8]
 
 
-# --- a part of a checkpoint
-
-
 @pytest.mark.parametrize(
     ("content", "key"),
     [
@@ -271,13 +261,6 @@ def test_a_key_chooses_a_part_of_a_checkpoint(made, content, key):
     loaded = load("Plain", content(made) | {"epoch": 3}, f":{key}")
     assert read(loaded.module) == [5, 6, 7, 8]
     assert loaded.info.weights == f"w.pth:{key}"
-
-
-def test_a_wrong_key_lists_the_sets_of_weights(made):
-    with pytest.raises(WeightsError) as refused:
-        load("Plain", {"model": made, "nets": {"ema": made}, "epoch": 1}, ":teacher")
-    assert refused.value.message == "w.pth holds no weights under 'teacher'"
-    assert refused.value.hint == "sets of weights in the file: model, nets.ema"
 
 
 def test_a_file_with_several_sets_lists_them_all(made):
@@ -297,14 +280,6 @@ def test_a_file_whose_name_has_a_colon_is_read_whole(made):
     request = ModelRequest("net.py:Plain", weights=r"C:\w.pth:ema", device="cpu")
     assert read(load_model(request).module) == [5, 6, 7, 8]
 
-
-def test_a_part_of_a_missing_file_is_said_to_be_missing(made):
-    request = ModelRequest("net.py:Plain", weights="absent.pth:ema", device="cpu")
-    with pytest.raises(WeightsError, match=r"there is no file 'absent\.pth'"):
-        load_model(request)
-
-
-# --- one of several shards
 
 ZERO = "w.pth holds a shard of DeepSpeed's ZeRO: one process's part of the weights"
 FSDP = "w.pth holds a shard of FSDP: one process's part of the weights"

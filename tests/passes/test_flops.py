@@ -24,18 +24,11 @@ from hookcli.passes.survey import survey
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "ssdlite320_mobilenet_v3_large"])
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
 def test_operations_are_counted_as_torch_counts_them(name):
     """On a CPU torch 2.14 has no formula for attention, so it is given the one for a GPU."""
-    model = get_model(
-        name, weights=None, **({"weights_backbone": None} if "ssd" in name else {})
-    ).eval()
-    with torch.device("meta"):
-        pixels = torch.zeros(1, 3, 224, 224)
-    if "ssd" in name:
-        pixels = [torch.zeros(3, 320, 320)]
-    else:
-        model = model.to("meta")
+    model = get_model(name, weights=None).eval().to("meta")
+    pixels = torch.zeros(1, 3, 224, 224, device="meta")
     own, theirs = FlopCounter(), FlopCounterMode(display=False)
     attention = torch.ops.aten._scaled_dot_product_flash_attention
     theirs.flop_registry[CPU_ATTENTION] = flop_registry[attention]
@@ -131,27 +124,13 @@ class Wrapped(torch.Tensor):
         )
 
 
-@pytest.mark.parametrize(
-    ("ask", "answer"),
-    [
-        (lambda x: x.shape, (2, 3, 4, 5)),
-        (lambda x: x.size(1), 3),
-        (lambda x: x.dim(), 4),
-        (lambda x: x.numel(), 120),
-        (lambda x: x.stride(), (60, 20, 5, 1)),
-        (lambda x: x.storage_offset(), 0),
-        (lambda x: x.is_contiguous(), True),
-        (lambda x: x.is_contiguous(memory_format=torch.channels_last), False),
-        (lambda x: x.layout, torch.strided),
-    ],
-    ids=[
-        *("shape", "size", "dim", "numel", "stride", "storage_offset", "is_contiguous"),
-        *("channels last", "layout"),
-    ],
-)
-def test_a_tensor_of_another_class_answers_for_itself(ask, answer):
+def test_a_tensor_of_another_class_answers_for_itself():
     with FlopCounter() as counter:
-        assert ask(Wrapped(torch.ones(2, 3, 4, 5))) == answer
+        x = Wrapped(torch.ones(2, 3, 4, 5))
+        assert (x.shape, x.size(1), x.dim(), x.numel()) == ((2, 3, 4, 5), 3, 4, 120)
+        assert (x.stride(), x.storage_offset(), x.layout) == ((60, 20, 5, 1), 0, torch.strided)
+        assert x.is_contiguous()
+        assert not x.is_contiguous(memory_format=torch.channels_last)
     assert counter.total == 0
 
 

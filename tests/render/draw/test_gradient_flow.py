@@ -20,11 +20,7 @@ from hookcli.render.draw.gradient_flow import FlowLayer
 from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
-SIZES = (1, 36, 300)
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-# The numbers
 
 
 def test_layers_are_in_the_order_of_calls_with_their_parameters():
@@ -115,14 +111,6 @@ def test_a_long_name_keeps_its_end():
     assert short_name("conv#1", 12) == "conv#1"
 
 
-# The PNG
-
-
-@pytest.mark.parametrize("count", SIZES)
-def test_the_same_rows_are_the_same_bytes(count):
-    assert draw_flow(many(count), ["title"]) == drawn_before(count)
-
-
 @pytest.mark.parametrize(("count", "width"), [(1, 880), (36, 880), (300, 2200)])
 def test_the_picture_grows_with_the_layers_up_to_20_inches(count, width):
     assert decode(drawn_before(count)).shape[1] == width
@@ -173,9 +161,6 @@ def test_rows_without_anything_finite_are_drawn():
 def test_names_that_look_like_formulas_are_drawn_as_they_are():
     rows = [output(f"$x_{i}^$ \n<b>", i, 1.0) for i in range(2)]
     assert decode(draw_flow(rows, ["$\\frac$"])).shape[1] == 880
-
-
-# The SVG
 
 
 def test_points_of_the_line_are_at_their_logarithms():
@@ -247,9 +232,6 @@ def test_a_hostile_name_stays_text():
 
 def test_without_rows_there_is_no_drawing():
     assert draw_flow_svg([], {}) == ""
-
-
-# Drawing and reading
 
 
 def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:

@@ -144,9 +144,6 @@ def test_a_small_picture_is_enlarged_by_a_whole_factor():
     assert (squares == squares[:, :1, :, :1]).all()
 
 
-# Saliency
-
-
 def test_the_lightest_colour_begins_at_the_99th_percentile():
     """0 to 9999 in a square of 100 x 100: the percentile is 9899.01, and half of it is half the
     colour."""
@@ -178,15 +175,6 @@ def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
     assert (set(rows // 3), set(columns // 3)) == ({20}, {70})
     note = "largest |gradient| over the colours, 100x100"
     assert_heading(picture, ["title", note, "lightest from the largest (4) up; largest value 4"])
-
-
-@pytest.mark.parametrize("draw", [draw_heat, draw_saliency])
-def test_the_same_map_is_the_same_bytes(draw):
-    first, second = (draw(seen(), planted(1, 4), ["title"]) for _ in range(2))
-    assert np.array_equal(decode(first), decode(second))
-
-
-# Drawing and reading
 
 
 def seen(side: int = SIDE, grey: int = GREY) -> bytes:

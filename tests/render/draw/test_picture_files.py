@@ -54,11 +54,6 @@ def test_a_pdf_embeds_its_font_and_holds_one_image():
     assert sum(each.count(b"BT") for each in unpacked if b" Tf" in each) == 2
 
 
-@pytest.mark.parametrize("form", ["svg", "pdf"])
-def test_the_same_picture_is_the_same_bytes(form):
-    assert to_vector(picture(), PALETTE, form) == to_vector(picture(), PALETTE, form)
-
-
 @pytest.mark.parametrize(
     ("form", "files"), [("png", ["a/1_b.png"]), ("svg", ["a/1_b.png", "a/1_b.svg"])]
 )

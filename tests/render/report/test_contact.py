@@ -303,14 +303,6 @@ def test_a_link_to_a_channel_that_was_not_drawn_keeps_it(browser, five):
     tab.close()
 
 
-def test_the_address_of_the_channel_comes_back_after_an_image_of_it_was_looked_at(page):
-    page.fill("#top-channel", "4")
-    page.locator("#top-channels button").first.click()
-    assert is_dialog_open(page, "viewer")
-    page.keyboard.press("Escape")
-    assert page.evaluate("location.hash") == "#conv/4"
-
-
 def test_a_link_to_an_image_opens_it(page):
     page.evaluate("location.hash = '#image-2'")
     page.wait_for_selector("#panel[open]")

@@ -18,25 +18,11 @@ FILE = "attention/cat/001_block.attn.maps.png"
 def row(**more):
     """A call of 2 heads, whose mean entropy is 1.5 and whose queries are 5 tokens."""
     known = {
-        "order": 1,
-        "call_id": CALL,
-        "module_path": "block.attn",
-        "function": "softmax",
-        "images": 1,
-        "windows": 4,
-        "heads": 2,
-        "queries": 5,
-        "keys": 8,
-        "query_grid": [2, 2],
-        "key_grid": [2, 2],
-        "prefix": 1,
-        "entropy": [1.0, 2.0],
-        "prefix_share": [0.25, None],
-        "distance": [3.0, 4.0],
-        "row_error": 0.0,
-        "broken": 0,
-        "reason": "",
-    }
+        "order": 1, "call_id": CALL, "module_path": "block.attn", "function": "softmax",
+        "images": 1, "windows": 4, "heads": 2, "queries": 5, "keys": 8, "query_grid": [2, 2],
+        "key_grid": [2, 2], "prefix": 1, "entropy": [1.0, 2.0], "prefix_share": [0.25, None],
+        "distance": [3.0, 4.0], "row_error": 0.0, "broken": 0, "reason": "",
+    }  # fmt: skip
     return known | more
 
 
@@ -46,15 +32,9 @@ def heat(kind, call_id=CALL, image="cat"):
 
 def maps(**more):
     known = {
-        "image": "cat",
-        "call_id": CALL,
-        "file": FILE,
-        "heads": 2,
-        "patch_grid": [4, 4],
-        "query_grid": [2, 2],
-        "map_grid": [2, 2],
-        "is_thinned": True,
-    }
+        "image": "cat", "call_id": CALL, "file": FILE, "heads": 2, "patch_grid": [4, 4],
+        "query_grid": [2, 2], "map_grid": [2, 2], "is_thinned": True,
+    }  # fmt: skip
     return known | more
 
 
