@@ -63,8 +63,8 @@ def write_run(folder: Path, images: int, *, maps: bool) -> None:
         shard = f"tensors/shard-{start // SHARD:06}.safetensors"
         save_file(tensors, folder / shard)
         for name, values in tensors.items():
-            place: dict[str, object] = {"shard": shard, "tensor": name, "images": keys[start:stop]}
-            calls[name].append(place | {"dtype": "F32", "shape": values.shape})
+            saved: dict[str, object] = {"shard": shard, "tensor": name, "images": keys[start:stop]}
+            calls[name].append(saved | {"dtype": "F32", "shape": values.shape})
     places = np.moveaxis(whole, 2, -1).reshape(layers, images, -1, MAP_CHANNELS) if maps else whole
     np.save(folder.with_suffix(".npy"), places)
     np.save(folder.with_suffix(".labels.npy"), labels)

@@ -17,7 +17,7 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.observe import observe
 from hookcli.networks.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings, attend
+from hookcli.passes.attention_run import AttentionSettings, attend
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.find_operations import find_operations
 from hookcli.passes.forward import ForwardSettings, run_forward

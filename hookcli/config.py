@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from hookcli.outside import parse
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import Place, to_place
+from hookcli.outside.urls import Location, to_location
 
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
@@ -507,11 +507,11 @@ class FolderRequest:
     """
 
     out: Annotated[
-        Place | None,
+        Location | None,
         Flag(
             "-o --out DIR",
             "The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
-            read=parse.read_place,
+            read=parse.read_location,
         ),
     ] = None
     overwrite: Annotated[bool, Flag("--overwrite", "Replace the run in the run folder.")] = False
@@ -525,7 +525,7 @@ class FolderRequest:
 
     def __post_init__(self) -> None:
         if self.out is not None:  # in a notebook, users easily pass a string
-            object.__setattr__(self, "out", to_place(self.out))
+            object.__setattr__(self, "out", to_location(self.out))
 
 
 @dataclass(frozen=True, slots=True)

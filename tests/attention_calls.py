@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hookcli.activations.attention import call_probabilities
+from hookcli.activations.attention_probabilities import call_probabilities
 from hookcli.activations.token_trails import TokenTrails
 
 if TYPE_CHECKING:

@@ -55,24 +55,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def _answer(self, *, with_body: bool) -> None:
-        place, _, rest = self.path.lstrip("/").partition("/resolve/")
+        repo, _, rest = self.path.lstrip("/").partition("/resolve/")
         revision, _, name = rest.partition("/")
         asked = self.headers.get("Range", "")
         self.hub.asked.append((self.command, name, asked))
-        commits = {commit for repository, commit, _ in self.hub.files if repository == place}
+        commits = {commit for repository, commit, _ in self.hub.files if repository == repo}
         commit = {"main": MAIN, "old": OLD}.get(revision, revision)
         if not commits:
             self._refuse(401, "RepoNotFound")
-        elif place in self.hub.gated:
+        elif repo in self.hub.gated:
             self._refuse(403, "GatedRepo")
         elif commit not in commits:
             self._refuse(404, "RevisionNotFound")
-        elif (place, commit, name) not in self.hub.files:
+        elif (repo, commit, name) not in self.hub.files:
             self._refuse(404, "EntryNotFound", commit)
         else:
-            self._send(
-                self.hub.files[place, commit, name], name, commit, asked, with_body=with_body
-            )
+            self._send(self.hub.files[repo, commit, name], name, commit, asked, with_body=with_body)
 
     def _refuse(self, status: int, code: str, commit: str = "") -> None:
         self.send_response(status)

@@ -14,5 +14,5 @@ def read_pixels(png):
 
 def find(png, color, within=40):
     """The pixels of about one colour, (H, W)."""
-    wanted = np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)])
+    wanted = np.array([int(color[index : index + 2], 16) for index in (1, 3, 5)])
     return np.abs(read_pixels(png) - wanted).max(2) <= within

@@ -19,7 +19,7 @@ import pytest
 import hookcli
 from hookcli.cli.output import wording
 from hookcli.outside.flags import REFERENCE
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +210,7 @@ def test_a_file_of_the_run_folder_is_named_in_one_place():
         f"hookcli.{module.name}:{node.lineno}: {node.value!r}"
         for module in modules()
         for node in texts_of(module.tree)
-        if module.name != "store.places.names"
+        if module.name != "store.locations.names"
         and (node.value in FILES or (" " not in node.value and str(node.value).startswith(folders)))
     ] == []
 
@@ -500,7 +500,7 @@ GUARDED = {  # each with another way on Windows
     "images.prepare: fork",  # the name of a way to start processes
 }
 HOLDS_DESCRIPTORS = {
-    *("outside.files", "store.places.directory", "store.places.file_lock"),
+    *("outside.files", "store.locations.directory", "store.locations.file_lock"),
 }  # to be removed with the owned folder on pathlib
 
 

@@ -23,13 +23,13 @@ def with_two_directories(shown: Members, hidden: Members, compression: int = 0) 
     """An archive in which ``zipfile`` finds the members ``shown``, and torch ``hidden``.
 
     Both must have the same names. ``zipfile`` looks for the directory right before the end of the
-    file; torch looks at the place that the end names.
+    file; torch looks at the offset that the end names.
     """
     first, directory, count = _halves(hidden, compression)
     second, last, _ = _halves(shown, 0)
     first += bytes(max(0, len(second) - len(first)))
     begin = len(first) + len(directory)
-    moved = len(directory) + len(second)  # zipfile adds this to each place in its directory
+    moved = len(directory) + len(second)  # zipfile adds this to each offset in its directory
     last = _move(last, begin - moved)
     end = struct.pack(END, b"PK\5\6", 0, 0, count, count, len(last), len(first), 0)
     return first + directory + second + last + end
@@ -47,11 +47,11 @@ def _halves(members: Members, compression: int) -> tuple[bytes, bytes, int]:
 
 
 def _move(directory: bytes, by: int) -> bytes:
-    """Add a number to the place of each member in a directory."""
+    """Add a number to the offset of each member in a directory."""
     moved, entry = bytearray(directory), 0
     while entry < len(moved):
         lengths = struct.unpack_from("<3H", moved, entry + 28)
-        (place,) = struct.unpack_from("<I", moved, entry + 42)
-        struct.pack_into("<I", moved, entry + 42, (place + by) & 0xFFFFFFFF)
+        (offset,) = struct.unpack_from("<I", moved, entry + 42)
+        struct.pack_into("<I", moved, entry + 42, (offset + by) & 0xFFFFFFFF)
         entry += 46 + sum(lengths)
     return bytes(moved)

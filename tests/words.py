@@ -49,10 +49,10 @@ def replace_options(words: Sequence[object], *more: object) -> list[str]:
         if option is None or id(option) not in replaced
     ]
     parts = [*before, *added]
-    last = {id(option): place for place, (option, _) in enumerate(parts)}
+    last = {id(option): index for index, (option, _) in enumerate(parts)}
     kept = (
         part
-        for place, (option, part) in enumerate(parts)
-        if option is None or option.multiple or last[id(option)] == place
+        for index, (option, part) in enumerate(parts)
+        if option is None or option.multiple or last[id(option)] == index
     )
     return [command, *(word for part in kept for word in part)]

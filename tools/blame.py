@@ -38,7 +38,7 @@ from hookcli.config import (
     RunRequest,
     VariantRequest,
 )
-from hookcli.distance.blame import blame_text
+from hookcli.distance.culprits import blame_text
 from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import HookcliError
 from hookcli.images.prepare import prepare_like
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import Dtype, Match
-    from hookcli.distance.blame import Blame
     from hookcli.distance.comparison import Comparison
+    from hookcli.distance.culprits import Blame
 
 FILE = Path(__file__).parent / "faulty_models.py"
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -133,7 +133,7 @@ def blame_of(comparison: Comparison) -> Blame:
 
 
 def choose_faults(name: str, number: int) -> list[tuple[str, str]]:
-    """Return faults that are possible in a model, each with the number of its place."""
+    """Return faults that are possible in a model, each with the number of its site."""
     model = faulty_models.healthy(name)
     draw = random.Random(name)  # noqa: S311
     possible = [each for each in faulty_models.FAULTS if faulty_models.list_sites(model, each)]
@@ -149,10 +149,10 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
     loud: Counter[tuple[str, bool]] = Counter()
     noises = {}  # the healthy model in a quantized file, by model and way
     for name in names:
-        for fault, place in choose_faults(name, number):
-            planted = faulty_models.faulty(name, fault, place).planted
+        for fault, site in choose_faults(name, number):
+            planted = faulty_models.faulty(name, fault, site).planted
             try:
-                plain = compare_with(name, "eager", fault=fault, place=place)
+                plain = compare_with(name, "eager", fault=fault, site=site)
             except HookcliError as error:
                 print(json.dumps({"model": name, "fault": fault, "error": error.message}))
                 continue
@@ -164,7 +164,7 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
                 try:
                     comparison = plain
                     if way != "eager":
-                        comparison = compare_with(name, way, fault=fault, place=place)
+                        comparison = compare_with(name, way, fault=fault, site=site)
                     if way.endswith(foreign_files.QUANTIZERS) and (name, way) not in noises:
                         noises[name, way] = compare_with(name, way)
                 except HookcliError as error:

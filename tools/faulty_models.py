@@ -56,14 +56,14 @@ def healthy(name: str) -> Any:
     return model.eval()
 
 
-def faulty(name: str, fault: str, place: str = "0") -> Any:
-    """Return the model ``name`` with a fault at one of the places where the fault is possible.
+def faulty(name: str, fault: str, site: str = "0") -> Any:
+    """Return the model ``name`` with a fault at one of the sites where the fault is possible.
 
     The attribute ``planted`` has the paths of the layers that differ.
     """
     model = healthy(name)
     sites = list_sites(model, fault)
-    path = sites[int(place) % len(sites)]
+    path = sites[int(site) % len(sites)]
     with torch.no_grad():
         model.planted = FAULTS[fault][1](path, model.get_submodule(path))
     return model

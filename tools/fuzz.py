@@ -172,10 +172,10 @@ def values(data: bytes, dice: random.Random) -> bytes:
         return "\n".join(",".join(row) for row in rows).encode()
 
     def swap(document: Any) -> Any:
-        places = list(_walk(document))
+        found = list(_walk(document))
         for _ in range(dice.choice([1, 1, 1, 3])):
-            parent, key = dice.choice(places) if places else ([document], 0)
-            other, its_key = dice.choice(places) if places else ([None], 0)
+            parent, key = dice.choice(found) if found else ([document], 0)
+            other, its_key = dice.choice(found) if found else ([None], 0)
             with contextlib.suppress(KeyError, IndexError):
                 way = dice.random()
                 if way < 0.15:
@@ -214,19 +214,19 @@ def columns(data: bytes, dice: random.Random) -> bytes:
     """Change the type, the name or the order of columns of Parquet, or remove some."""
     table = pq.read_table(io.BytesIO(data))
     for _ in range(dice.choice([1, 1, 2])):
-        place = dice.randrange(table.num_columns)
-        name = table.column_names[place]
+        index = dice.randrange(table.num_columns)
+        name = table.column_names[index]
         way = dice.random()
         if way < 0.1:
-            table = table.remove_column(place)
+            table = table.remove_column(index)
         elif way < 0.2:
             names = table.column_names
-            names[place] = dice.choice(names)
+            names[index] = dice.choice(names)
             table = table.rename_columns(names)
         elif way < 0.3:
             table = pa.concat_tables([table, table])
         else:
-            table = table.set_column(place, name, dice.choice(COLUMNS)(len(table)))
+            table = table.set_column(index, name, dice.choice(COLUMNS)(len(table)))
     stream = io.BytesIO()
     pq.write_table(table, stream, store_schema=dice.random() < 0.7)
     return stream.getvalue()
@@ -358,15 +358,15 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
         wishes += (("--range", "minmax"), ("--range=-5,300",), ("--range", "percent:1"))
         return [(*look, "-o", "work/made", *wish) for wish in wishes]
     if root == MODELS:
-        place = f"{run}/{name.partition('/')[0]}"
-        prefix = Path(place).name.partition("-")[0]
+        index = f"{run}/{name.partition('/')[0]}"
+        prefix = Path(index).name.partition("-")[0]
         shared: tuple[str, ...] = ("a.png", "--device", "cpu", "--grids", "none", "-q")
         shared += ("-o", "work/made")
-        small = ("--size", "32") * place.endswith(("detr", "linknet"))  # else they take 800 pixels
+        small = ("--size", "32") * index.endswith(("detr", "linknet"))  # else they take 800 pixels
         shared += small
         if "/" in name:
             weights = [("--weights", each) for each in ("pretrained", "auto", "random")]
-            model = f"{prefix}:{place}"
+            model = f"{prefix}:{index}"
             return [
                 ("layers", model, *small),
                 *(("inspect", model, *shared, *each) for each in weights),

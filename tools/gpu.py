@@ -591,14 +591,14 @@ def run_with_wheels(folder: Path) -> int:
     if not wheels:
         print(f"error: there are no wheels in {folder}: collect them with --pack", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as target:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-        done = subprocess.run([*command, "--target", place, *wheels], check=False)
+        done = subprocess.run([*command, "--target", target, *wheels], check=False)
         if done.returncode:
             print("error: pip could not install the wheels, as it says above", file=sys.stderr)
             return 2
-        install_hookcli(Path(place))
-        paths = [place, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        install_hookcli(Path(target))
+        paths = [target, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         words = list(sys.argv[1:])
         for index, word in enumerate(words):
             if word == "--wheels":
@@ -614,10 +614,10 @@ def run_with_wheels(folder: Path) -> int:
         ).returncode
 
 
-def install_hookcli(place: Path) -> None:
+def install_hookcli(target: Path) -> None:
     """Tell Python the version of the hookcli in this repository, which is used as it stands."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    about = place / f"hookcli-{version}.dist-info"
+    about = target / f"hookcli-{version}.dist-info"
     about.mkdir()
     text = f"Metadata-Version: 2.1\nName: hookcli\nVersion: {version}\n"
     (about / "METADATA").write_text(text)

@@ -327,9 +327,9 @@ FEATURES = (
 TRAINED_AND_RANDOM = f"{FEATURES} -o trained\n{FEATURES} --weights random -o random"
 
 
-def go_to(place: str) -> Callable[[Page], None]:
+def go_to(selector: str) -> Callable[[Page], None]:
     """Scroll to a section of the page."""
-    return lambda page: page.locator(place).evaluate("element => element.scrollIntoView()")
+    return lambda page: page.locator(selector).evaluate("element => element.scrollIntoView()")
 
 
 def open_channel(page: Page) -> None:

@@ -18,7 +18,7 @@ from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
 from hookcli.outside.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
-from hookcli.store.places import names
+from hookcli.store.locations import names
 from hookcli.verbs.schema import make_schema
 from hookcli.verbs.subjects import COMMANDS, SUBJECTS
 
@@ -250,8 +250,8 @@ def add_helps(
                 griffe.DocstringAttribute(field.name, annotation="", description=" ".join(texts))
             )
     others = [section for section in sections if section.kind is not kind]
-    place = next((i for i, each in enumerate(others) if each.kind.value == "raises"), len(others))
-    return [*others[:place], griffe.DocstringSectionAttributes(described), *others[place:]]
+    index = next((i for i, each in enumerate(others) if each.kind.value == "raises"), len(others))
+    return [*others[:index], griffe.DocstringSectionAttributes(described), *others[index:]]
 
 
 def sign(function: griffe.Function | griffe.Class) -> str:

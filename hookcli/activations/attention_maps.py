@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from hookcli.activations.token_places import NO_PLACE, PADDING
-from hookcli.records.attention import AttentionRow
+from hookcli.records.attention_records import AttentionRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,6 +230,6 @@ def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
     """Return the cells of a grid (rows, columns) whose maps are kept, at most ``side`` a side."""
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
-        [(2 * place + 1) * length // (2 * kept) for place in range(kept)] for length, kept in sizes
+        [(2 * index + 1) * length // (2 * kept) for index in range(kept)] for length, kept in sizes
     )
     return [row * grid[1] + column for row in rows for column in columns]

@@ -125,8 +125,8 @@ def letters_of(
         return (factors[0], left), (factors[1], right), made
     first = 1 if name in ("addmm", "baddbmm") else 0  # the first argument is the summand
     left, right = (
-        kwargs[word] if word in kwargs else args[place]
-        for place, word in enumerate(FACTORS[name], first)
+        kwargs[word] if word in kwargs else args[index]
+        for index, word in enumerate(FACTORS[name], first)
     )
     if left.dim() < 2 or right.dim() < 2:
         return None
@@ -142,7 +142,7 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
     """Return a letter for each axis of an ``einsum`` tensor; ``...`` covers any number of axes."""
     before, dots, after = term.partition("...")
     count = tensor.dim() - len(before) - len(after)
-    return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]
+    return [*before, *(f"{dots}{index}" for index in range(count, 0, -1)), *after]
 
 
 def _output_letters(inside: str) -> str:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
+from hookcli.activations.attention_probabilities import MULTI_HEAD_ARGUMENTS
 from hookcli.activations.function_call import (
     FACTORS,
     JOINING,
@@ -427,10 +427,10 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
     is_lost = any(bool((part == LOST).any()) for part in parts)
     if is_lost or any(trail.own.shape[axis] == 1 for axis in axes):
         return {0, 1}
-    found = {place for place, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
+    found = {index for index, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
     if found or max(axes, default=0) < trail.own.dim() - 2:
         return found
-    return {place for place, part in enumerate(parts) if not varies(part.reshape(-1), 0)}
+    return {index for index, part in enumerate(parts) if not varies(part.reshape(-1), 0)}
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:

@@ -79,8 +79,8 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
     if products is None:
         stacked = np.concatenate(kept) - mean
         whole = float(np.square(stacked).sum()) / rows
-        variances, places = _find_leading(stacked @ stacked.T / rows, count)
-        axes = places.T @ stacked
+        variances, vectors = _find_leading(stacked @ stacked.T / rows, count)
+        axes = vectors.T @ stacked
     else:
         for row, own in enumerate(mean):
             products[row] = products[row] / rows - own * mean

@@ -19,7 +19,7 @@ from hookcli.records.command import list_saved_options, read_command, saving_com
 from hookcli.records.layouts import UNKNOWN, Layout, recall_layout
 from hookcli.records.runs import FeatureCall
 from hookcli.records.text import shape_text
-from hookcli.store.places.names import MANIFEST
+from hookcli.store.locations.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import for_page
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.images import ImageResult, match_images
-from hookcli.store.places.names import MANIFEST
+from hookcli.store.locations.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

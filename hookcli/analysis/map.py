@@ -159,13 +159,13 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
     apart = (1 - sample @ sample.T)[np.triu_indices(len(sample), 1)]
     with config_context(working_memory=_MEMORY):
         search = NearestNeighbors(n_neighbors=searched, algorithm="brute").fit(directions)
-        distances, places = search.kneighbors()
+        distances, nearest = search.kneighbors()
         # half of the squared distance of two vectors of length 1 is one minus their cosine
         distances = distances.astype(np.float64) ** 2 / 2
         if near is None:
             near = NEAR * float(np.median(apart)) if len(directions) >= _ENOUGH else 0
             near, judged = max(_SAME, near), slice(None, _MOST_ALIKE + 1)
-            links, crowded = _link(places[:, judged], distances[:, judged], near)
+            links, crowded = _link(nearest[:, judged], distances[:, judged], near)
         else:
             near, share = max(_SAME, near), float(np.mean(apart <= near))
             if share * len(directions) ** 2 > _MOST_LINKS:
@@ -176,23 +176,23 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
             graph = search.radius_neighbors_graph(radius=math.sqrt(2 * near))
             links, crowded = np.stack(graph.nonzero()), 0
     duplicates = _group(links, directions, near)
-    return Neighbours(places[:, :count], distances[:, :count], duplicates, crowded, near)
+    return Neighbours(nearest[:, :count], distances[:, :count], duplicates, crowded, near)
 
 
 def _link(
-    places: NDArray[np.int64], distances: NDArray[np.float64], near: float
+    nearest: NDArray[np.int64], distances: NDArray[np.float64], near: float
 ) -> tuple[NDArray[np.int64], int]:
     """Return pairs of images that look like copies, and how many have too many others near."""
     counts = [_count_alike(each, near) for each in distances]
-    found = [set(map(int, each[:count])) for each, count in zip(places, counts, strict=True)]
+    found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]
     for one, others in enumerate(found):
         for two in others:
             # An image with more copies than are judged does not find all of them.
-            if one in found[two] or counts[two] == places.shape[1]:
+            if one in found[two] or counts[two] == nearest.shape[1]:
                 links[one].add(two)
                 links[two].add(one)
-    has_more = len(places) - 1 > places.shape[1]
+    has_more = len(nearest) - 1 > nearest.shape[1]
     crowded = sum(
         has_more and not own and bool(each[-1] <= near)
         for each, own in zip(distances, links, strict=True)
@@ -239,7 +239,7 @@ def map_images(
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return the rows of the map, the groups of duplicates, and what the two axes explain."""
     components = find_components(split_rows(features), 2)
-    places = components.project(features)
+    points = components.project(features)
     scores = neighbours.distances.mean(1)
     groups = neighbours.duplicates
     number_of = {image: number for number, group in enumerate(groups, 1) for image in group}
@@ -247,8 +247,8 @@ def map_images(
         MapRow(
             image=keys[image],
             label=labels.get(keys[image], ""),
-            x=float(places[image, 0]),
-            y=float(places[image, 1]),
+            x=float(points[image, 0]),
+            y=float(points[image, 1]),
             rank=rank,
             outlier_score=float(scores[image]),
             nearest=keys[neighbours.places[image, 0]],
@@ -264,6 +264,6 @@ def map_images(
 
 def list_neighbours(keys: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
     """Yield the nearest images of each image, in the order of ``keys``."""
-    for key, places, distances in zip(keys, neighbours.places, neighbours.distances, strict=True):
-        for rank, (place, distance) in enumerate(zip(places, distances, strict=True), 1):
-            yield NeighbourRow(key, rank, keys[place], float(distance))
+    for key, indices, distances in zip(keys, neighbours.places, neighbours.distances, strict=True):
+        for rank, (index, distance) in enumerate(zip(indices, distances, strict=True), 1):
+            yield NeighbourRow(key, rank, keys[index], float(distance))

@@ -9,7 +9,7 @@ from hookcli.outside.documents import DamagedError, decode
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.analysis import ImagePictures
 from hookcli.records.runs import MOST_THUMBNAILS
-from hookcli.store.places.names import DOCUMENT
+from hookcli.store.locations.names import DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import Features, Places, SavedCall
     from hookcli.analysis.images import Geometry, Pixel
 
-    Values: TypeAlias = NDArray[np.float64]
+    Floats: TypeAlias = NDArray[np.float64]
 
 BASIS = "basis.safetensors"  # the file of bases in the folder of an analysis
 REACH = 2.0  # standard deviations of a component from the middle to the end of its colours
@@ -145,7 +145,7 @@ class Matches:
     # A match is mutual if its own most similar place is the place itself.
 
     places: NDArray[np.int64]
-    similarity: Values
+    similarity: Floats
     is_mutual: NDArray[np.bool_]
 
 
@@ -190,7 +190,7 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
     return Foreground(components, threshold, is_above=bool(edge_below >= below))
 
 
-def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Values]:
+def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
     """Return the colours of places (P, 3), and their coordinates along the components (P, 3)."""
     # A component is half bright at its mean, and dark or bright at two standard deviations. Places
     # in the background are black, and their coordinates NaN.
@@ -205,12 +205,12 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
     return colours, coordinates
 
 
-def compare_places(place: Features | Values, features: Features | Values) -> Values:
+def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
     """Return the cosines of one place (C,) and places (P, C), (P,); 0 for features of zeros."""
     wide, one = features.astype(np.float64), place.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(one)
     products = wide @ one
-    cosines: Values = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
+    cosines: Floats = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
     return cosines.clip(-1, 1)
 
 
@@ -232,7 +232,7 @@ def match_places(a: Features, b: Features) -> Matches:
     return Matches(forward, best.clip(-1, 1), mutual)
 
 
-def _normalize(features: Features) -> Values:
+def _normalize(features: Features) -> Floats:
     lengths = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
     return features / np.where(lengths > 0, lengths, 1)
 
@@ -246,7 +246,7 @@ class Answered:
     columns: Mapping[str, NDArray[np.generic]]  # of the table of places, (P,) each
     kept: NDArray[np.bool_] | None = None  # the places that count; None for all
     colours: NDArray[np.uint8] | None = None  # (P, 3)
-    values: Values | None = None  # (P,); None for colours, or if there is none
+    values: Floats | None = None  # (P,); None for colours, or if there is none
     marks: tuple[tuple[float, float], ...] = ()  # middles of places, in shares of width and height
 
 

@@ -227,8 +227,8 @@ def _write_similarities(
     size = 0.0  # the mean squared norm of an image's features, to tell rounding from variance
     for part in parts:
         size += float(np.square(part, dtype=np.float64).sum()) / len(part)
-        for place, batch in enumerate(batches):
-            sums[place] += _multiply(part[batch])
+        for index, batch in enumerate(batches):
+            sums[index] += _multiply(part[batch])
     centered = [_center(each) for each in sums]
     norm = float(np.sqrt(sum(np.square(each).sum() for each in centered)))
     if not norm > _NOTHING * size:

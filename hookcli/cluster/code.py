@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def copy_code(config: RunConfig, target: Path) -> bool:
     """Copy the user's own code, with the Python files beside it, to ``target``; say if any is."""
-    folders = {Path(place).parent for place in _list_places(config)}
+    folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)
         copies.mkdir(parents=True)
@@ -28,11 +28,11 @@ def copy_code(config: RunConfig, target: Path) -> bool:
 def hash_own_code(config: RunConfig) -> str:
     """Return the sha256 of the user's own code, with the files beside it; empty without any."""
     digest = hashlib.sha256()
-    places = _list_places(config)
-    for place in places:
-        for file in _list_files(Path(place).parent):
+    origins = _list_origins(config)
+    for origin in origins:
+        for file in _list_files(Path(origin).parent):
             digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest() if places else ""
+    return digest.hexdigest() if origins else ""
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
@@ -45,10 +45,10 @@ def find_code(config: RunConfig, sent: Path) -> RunConfig:
     return replace(config, backward=backward)
 
 
-def _list_places(config: RunConfig) -> list[str]:
+def _list_origins(config: RunConfig) -> list[str]:
     names = [config.run.model.name, "" if config.backward is None else config.backward.score]
-    places = [split_name(name)[0] for name in names]
-    return [place for place in places if place.endswith(".py")]
+    origins = [split_name(name)[0] for name in names]
+    return [origin for origin in origins if origin.endswith(".py")]
 
 
 def _list_files(folder: Path) -> list[Path]:
@@ -56,10 +56,10 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _find(name: str, sent: Path) -> str:
-    place, attribute = split_name(name)
-    if not place.endswith(".py") or Path(place).is_file():
+    origin, attribute = split_name(name)
+    if not origin.endswith(".py") or Path(origin).is_file():
         return name
-    copy = sent / _name_folder(Path(place).parent) / Path(place).name
+    copy = sent / _name_folder(Path(origin).parent) / Path(origin).name
     return f"{copy}:{attribute}"
 
 

@@ -137,8 +137,8 @@ class RayCluster:
 
 def _make_session_folder() -> TemporaryDirectory[str]:
     # the paths of sockets must be short, and the path of macOS's temporary folder is long
-    place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
-    return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
+    parent = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
+    return TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True)
 
 
 def _import_ray() -> Any:

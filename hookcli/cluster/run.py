@@ -25,7 +25,7 @@ from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
-from hookcli.store.places.names import chunk_file, chunk_journal
+from hookcli.store.locations.names import chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk, chunk_size
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.load import LoadedModel
 from hookcli.networks.source import find_versions
 from hookcli.passes.environment import list_packages
-from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import REQUEST
+from hookcli.store.locations.folders import open_folder
+from hookcli.store.locations.names import REQUEST
 
 if TYPE_CHECKING:
     from hookcli.cluster.weights import SentWeights
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.run.chunk_runner import ChunkStart
     from hookcli.summary.chunks import Chunk
@@ -38,7 +38,7 @@ class WorkerSetup:
     settings: RunSettings
     fitter: Fitter
     first: ImageSource  # the first image of the run that can be used
-    folder: Place  # the run folder, as a full path or a URL
+    folder: Location  # the run folder, as a full path or a URL
     home: Path  # the working directory of the driver, to which file names are relative
     threads: int
     weights: SentWeights | None = None  # for nodes that lack them; None if no file is needed
@@ -54,11 +54,11 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk to run; ``place`` is the position of its first image among all, from 0."""
+    """A chunk to run; ``index`` is the position of its first image among all, from 0."""
 
     number: int
     sources: tuple[ImageSource, ...]
-    place: int
+    index: int
     start: ChunkStart
 
 
@@ -116,7 +116,7 @@ def _hash_model(loaded: ModelDescription) -> str:
     return hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
 
 
-def _hash_request(folder: Place) -> str:
+def _hash_request(folder: Location) -> str:
     try:
         data = open_folder(folder).read(REQUEST)
     except (OSError, errors.HookcliError):

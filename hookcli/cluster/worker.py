@@ -23,7 +23,7 @@ from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.store.chunks import ChunkFiles
-from hookcli.store.places.storage import use_options
+from hookcli.store.locations.storage import use_options
 from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Worker:
                 return WorkerFailure.from_error(error, runner.running.chunk)
             for job in ended.jobs:
                 job()
-        places = {source.key: work.place + i for i, source in enumerate(work.sources)}
+        indices = {source.key: work.index + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
-        tops = list_tops(count, ended.list_records(), places)
+        tops = list_tops(count, ended.list_records(), indices)
         files.save(self._setup.folder, ended.chunk)
         return ChunkResult(ended.chunk, tops, platform.node(), tuple(warnings))

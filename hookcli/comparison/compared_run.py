@@ -32,7 +32,7 @@ from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.layer_records import read_record
 from hookcli.records.statistics import COUNTS, IN_EVERY_VERSION, TotalStats, figures_of
 from hookcli.records.text import shape_text
-from hookcli.store.places import storage
+from hookcli.store.locations import storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -122,12 +122,12 @@ def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
     images = golden_facts(run.manifest).images
     saved = list_saved_options(read_command(run.manifest))
-    places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
+    with_tensor = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
     is_whole = not split_saved(saved)[0]
     for row in map(read_record, run.records.to_pylist()):
         check_call(row, calls)
-        has_tensor = row.image in places.get(row.call_id, ())
+        has_tensor = row.image in with_tensor.get(row.call_id, ())
         taken = None if row.sketch is None else sketches.from_bytes(row.sketch)
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
         calls[row.image].append(_make_call(row, taken, read, row.layout))
@@ -171,10 +171,10 @@ def _read_golden(name: str) -> ComparedRun:
             "make the golden file again with this version",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
-    for place, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
+    for index, (call, row) in enumerate(zip(golden.calls, document["calls"], strict=True)):
         lacking = [name for name in IN_EVERY_VERSION if name not in row]
         if lacking:
-            raise DamagedError(f"calls[{place}] lacks {lacking[0]!r}")
+            raise DamagedError(f"calls[{index}] lacks {lacking[0]!r}")
         check_call(call, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
         calls[call.image].append(_make_call(call, sketch))

@@ -116,9 +116,9 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     ones, others = ([row for row in reasons if row.reason == f"only in {run}"] for run in "AB")
     if len(ones) + len(others) == len(comparison.rows):
         names = (_some([row.call_id for row in rows]) for rows in (ones, others))
-        places = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
+        sides = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
         raise RequestError(
-            f"no call is in both: {', and '.join(places)}",
+            f"no call is in both: {', and '.join(sides)}",
             "record the same layers and sides; if the layers have different names: "
             "`hookcli.diff(match='order')`",
         )

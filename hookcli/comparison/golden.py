@@ -25,8 +25,8 @@ from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, gol
 from hookcli.records.layer_records import read_record
 from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import figures_of
+from hookcli.store.locations.names import MANIFEST
 from hookcli.store.ownership import refuse_in_run
-from hookcli.store.places.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

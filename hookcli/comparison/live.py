@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.comparison.answer import compare_answers
-from hookcli.comparison.blame import Blamer, run_again
 from hookcli.comparison.diff import check_comparison, pair_ids
 from hookcli.comparison.left_out import find_idle, list_left_out
+from hookcli.comparison.own_errors import Blamer, run_again
 from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.comparison.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
 from hookcli.distance.answer import sum_up
@@ -32,12 +32,12 @@ from hookcli.records.images import ImageResult, SkippedImage, describe_intensiti
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hookcli.comparison.seen_calls import SeenCall, SeenPair, Values
+    from hookcli.comparison.seen_calls import SeenCall, SeenPair, TensorArray
     from hookcli.comparison.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.answer import Answer
-    from hookcli.distance.blame import OwnError
     from hookcli.distance.comparison import DiffRow
+    from hookcli.distance.culprits import OwnError
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
@@ -305,8 +305,8 @@ def _offer(
     listed: tuple[_Listed, _Listed],
     size: tuple[int, int],
     pair: SeenPair,
-    a: Values,
-    b: Values,
+    a: TensorArray,
+    b: TensorArray,
 ) -> None:
     """Offer a listed pair for a picture; ``size`` is (height, width) of the input in A."""
     if not _is_listed(listed, pair.a, pair.b):
@@ -316,7 +316,7 @@ def _offer(
     if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
         layout = replace(layout, height=0, width=0)
     judged = judge.judge(CallPair("", one, two, pair.distance))
-    worst.offer(judged, pair.a.place, layout, a, b)
+    worst.offer(judged, pair.a.index, layout, a, b)
 
 
 def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.judge import CallTensor
 
-    Values = NDArray[np.generic]
+    TensorArray = NDArray[np.generic]
 
 # The operators of ONNX that compute modules of torch with other names, as a common name.
 _KINDS = {
@@ -47,7 +47,7 @@ _CONVOLUTIONS, _NORM = ("conv", "convtranspose"), "batchnormalization"
 def pair_by_order(
     a: Mapping[str, CallTensor],
     b: Mapping[str, CallTensor],
-    values: tuple[Mapping[str, Values], Mapping[str, Values]] = ({}, {}),
+    values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
     """Return the id of the call of A for each call id of B that has a counterpart."""
     # Calls with similar values are paired in any order. Then follow the longest stretches of calls
@@ -130,34 +130,34 @@ def _split(
 
 
 def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
-    places = {each: place for place, each in enumerate(a)}
-    last = 0  # the place of the counterpart of the call before
+    indices = {each: index for index, each in enumerate(a)}
+    last = 0  # the index of the counterpart of the call before
     for each, key in b.items():
         if each not in pairs:
             free = a.keys() - {*pairs.values()}
-            far = [(abs(places[n] - last), n) for n in free if a[n] == key]
+            far = [(abs(indices[n] - last), n) for n in free if a[n] == key]
             if far and min(far)[0] < _NEARBY:
                 pairs[each] = min(far)[1]
-        last = places[pairs[each]] if each in pairs else last
+        last = indices[pairs[each]] if each in pairs else last
 
 
 def _find_same(
-    a: Mapping[str, Values], b: Mapping[str, Values], moves: Collection[str]
+    a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
     """Return the call of A with the closest values, for each call of B that has a similar one."""
     # If several calls of B have it, it goes to the closest one that computes something, which
     # ``moves`` do not. The text is empty for the others, which only pass on values.
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
-    # by the id in A: whether the call of B is a move, its distance, place and id
+    # by the id in A: whether the call of B is a move, its distance, index and id
     taken: dict[str, tuple[bool, float, int, str]] = {}
     found: dict[str, str] = {}
     for turn, (call_id, tensor) in enumerate(b.items()):
         norm = float(np.linalg.norm(tensor.ravel()))
         near = [each for each, other in norms.items() if norm and abs(other - norm) <= FAR * norm]
         known = [(measure_flat(a[key], tensor), key in taken, n) for n, key in enumerate(near)]
-        distance, _, place = min(known, default=(FAR, False, 0))
+        distance, _, index = min(known, default=(FAR, False, 0))
         if distance < FAR:
-            key = near[place]
+            key = near[index]
             own = call_id in moves, distance, turn, call_id
             best = min(taken.get(key, own), own)
             found |= {taken.get(key, best)[-1]: "", call_id: "", best[-1]: key}

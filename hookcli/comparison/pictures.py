@@ -21,7 +21,7 @@ from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPicture, render_difference
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.store.results import Kind, check_results, make_results
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import Call
 
-    Values = NDArray[Any]
+    Array = NDArray[Any]
     Stored = Mapping[str, StoredWeight]
 
 _HALF = 0.502  # of a step, and the rounding of the quotient
@@ -67,7 +67,7 @@ class QuantizingNoise:
         size, off = np.linalg.norm(values), np.linalg.norm(np.subtract(to_array(tensor), values))
         self._errors[call.id] = math.hypot(off / size if size and off < math.inf else 0.0, own)
 
-    def feed(self, call_id: str) -> Values | None:
+    def feed(self, call_id: str) -> Array | None:
         """Return the moved output of a call of A."""
         values = self._seen.values.get(call_id)
         if values is None or values.dtype.kind != "f":
@@ -87,13 +87,13 @@ class QuantizingNoise:
         weight = getattr(module, "weight", None)
         return weight if torch.is_tensor(weight) and weight.dim() > 1 else None
 
-    def _move(self, values: Values, share: float) -> Values:
+    def _move(self, values: Array, share: float) -> Array:
         noise = self._random.standard_normal(values.shape, dtype=np.float32)
         moved = values + noise * (share * _size_of(values))
         return np.where(values == 0, values, moved).astype(values.dtype)
 
 
-def quantizing_error(values: Values) -> float:
+def quantizing_error(values: Array) -> float:
     """Return the error of rounding a tensor to 8 bits, relative to its root mean square."""
     # An error that is uniform over a step has the size ``step / sqrt(12)``.
     size = _size_of(values)
@@ -101,7 +101,7 @@ def quantizing_error(values: Values) -> float:
     return float(largest) / 127 / math.sqrt(12) / size if size else 0.0
 
 
-def _size_of(values: Values) -> float:
+def _size_of(values: Array) -> float:
     finite = values[np.isfinite(values)].astype(np.float64)
     return math.sqrt(np.mean(finite**2)) if finite.size else 0.0
 
@@ -136,11 +136,11 @@ def _find_change(path: str, module: Any, norm: Any, stored: Stored) -> str:
     return "" if "" in found else found[-1]
 
 
-def _read(tensor: Tensor | None) -> Values:
+def _read(tensor: Tensor | None) -> Array:
     return np.zeros(0) if tensor is None else to_array(tensor.detach()).astype(np.float64)
 
 
-def _describe_change(path: str, weight: Values, bias: Values, stored: Stored) -> str:
+def _describe_change(path: str, weight: Array, bias: Array, stored: Stored) -> str:
     """Return what is off; empty if rounding explains the numbers in the file."""
     kept = stored[f"{path}.weight"]
     is_turned = kept.values.shape != weight.shape and kept.values.shape == weight.T.shape
@@ -151,7 +151,7 @@ def _describe_change(path: str, weight: Values, bias: Values, stored: Stored) ->
     return change or (f"the file has no {path}.bias" if bias.any() and not names else "")
 
 
-def _measure(kept: StoredWeight, values: Values) -> str:
+def _measure(kept: StoredWeight, values: Array) -> str:
     if kept.values.shape != values.shape:
         return ""  # nothing is known of another arrangement
     off = np.where(kept.inside, np.abs(kept.values - values), 0)

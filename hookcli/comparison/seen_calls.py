@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hookcli.passes.graph import Graph
     from hookcli.records.calls import Call
 
-    Values = NDArray[np.generic]
-    Rerun = Callable[[Callable[[str], Values | None], Callable[[Call, Tensor], None]], None]
+    TensorArray = NDArray[np.generic]
+    Rerun = Callable[[Callable[[str], TensorArray | None], Callable[[Call, Tensor], None]], None]
 
 _MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run before corrected
 _RELUS = ("relu", "relu6")
@@ -45,7 +45,7 @@ class SeenCall:
 
     call: Call
     tensor: CallTensor
-    place: int  # the position of the call in the order in which the calls complete, from 0
+    index: int  # the position of the call in the order in which the calls complete, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SeenCalls:
     a: dict[str, SeenCall] = field(default_factory=dict)  # A's calls, by call id
     b: dict[str, SeenCall] = field(default_factory=dict)  # B's calls, by call id
     # copies of A's tensors on the host, by call id
-    values: dict[str, Values] = field(default_factory=dict)
+    values: dict[str, TensorArray] = field(default_factory=dict)
     # the distance of each tensor of B from its counterpart in A, by A's call id
     distances: dict[str, Distance] = field(default_factory=dict)
     # the order in which a tensor of B has the axes of its counterpart in A, by A's call id; only of
@@ -85,13 +85,13 @@ class SeenCalls:
     origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
     # called with every pair of calls, right after its distance was measured, and with the tensors
     # of A and of B; None if nobody wants to see them
-    show: Callable[[SeenPair, Values, Values], None] | None = None
+    show: Callable[[SeenPair, TensorArray, TensorArray], None] | None = None
     # the ids of A's tensors, by path, side and index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
     # the index in A of the calls in B whose index is not certain
     _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
     # the last call of B that is a node of a tool and has no counterpart yet
-    _waiting: tuple[str, Values] | None = None
+    _waiting: tuple[str, TensorArray] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
         """Store a description and a copy of a tensor of A."""
@@ -163,7 +163,7 @@ class SeenCalls:
         for call_id, partner in self.partners.items():
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
-    def _measure_pair(self, partner: str, call_id: str, a: Values, b: Values) -> None:
+    def _measure_pair(self, partner: str, call_id: str, a: TensorArray, b: TensorArray) -> None:
         """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
@@ -200,7 +200,7 @@ class SeenCalls:
             return partner
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
-    def _find_same(self, call: Call, partner: str, values: Values) -> str | None:
+    def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
         """Compare values: an export may have fewer or more calls, so that indices differ."""
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
@@ -208,11 +208,11 @@ class SeenCalls:
         same = self._find_equal(lambda path: path == call.layer.module_path, values)
         return same or (partner if is_free else None)
 
-    def _find_merged(self, partner: str, other: Values) -> str:
+    def _find_merged(self, partner: str, other: TensorArray) -> str:
         """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
         ids = [*self.a]
-        place = ids.index(partner) + 1
-        follower = ids[place] if place < len(ids) else ""
+        index = ids.index(partner) + 1
+        follower = ids[index] if index < len(ids) else ""
         values = self.values.get(partner)
         if not follower or values is None or values.shape != other.shape:
             return partner
@@ -220,7 +220,7 @@ class SeenCalls:
         is_merged = is_relu and follower in self.values and np.any(np.less(values, 0))
         return follower if is_merged and not np.any(np.less(other, 0)) else partner
 
-    def _find_partner(self, call: Call, values: Values) -> str | None:
+    def _find_partner(self, call: Call, values: TensorArray) -> str | None:
         path, index = call.layer.module_path, call.call_index
         calls = self._outputs.get((path, call.side), {})
         folded = self._find_folded(call)
@@ -236,8 +236,8 @@ class SeenCalls:
         told = 1 + max((each.call_index for each in others), default=-1)
         if self.graph.is_inferred and path and len(calls) != told:
             self.untold |= dict.fromkeys(itertools.chain(*calls.values()), _UNTOLD)
-            place = path.rpartition(OPERATION)[0] or path
-            return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == place, values)
+            owner = path.rpartition(OPERATION)[0] or path
+            return self._find_equal(lambda p: (p.rpartition(OPERATION)[0] or p) == owner, values)
         if any(each.is_counted for each in others):
             index = self._align((path, index), calls, len(calls) - len(others), values)
         ids = calls.get(index, [])
@@ -269,44 +269,48 @@ class SeenCalls:
         is_after = is_norm and self.a[last].tensor.module_type == FOLDED
         return last if is_after and last not in self.partners.values() else None
 
-    def _find_equal(self, is_near: Callable[[str], bool], values: Values) -> str | None:
+    def _find_equal(self, is_near: Callable[[str], bool], values: TensorArray) -> str | None:
         free = (key for key in self.a if key not in self.partners.values())
         near = (key for key in free if is_near(self.a[key].call.layer.module_path))
         return next((key for key in near if self._distance(key, values) < SAME), None)
 
-    def _distance(self, call_id: str, values: Values) -> float:
+    def _distance(self, call_id: str, values: TensorArray) -> float:
         known = self.values.get(call_id)
         return float("inf") if known is None else measure_flat(known, values)
 
     def _align(
-        self, place: tuple[str, int], calls: Mapping[int, list[str]], missing: int, values: Values
+        self,
+        key: tuple[str, int],
+        calls: Mapping[int, list[str]],
+        missing: int,
+        values: TensorArray,
     ) -> int:
         """Return the index in A of a call of B whose index was only counted."""
         # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
         # first ones, as exporters fold calls that do not depend on the input.
-        path, index = place
-        if place not in self._aligned:
+        path, index = key
+        if key not in self._aligned:
             taken = {found for (other, _), found in self._aligned.items() if other == path}
             free = [each for each in calls if each not in taken]
             near = [(min(self._distance(one, values) for one in calls[n]), n) for n in free]
             distance, nearest = min(near, default=(FAR, 0))
-            self._aligned[place] = nearest if distance < FAR else index + missing
-        return self._aligned[place]
+            self._aligned[key] = nearest if distance < FAR else index + missing
+        return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
         """Return the calls of A after the last pair, of layers that B does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
-        start = max((place for place, each in enumerate(ids) if each in taken), default=-1) + 1
+        start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
         # a convolution that was merged into its norm is compared there
         merged = {n for n, kind in enumerate(types[1:]) if kind.startswith("BatchNorm")}
         return [
             each
-            for place, each in enumerate(ids)
-            if place >= start
-            and place not in merged
+            for index, each in enumerate(ids)
+            if index >= start
+            and index not in merged
             and self.a[each].call.layer.module_path not in named
-            and not may_be_idle(types[place])
+            and not may_be_idle(types[index])
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:

@@ -43,7 +43,7 @@ def run_side(
 
     ``called`` receives the module paths of the layers that ran; ``effects``, what the edits did.
     """
-    batch = Batch([image.key], side.runner.place(pixels_of(image)))
+    batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)
     called |= outcome.called

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.distance.judge import JudgedRow
     from hookcli.records.layouts import Layout
 
-    Values = NDArray[np.generic]
+    TensorArray = NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class _SeenCall:
     ids: tuple[str, str]  # in A, and in B
     rank: tuple[float, int]  # the worst call sorts first
     layout: Layout
-    a: Values
-    b: Values
+    a: TensorArray
+    b: TensorArray
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """The position of the call in the order in which the calls complete in A."""
         return self.rank[1]
 
@@ -54,12 +54,14 @@ class WorstCalls:
         """Begin an image, and forget the tensors of an image on which a model failed."""
         self._worst, self._first = [], None
 
-    def offer(self, judged: JudgedRow, place: int, layout: Layout, a: Values, b: Values) -> None:
+    def offer(
+        self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
+    ) -> None:
         """Keep the tensors of a call if it is among those that differ most, or differs first."""
-        # ``place`` is the call's position in A. The tensor ``a`` must not change any more; of
+        # ``index`` is the call's position in A. The tensor ``a`` must not change any more; of
         # ``b``, a copy is kept.
-        rank = (-judged.excess, place)
-        is_first = not judged.row.holds and (self._first is None or place < self._first.place)
+        rank = (-judged.excess, index)
+        is_first = not judged.row.holds and (self._first is None or index < self._first.index)
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
         if not (is_drawable(judged.row) and (is_first or is_worst)):
             return

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hookcli.distance.answer import Answer
-    from hookcli.distance.blame import Blame
+    from hookcli.distance.culprits import Blame
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import SkippedImage

@@ -123,7 +123,7 @@ class Judge:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
         if known is None:
-            self._order.insert(self._place_of(pair.image), key)
+            self._order.insert(self._index_for(pair.image), key)
         else:
             images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
             worst = judged if judged.excess > known.excess else known
@@ -175,16 +175,16 @@ class Judge:
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
         """Yield the row of each call and the call's ids in A and B; the worst call first."""
         shown = (key for key in self._order if key not in self._hidden)
-        placed = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
-        placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
-        for rank, (order, key, judged) in enumerate(placed, 1):
+        ranked = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
+        ranked.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
+        for rank, (order, key, judged) in enumerate(ranked, 1):
             yield replace(judged.row, rank=rank, order=order), key
 
     def _share(self, pair: CallPair) -> CallPair:
         a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
         return replace(pair, a=a, b=b)
 
-    def _place_of(self, image: str) -> int:
+    def _index_for(self, image: str) -> int:
         """Return a new call's index in ``_order``: after the image's previous call, or else 0."""
         if self._before is None or self._before[0] != image:
             return 0

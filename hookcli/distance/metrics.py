@@ -255,7 +255,7 @@ def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
     """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B."""
     # The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1
-    # stay in their places, if possible.
+    # stay where they are, if possible.
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()
     if {a.dtype.kind, b.dtype.kind} != {"f"}:
@@ -275,7 +275,7 @@ def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]
 
 def axes_text(order: tuple[int, ...]) -> str:
     """Return the result of ``find_axes`` in words."""
-    moved = [axis for place, axis in enumerate(order) if place != axis]
+    moved = [axis for index, axis in enumerate(order) if index != axis]
     if len(moved) == 2:
         return f"axes {min(moved)} and {max(moved)} are swapped"
     return f"B has the axes {', '.join(map(str, order))} of A"

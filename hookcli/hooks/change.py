@@ -42,7 +42,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Give a tensor the place that the tensor's alias has in autograd's graph."""
+    """Put a tensor where its alias is in autograd's graph."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -162,8 +162,8 @@ def _give_aliases(
     each: Change, hooks: ExitStack, aliases: Aliases, call: Call, inputs: object
 ) -> object:
     def follow(key: str, alias: Tensor) -> None:
-        place = replace(call, side=each.side, output_key=key)
-        hooks.enter_context(_hook(alias, partial(each.apply, place)))
+        own_call = replace(call, side=each.side, output_key=key)
+        hooks.enter_context(_hook(alias, partial(each.apply, own_call)))
 
     return aliases.give(call, inputs, _needs_gradient, follow)
 
@@ -172,13 +172,13 @@ def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> 
     """Return ``value`` with changed tensors, or with hooks that change their gradients later."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:
-        place = replace(call, side=each.side, output_key=key)
+        own_call = replace(call, side=each.side, output_key=key)
         if not (tensor.is_floating_point() or (each.takes_quantized and tensor.is_quantized)):
             return tensor
         if each.side != "grad_output":
-            return each.apply(place, tensor)
+            return each.apply(own_call, tensor)
         if _needs_gradient(key, tensor):
-            hooks.enter_context(_hook(tensor, partial(each.apply, place)))
+            hooks.enter_context(_hook(tensor, partial(each.apply, own_call)))
         return tensor
 
     return map_tensors(value, apply)

@@ -67,7 +67,8 @@ class Gradients:
     def missing(self) -> tuple[MissingGradient, ...]:
         """The gradients that have not been computed so far, with the reasons."""
         return tuple(
-            replace(missing, call=self._placed(missing.call)) for missing in self._missing.values()
+            replace(missing, call=self._with_order(missing.call))
+            for missing in self._missing.values()
         )
 
     def started(self, call: Call, inputs: object) -> object:
@@ -135,9 +136,9 @@ class Gradients:
     def _receive(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
             self._missing.pop(call.id, None)
-            self.observer(self._placed(call), gradient)
+            self.observer(self._with_order(call), gradient)
 
-    def _placed(self, call: Call) -> Call:
+    def _with_order(self, call: Call) -> Call:
         """Return the call with its order; a parameter gets the order of its layer's first call."""
         if call.side != "param":
             return call

@@ -114,8 +114,8 @@ def listen_to_operations(
     try:
         for layer in watchable:
             module = modules[layer.module_path]
-            place = _Place(layer.module_path, is_torch_leaf(module))
-            placed.put_before(layer.label, module, partial(mode.entered, place))
+            running = _Running(layer.module_path, is_torch_leaf(module))
+            placed.put_before(layer.label, module, partial(mode.entered, running))
             placed.put_after(layer.label, module, mode.left, always=True)
         with mode:
             yield
@@ -199,7 +199,7 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Running:
     module_path: str
     in_torch: bool  # ``is_torch_leaf``
 
@@ -208,12 +208,14 @@ class _Mode(TorchFunctionMode):
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
-        self._running: list[_Place] = []
+        self._running: list[_Running] = []
         self._thread = threading.get_ident()
 
-    def entered(self, place: _Place, _module: nn.Module, _args: object, _kwargs: object) -> None:
+    def entered(
+        self, running: _Running, _module: nn.Module, _args: object, _kwargs: object
+    ) -> None:
         if threading.get_ident() == self._thread:
-            self._running.append(place)
+            self._running.append(running)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
         if self._running and threading.get_ident() == self._thread:
@@ -231,10 +233,10 @@ class _Mode(TorchFunctionMode):
         # inside torch.vmap and the like, a tensor represents many tensors and has no values
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if self._running and not (_OWN.runs or is_transformed):
-            place = self._running[-1]
-            path = operation_path(place.module_path, name_operation(func))
+            running = self._running[-1]
+            path = operation_path(running.module_path, name_operation(func))
             call = self._begin(
-                OperationCall(path, func, args, kwargs=kwargs, in_torch=place.in_torch)
+                OperationCall(path, func, args, kwargs=kwargs, in_torch=running.in_torch)
             )
         if call is None:
             return func(*args, **kwargs)

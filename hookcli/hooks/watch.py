@@ -179,8 +179,8 @@ def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Po
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)
-    places = [str(index) for index in range(len(args))]
-    return tuple(named[place] for place in places), {name: named[name] for name in kwargs}
+    numbers = [str(index) for index in range(len(args))]
+    return tuple(named[number] for number in numbers), {name: named[name] for name in kwargs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,8 +140,8 @@ def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
         raise UnidentifiedImageError
     read = read_dicom if start[128:] == b"DICM" else read_tiff
     file.seek(0)
-    place = style.page if isinstance(style.page, int) else 0
-    values, samples, pages = read(file, place)
+    page = style.page if isinstance(style.page, int) else 0
+    values, samples, pages = read(file, page)
     picture, found = draw(values, style, samples)
     return Decoded([picture], 1 if isinstance(style.page, int) else pages, found)
 
@@ -226,10 +226,10 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 
 def _find_zero(file: BinaryIO, size: int) -> float:
     """Return what the header says to add to the values: 0, or 32,768 to unsigned ones."""
-    place = file.tell()
+    offset = file.tell()
     file.seek(0)
     cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
-    file.seek(place)
+    file.seek(offset)
     values = {card[1]: float(card[2].replace(b"D", b"E")) for card in cards}
     zero, scale, bits = (values.get(name, 0) for name in (b"BZERO", b"BSCALE", b"BITPIX"))
     if scale not in (0, 1) or zero not in (0, (bits == 16) << 15):
@@ -245,7 +245,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
     # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
-    is_grey, place = stored.startswith("LA"), file.tell()
+    is_grey, offset = stored.startswith("LA"), file.tell()
     name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
     with _open_raster(file) as other:
         other.seek(image.tell())
@@ -254,7 +254,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
             args = name if isinstance(args, str) else (name, *args[1:])
             other.tile[number] = tile._replace(args=args)
         other.load()
-    file.seek(place)
+    file.seek(offset)
     if not is_grey:
         return other
     _, low, _, low_alpha = other.split()
@@ -276,12 +276,12 @@ def _mend_transparency(image: ImageFile) -> None:
 
 
 def _decode_frames(
-    image: ImageFile, file: BinaryIO, style: ReadStyle, places: Sequence[int]
+    image: ImageFile, file: BinaryIO, style: ReadStyle, pages: Sequence[int]
 ) -> list[tuple[Picture, Intensities | None]]:
     drawn = [_to_upright(image, file, style)]
-    for place in places[1:]:
+    for page in pages[1:]:
         try:
-            image.seek(place)
+            image.seek(page)
             check_size(*image.size)
             drawn.append(_to_upright(image, file, style))
         except DECODING_ERRORS:

@@ -14,15 +14,15 @@ from hookcli.images.decode import image_suffixes
 from hookcli.images.filesystems import choose_filesystem
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import NotRegularError, natural_key
-from hookcli.outside.urls import to_local, to_place
+from hookcli.outside.urls import to_local, to_location
 from hookcli.records.images import SkippedImage
+from hookcli.store.locations.storage import StorageError
 from hookcli.store.ownership import is_run
-from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
 
 _Found: TypeAlias = str | SkippedImage
 
@@ -33,7 +33,7 @@ def find_files(
     recursive: bool = True,
     null_separated: bool = False,
     keep_folders: bool = False,
-    leave_out: Place | None = None,
+    leave_out: Location | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
     """Return the files that ``words`` name, in the order of the words, and the skipped names."""
@@ -137,7 +137,7 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 def _explain_none(folder: str, rules: _Rules) -> str:
     if choose_filesystem(folder).is_same(folder, rules.leave_out):
         return "is the folder that this run writes to"
-    if is_run(to_place(folder)):
+    if is_run(to_location(folder)):
         return "is the folder of a run; name a folder inside it"
     return "is a folder without images"
 
@@ -153,7 +153,7 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
             known[folder] = (
                 is_in_run(_parent_of(folder))
                 or filesystem.is_same(folder, rules.leave_out)
-                or is_run(to_place(folder))
+                or is_run(to_location(folder))
             )
         return known[folder]
 

@@ -13,7 +13,7 @@ from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import natural_key, open_regular
 from hookcli.records.images import SkippedImage
 from hookcli.store import ownership
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,7 +21,7 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when 
 _MONOCHROME = {"MONOCHROME1": True, "MONOCHROME2": False}  # whether the smallest value is white
 
 
-def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
+def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
     """Return the upright values (H, W, C) of a page of a TIFF, their meaning, and the pages."""
     try:
         import tifffile
@@ -31,16 +31,16 @@ def read_tiff(file: Any, place: int) -> tuple[Array, Samples, int]:
     try:
         with tifffile.TiffFile(file) as tiff:
             pages = len(tiff.pages)
-            check_page(place, pages)
-            page = tiff.pages[place]
-            axes, turned, kind = page.axes, page.tags.get("Orientation"), int(page.photometric)
+            check_page(page, pages)
+            found = tiff.pages[page]
+            axes, turned, kind = found.axes, found.tags.get("Orientation"), int(found.photometric)
             if axes not in ("YX", "YXS", "SYX") or kind > 2:  # 3 and more: not intensities
                 raise UndecodableError("is a TIFF with a palette, volumes or other colours")
-            check_size(page.imagewidth, page.imagelength, page.samplesperpixel)
-            if sum(page.databytecounts) > page.nbytes + _SLACK:  # it might fill the memory
+            check_size(found.imagewidth, found.imagelength, found.samplesperpixel)
+            if sum(found.databytecounts) > found.nbytes + _SLACK:  # it might fill the memory
                 raise UndecodableError(_DAMAGED)
-            values = page.asarray(maxworkers=1)
-            bits = page.bitspersample
+            values = found.asarray(maxworkers=1)
+            bits = found.bitspersample
     except (tifffile.TiffFileError, AssertionError, ValueError) as error:
         needs = "imagecodecs" in str(error)
         reason = "is compressed: pip install imagecodecs" if needs else _DAMAGED
@@ -69,7 +69,7 @@ def turn(values: Array, orientation: int) -> Array:
     return values[::-1] if orientation in (3, 4, 7, 8) else values
 
 
-def read_dicom(file: Any, place: int) -> tuple[Array, Samples, int]:
+def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
     """Return the values (H, W, C) of a frame in its own units, their meaning, and the frames."""
     try:
         import pydicom
@@ -84,9 +84,9 @@ def read_dicom(file: Any, place: int) -> tuple[Array, Samples, int]:
         if "PixelData" not in data:
             raise UndecodableError("is a DICOM file without a picture")
         frames = int(data.get("NumberOfFrames") or 1)
-        check_page(place, frames)
+        check_page(page, frames)
         check_size(int(data.Columns), int(data.Rows), int(data.SamplesPerPixel))
-        values = pixels.pixel_array(data, index=place)
+        values = pixels.pixel_array(data, index=page)
         kind, bits, colours = (
             values.dtype.kind,
             int(data.BitsStored),

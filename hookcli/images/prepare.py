@@ -19,7 +19,7 @@ from hookcli.images.fit import refuse_unlike, require_image
 from hookcli.images.style import UndecodableError
 from hookcli.networks.task import UnfitPictureError
 from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.store.places.storage import list_options, use_options
+from hookcli.store.locations.storage import list_options, use_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,20 +141,20 @@ class FirstImage:
         accepts: Callable[[Tensor], bool] = lambda _: True,
     ) -> None:
         self._fitter, self._images, self._accepts = fitter, images, accepts
-        self._place = 0
+        self._index = 0
         self._is_known = False
 
     @property
     def source(self) -> ImageSource:
         """The first usable image if the object has been called, else the first of all."""
-        return self._images[self._place]
+        return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
         """Make the pixels again, as a large picture takes much memory; None without one."""
-        for place in range(self._place, len(self._images)):
-            pixels = prepare_image(self._fitter, self._images[place]).pixels
+        for index in range(self._index, len(self._images)):
+            pixels = prepare_image(self._fitter, self._images[index]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
-                self._place, self._is_known = place, True
+                self._index, self._is_known = index, True
                 return pixels[None]
         return None
 

@@ -25,8 +25,8 @@ from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.outside.files import NotRegularError, safe_name
 from hookcli.outside.urls import HELD
 from hookcli.records.images import FileState, SkippedImage, join_intensities, spread_evenly
-from hookcli.store.places.names import portable_name
-from hookcli.store.places.storage import StorageError
+from hookcli.store.locations.names import portable_name
+from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -289,7 +289,7 @@ def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
     chosen = spread_evenly(len(files), min(most, len(files)))
     sha256 = hashlib.sha256()
     read: list[Decoded] = []
-    for frame in (files[place] for place in chosen):
+    for frame in (files[index] for index in chosen):
         try:
             read.append(_read_pictures(frame, sha256, replace(style, is_alone=True)))
         except UndecodableError as error:

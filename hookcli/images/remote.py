@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from hookcli.images.decode import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.outside.files import natural_key
-from hookcli.outside.urls import Url, to_place
+from hookcli.outside.urls import Url, to_location
 from hookcli.store import ownership
-from hookcli.store.places import storage
-from hookcli.store.places.names import MANIFEST, REQUEST
+from hookcli.store.locations import storage
+from hookcli.store.locations.names import MANIFEST, REQUEST
 
 if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
 
 
 def check(name: str) -> None:
-    storage.check_url(str(to_place(name)))
+    storage.check_url(str(to_location(name)))
 
 
 def open_file(file: str) -> io.BytesIO:

@@ -94,7 +94,7 @@ def check_size(width: int, height: int, bands: int = 1) -> None:
         raise UndecodableError(TOO_LARGE)
 
 
-def check_page(place: int, pages: int) -> None:
+def check_page(page: int, pages: int) -> None:
     """Check that a file has a page."""
-    if place >= pages:
-        raise UndecodableError(f"has {count(pages, 'page')}, and no page {place} (counted from 0)")
+    if page >= pages:
+        raise UndecodableError(f"has {count(pages, 'page')}, and no page {page} (counted from 0)")

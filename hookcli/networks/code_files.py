@@ -40,7 +40,7 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
     # all modules' classes, and what they import, without installed packages and ``libraries``. The
     # key of an imported file is ``package/module.py``, wherever the folder is.
     wanted = [split_name(name)[0] for name in names]
-    seen = {Path(place).stem for place in wanted if place.endswith(".py")}  # their import names
+    seen = {Path(origin).stem for origin in wanted if origin.endswith(".py")}  # their import names
     wanted += {type(each).__module__ for each in module.modules()}
     hashes: dict[str, str] = {}
     while wanted:
@@ -84,21 +84,21 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
         return None
     if file.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(file.parts):
         return None
-    place = name.replace(".", "/")
+    path = name.replace(".", "/")
     if is_package:
-        return f"{place}/__init__.py", file, name
-    return f"{place}.py", file, name.rpartition(".")[0]
+        return f"{path}/__init__.py", file, name
+    return f"{path}.py", file, name.rpartition(".")[0]
 
 
 def _find_unloaded(name: str) -> tuple[Path, bool]:
     # The path is empty without a file, or if the module's parent package is not imported.
     parent = name.rpartition(".")[0]
-    places = ask(sys.modules.get(parent), "__path__") if parent else None
-    if parent and places is None:
+    folders = ask(sys.modules.get(parent), "__path__") if parent else None
+    if parent and folders is None:
         return Path(), False
     spec = None
     with suppress(ImportError, ValueError, TypeError, OSError):
-        spec = PathFinder.find_spec(name, places)
+        spec = PathFinder.find_spec(name, folders)
     if spec is None or spec.origin is None:
         return Path(), False
     return Path(spec.origin), spec.submodule_search_locations is not None

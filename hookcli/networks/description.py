@@ -183,18 +183,18 @@ def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float
     along = (ramped * seen).sum(1 - axis, keepdim=True) / weights
     turned = ((ramped - along).abs() * seen).sum() / seen.sum().clamp(min=1)
     means = along.flatten()[lines].double()
-    places = lines.nonzero().flatten().double() + 0.5
+    middles = lines.nonzero().flatten().double() + 0.5
     # the ramp is level in the outermost pixels of the image and of its scaled copy
     sloped = (means > 1 / 64) & (means < 1 - 1 / 64)
     if int(sloped.sum()) < 2 or turned > _MOST_BENT:
         return None
     # row i of Pillow's ramp has the brightness i / 255, and its middle is (i + 0.5) / 256 down
-    places, values = places[sloped], (255 * means[sloped] + 0.5) / 256 * side
-    slope = ((places - places.mean()) * (values - values.mean())).sum() / (
-        (places - places.mean()) ** 2
+    middles, values = middles[sloped], (255 * means[sloped] + 0.5) / 256 * side
+    slope = ((middles - middles.mean()) * (values - values.mean())).sum() / (
+        (middles - middles.mean()) ** 2
     ).sum()
-    start = values.mean() - slope * places.mean()
-    bent = (values - start - slope * places).abs().max()
+    start = values.mean() - slope * middles.mean()
+    bent = (values - start - slope * middles).abs().max()
     if slope <= 0 or bent > max(1.0, _MOST_BENT * side):
         return None
     end = start + slope * ramped.shape[axis]

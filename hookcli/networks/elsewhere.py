@@ -60,19 +60,19 @@ DAMAGED = (
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
     """Return an error that says what to type instead of ``name``, unless hookcli may know it."""
-    place, function = split_name(name) if ":" in name else (name, "")
-    if name == place and name.endswith(".py"):
+    origin, function = split_name(name) if ":" in name else (name, "")
+    if name == origin and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
         return RequestError(
             f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
         )
-    if place.endswith(".py") or any(name in source.list_names() for source in sources):
+    if origin.endswith(".py") or any(name in source.list_names() for source in sources):
         return None
     if _is_file(name):
         return _explain_file(name)
-    if "/" in place and _is_file(f"{place}.py"):
+    if "/" in origin and _is_file(f"{origin}.py"):
         return RequestError(
-            f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
+            f"no model is called {name!r}", f"is it {origin}.py:{function or 'FUNCTION'}?"
         )
     corrections = (source.correct(name) for source in sources)
     if error := next(filter(None, corrections), None):

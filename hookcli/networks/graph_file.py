@@ -165,9 +165,9 @@ def describe_graph(
 def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
     """Return the tensors, with pictures (N, C, H, W) in the layouts of a graph's inputs."""
     fitted = list(tensors)
-    for place, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
+    for index, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
         if wanted.is_nhwc and tensor.dim() == len(wanted.shape):
-            fitted[place] = tensor.permute(0, 2, 3, 1)
+            fitted[index] = tensor.permute(0, 2, 3, 1)
         if wanted.dtype in _WHOLE and tensor.is_floating_point():
             most = torch.iinfo(getattr(torch, wanted.dtype)).max
             if not torch.equal(tensor, tensor.round().clamp(0, most)):
@@ -318,7 +318,7 @@ def hash_graph(file: Path) -> str:
     if file.suffix == ".onnx":
         others = sorted({_find(tensor).location for tensor in _list_external(read_graph(file))})
     try:
-        hashes = [hash_file(file), *(hash_file(file.parent / place) for place in others)]
+        hashes = [hash_file(file), *(hash_file(file.parent / other) for other in others)]
     except OSError as error:
         raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if others else hashes[0]
@@ -344,14 +344,14 @@ def _find(tensor: Any) -> Any:
 
 def _check_external(file: Path, tensor: Any) -> None:
     found = _find(tensor)
-    place = found.location
-    data = (file.parent / place).resolve()
+    name = found.location
+    data = (file.parent / name).resolve()
     if not data.is_relative_to(file.parent.resolve()):
         raise ModelError(
-            f"{str(file)!r} has weights outside its folder, in {place!r}",
+            f"{str(file)!r} has weights outside its folder, in {name!r}",
             "move them into the folder of the file",
         )
     if not data.is_file():
-        raise ModelError(f"the weights of {str(file)!r} are missing: {place!r}", "copy both files")
+        raise ModelError(f"the weights of {str(file)!r} are missing: {name!r}", "copy both files")
     if (found.offset or 0) + (found.length or 0) > data.stat().st_size:
-        raise ModelError(f"the weights of {str(file)!r} are cut short: {place!r}", "copy it again")
+        raise ModelError(f"the weights of {str(file)!r} are cut short: {name!r}", "copy it again")

@@ -86,7 +86,7 @@ class Files:
         return [file for file in found if file is not None]
 
 
-class Folder(Files):
+class FolderFiles(Files):
     """A folder on this machine."""
 
     is_remote = False
@@ -169,7 +169,7 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
     """Turn exceptions of a library into a ModelError, and keep it from the hub for a folder."""
     from huggingface_hub import constants
 
-    before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, Folder)
+    before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, FolderFiles)
     hint = "try it in Python first" if files is None else "its configuration may be damaged"
     constants.HF_HUB_OFFLINE = before or is_local
     try:
@@ -191,22 +191,22 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def is_place(place: str) -> bool:
+def is_location(location: str) -> bool:
     """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
-    return place.startswith((ON_HUB, *_PATHS)) or _is_folder(place)
+    return location.startswith((ON_HUB, *_PATHS)) or _is_folder(location)
 
 
-def find_files(place: str) -> Files:
-    """Return the files in a folder if there is one called ``place``, or else in that repository."""
-    if _is_folder(place):
-        return Folder(Path(place).expanduser())
-    if place.startswith(_PATHS) or place.count("/") > 1:
-        raise RequestError(f"there is no folder {place!r}", _NAMED)
-    return Repository(place.removeprefix(ON_HUB))
+def find_files(location: str) -> Files:
+    """Return the files of the folder ``location`` if there is one, or else of that repository."""
+    if _is_folder(location):
+        return FolderFiles(Path(location).expanduser())
+    if location.startswith(_PATHS) or location.count("/") > 1:
+        raise RequestError(f"there is no folder {location!r}", _NAMED)
+    return Repository(location.removeprefix(ON_HUB))
 
 
-def _is_folder(place: str) -> bool:
-    return os.path.isdir(os.path.expanduser(place))  # noqa: PTH111, PTH112  pathlib's may raise
+def _is_folder(location: str) -> bool:
+    return os.path.isdir(os.path.expanduser(location))  # noqa: PTH111, PTH112  pathlib's may raise
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:

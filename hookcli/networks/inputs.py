@@ -102,15 +102,15 @@ class ExtraInputs:
     ) -> tuple[object, ...]:
         """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any."""
         # A leading axis of 1 is repeated N times. What ``arguments_of`` returns for the pixels goes
-        # to the parameters that ``find_places`` finds.
+        # to the parameters that ``find_pixel_names`` finds.
         own = list(arguments_of(pixels))
-        values = {name: _place(value, pixels) for name, value in self.values.items()}
+        values = {name: _match_pixels(value, pixels) for name, value in self.values.items()}
         named = [name for name, value in self.values.items() if value is _PIXELS]
         values |= {name: own[min(index, len(own) - 1)] for index, name in enumerate(named)}
         if self.as_dict:
             return (values if named else _Inputs(values, own),)
         if not named:
-            values |= dict(zip(self.find_places(parameters), own, strict=False))
+            values |= dict(zip(self.find_pixel_names(parameters), own, strict=False))
         bound = [] if parameters or named else own  # the model takes any arguments
         for name, default in parameters.items():
             if not values or (name not in values and default is _MISSING):
@@ -123,7 +123,7 @@ class ExtraInputs:
         made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, (int, float))}
         return replace(self, values={**self.values, **made})
 
-    def find_places(self, parameters: Mapping[str, object]) -> list[str]:
+    def find_pixel_names(self, parameters: Mapping[str, object]) -> list[str]:
         """Return the parameters for pixels: the first one, and those without any other value."""
         wanted = [n for n, d in parameters.items() if d is _MISSING or n == next(iter(parameters))]
         return [name for name in wanted if name not in self.values]
@@ -189,13 +189,13 @@ def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
     )
 
 
-def _place(value: object, pixels: Tensor) -> object:
+def _match_pixels(value: object, pixels: Tensor) -> object:
     """Return a value on the device of the pixels, for as many images, and floats in their dtype."""
     if not isinstance(value, Tensor):
         return value
-    placed = value.to(pixels.device, pixels.dtype if value.is_floating_point() else None)
-    is_one = placed.dim() > 0 and len(placed) == 1 and len(pixels) > 1
-    return placed.repeat(len(pixels), *[1] * (placed.dim() - 1)) if is_one else placed.clone()
+    moved = value.to(pixels.device, pixels.dtype if value.is_floating_point() else None)
+    is_one = moved.dim() > 0 and len(moved) == 1 and len(pixels) > 1
+    return moved.repeat(len(pixels), *[1] * (moved.dim() - 1)) if is_one else moved.clone()
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:

@@ -26,7 +26,7 @@ from hookcli.networks.scores import find_target, load_score, score_output
 from hookcli.networks.sources import LIBRARIES, find_model
 from hookcli.networks.task import COLOURS, find_fixed_size
 from hookcli.networks.tasks import (
-    Features,
+    FeatureTask,
     find_features,
     is_floats,
     read_features,
@@ -161,7 +161,7 @@ class LoadedModel(ModelDescription):
 
     def find_embedding(self, output: object) -> Tensor | None:
         """Return the features in an output; None if the output may be something else."""
-        if isinstance(self.task, Features) and isinstance(output, tuple) and output:
+        if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)
         return features if features is not None and self._lacks_classifier(output) else None
@@ -169,7 +169,7 @@ class LoadedModel(ModelDescription):
     def _lacks_classifier(self, output: object) -> bool:
         # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
         # and from a user's own model that ends in a norm.
-        if isinstance(self.task, Features):
+        if isinstance(self.task, FeatureTask):
             return True
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
@@ -255,7 +255,7 @@ def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedMode
             "" if named is None else _note_count(weighted.module, named),
         )
         module = unwrap(weighted.module)
-        _place(module, request, device, source)
+        _move(module, request, device, source)
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
@@ -280,7 +280,7 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
     if extra is None:
         return ()
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
-    is_unused = parameters and not (extra.uses_pixels or extra.find_places(parameters))
+    is_unused = parameters and not (extra.uses_pixels or extra.find_pixel_names(parameters))
     return (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
 
 
@@ -319,7 +319,7 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
     )
 
 
-def _place(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
+def _move(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
             f"{request.name} has parameters on the meta device, which have no values",

@@ -18,14 +18,14 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_place,
+    is_location,
     quiet,
     require_config,
 )
 from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights, connection_timeout
 from hookcli.networks.task import Preprocessing
-from hookcli.networks.tasks import Features
+from hookcli.networks.tasks import FeatureTask
 from hookcli.networks.weights_file import load_content, loading_weights
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.files import hash_file
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hookcli.networks.presets import MakePreset
     from hookcli.networks.task import Task
 
-_TASK = Features()
+_TASK = FeatureTask()
 import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 
@@ -77,14 +77,14 @@ class OpenClip(FileSource):
 
     @classmethod
     def find(cls, name: str, seed: int) -> OpenClip:
-        library, place = import_open_clip(name), name.removeprefix(cls.prefix)
-        if is_place(place):
-            files = find_files(place)
+        library, rest = import_open_clip(name), name.removeprefix(cls.prefix)
+        if is_location(rest):
+            files = find_files(rest)
             hint = "open_clip's push_to_hf_hub writes one"
             config, _ = require_config(files, name, hint, "open_clip_config.json")
             model = f"local-dir:{config.parent}"
             return cls(name, partial(_build, library, model), model=model, files=files)
-        model, _, tag = place.partition("/")
+        model, _, tag = rest.partition("/")
         known = library.list_models()
         if model not in known:
             raise UnknownModelError(name, [f"{cls.prefix}{each}" for each in known])
@@ -172,9 +172,9 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
 
 
 def _is_cached(config: dict[str, str]) -> bool:
-    if place := config.get("hf_hub"):
-        names = (*OpenClip.weight_names, Path(place).name)
-        return is_cached(place.rpartition("/")[0], *filter(None, names))
+    if location := config.get("hf_hub"):
+        names = (*OpenClip.weight_names, Path(location).name)
+        return is_cached(location.rpartition("/")[0], *filter(None, names))
     return (Path("~/.cache/clip").expanduser() / Path(config.get("url", "")).name).is_file()
 
 

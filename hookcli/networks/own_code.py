@@ -85,15 +85,15 @@ class OwnCode(Source):
 
 
 def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
-    place, path = split_name(name)
+    origin, path = split_name(name)
     surroundings = Surroundings()
-    with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
-        target: object = import_code(place)
+    with ForeignCode(f"the code in {origin}", surroundings), seeded(seed):
+        target: object = import_code(origin)
         for attribute in path.split("."):  # a module may also run code when an attribute is read
             if not hasattr(target, attribute):
                 close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
-                    f"{place} has no {path!r}",
+                    f"{origin} has no {path!r}",
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FUNCTION",
                 )
             target = getattr(target, attribute)
@@ -123,9 +123,9 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
     return made
 
 
-def import_code(place: str) -> ModuleType:
+def import_code(origin: str) -> ModuleType:
     """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names."""
-    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    return _import_file(Path(origin)) if origin.endswith(".py") else _import_module(origin)
 
 
 def _import_file(file: Path) -> ModuleType:

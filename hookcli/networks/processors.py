@@ -19,7 +19,7 @@ from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureErro
 from hookcli.networks.tasks import (
     BoxTask,
     Classification,
-    Features,
+    FeatureTask,
     Segmentation,
     finite,
     is_floats,
@@ -180,7 +180,7 @@ class _ProcessorTask(Task):
         return seen.flip(0) if flips else seen
 
 
-class _Backbone(_ProcessorTask, Features):
+class _Backbone(_ProcessorTask, FeatureTask):
     pass
 
 

@@ -131,12 +131,12 @@ def _add_up(value: object) -> Tensor | None:
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
     """Return the user's score function, imported once, whose exceptions become a ModelError."""
-    place, name = split_name(text)
+    origin, name = split_name(text)
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
     with code:
-        function = getattr(import_code(place), name, None)
+        function = getattr(import_code(origin), name, None)
     if not callable(function):
-        raise RequestError(f"`score={text!r}`: {place} has no function {name!r}")
+        raise RequestError(f"`score={text!r}`: {origin} has no function {name!r}")
 
     def call(output: object, target: int | None) -> object:
         with code:

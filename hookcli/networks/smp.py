@@ -21,7 +21,7 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_place,
+    is_location,
     require_config,
 )
 from hookcli.networks.source import ModelWithWeights
@@ -86,9 +86,9 @@ class Smp(FileSource):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Smp:
-        smp, place = import_smp(name), name.removeprefix(cls.prefix)
-        if is_place(place):
-            files = find_files(place)
+        smp, rest = import_smp(name), name.removeprefix(cls.prefix)
+        if is_location(rest):
+            files = find_files(rest)
             hint = "model.save_pretrained(FOLDER) writes it"
             _, config = require_config(files, name, hint)
             if not isinstance(config.get("_model_class"), str):
@@ -97,7 +97,7 @@ class Smp(FileSource):
             arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
             builder = partial(_build, smp, arch, **config)
             return cls(name, builder, encoder=encoder, files=files)
-        arch, _, encoder = place.partition("/")
+        arch, _, encoder = rest.partition("/")
         architectures = smp.MODEL_ARCHITECTURES_MAPPING
         if arch.lower() not in architectures:
             known = [f"{cls.prefix}{each}/{encoder or 'resnet34'}" for each in architectures]

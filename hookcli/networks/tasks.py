@@ -160,7 +160,7 @@ def _find_shares(labels: Tensor, classes: int) -> Tensor:
     return flat.bincount(minlength=max(2, classes)).double() / flat.numel()
 
 
-class Features(Task):
+class FeatureTask(Task):
     """Models without a head: they return features, and predict nothing."""
 
     word = "features"

@@ -20,7 +20,7 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_place,
+    is_location,
     require_config,
 )
 from hookcli.networks.presets import requested_changes
@@ -79,10 +79,10 @@ class Timm(FileSource):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
-        place = name.removeprefix(cls.prefix)
-        if not is_place(place):
-            return cls(name, _find_builder(place))
-        files = find_files(place)
+        rest = name.removeprefix(cls.prefix)
+        if not is_location(rest):
+            return cls(name, _find_builder(rest))
+        files = find_files(rest)
         return cls(name, _find_own_builder(name, files), files=files)
 
     def explain_untrained(self, request: ModelRequest) -> str:

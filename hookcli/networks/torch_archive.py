@@ -81,24 +81,24 @@ def _find_directory(stream: BinaryIO, members: int) -> int:
     size = stream.seek(0, 2)
     stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
     tail = stream.read()
-    place = size - len(tail) + tail.rfind(b"PK\x05\x06")
-    mark, *_, count, length, start, comment = _read(stream, _END, place)
-    if place + struct.calcsize(_END) + comment != size or (comment and tail.count(mark) > 1):
+    offset = size - len(tail) + tail.rfind(b"PK\x05\x06")
+    mark, *_, count, length, start, comment = _read(stream, _END, offset)
+    if offset + struct.calcsize(_END) + comment != size or (comment and tail.count(mark) > 1):
         mark = b""
-    before = place - struct.calcsize(_LOCATOR)
+    before = offset - struct.calcsize(_LOCATOR)
     if before >= 0 and (locator := _read(stream, _LOCATOR, before))[0] == b"PK\x06\x07":
-        place = before - struct.calcsize(_LARGE_END)
-        large = _read(stream, _LARGE_END, max(0, place))
+        offset = before - struct.calcsize(_LARGE_END)
+        large = _read(stream, _LARGE_END, max(0, offset))
         small, full = (count, length, start), (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
         count, length, start = large[-3:]
         agrees = all(each in pair for each, *pair in zip(small, large[-3:], full, strict=True))
-        if large[0] != b"PK\x06\x06" or locator[2] != place or not agrees:
+        if large[0] != b"PK\x06\x06" or locator[2] != offset or not agrees:
             mark = b""
-    if mark != b"PK\x05\x06" or count != members or start + length != place:
+    if mark != b"PK\x05\x06" or count != members or start + length != offset:
         raise OtherArchiveError("it may have a second directory")
     return int(start)
 
 
-def _read(stream: BinaryIO, form: str, place: int) -> tuple[Any, ...]:
-    stream.seek(place)
+def _read(stream: BinaryIO, form: str, offset: int) -> tuple[Any, ...]:
+    stream.seek(offset)
     return struct.unpack(form, stream.read(struct.calcsize(form)))

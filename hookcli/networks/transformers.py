@@ -16,7 +16,7 @@ from hookcli.networks.build import build_shapes, read_arguments, seeded
 from hookcli.networks.hub import (
     ON_HUB,
     FileSource,
-    Folder,
+    FolderFiles,
     find_config,
     find_files,
     guard_library,
@@ -28,7 +28,7 @@ from hookcli.networks.hub import (
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
-from hookcli.networks.tasks import Features, read_problem
+from hookcli.networks.tasks import FeatureTask, read_problem
 from hookcli.networks.weights_file import loading_weights, read_weights_file
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.foreign import ForeignCode, ask
@@ -91,7 +91,7 @@ class Transformers(FileSource):
 
     kind: Any = None  # the library's class
     config: Any = None  # before the user's arguments
-    own_task: Task = field(default_factory=Features)
+    own_task: Task = field(default_factory=FeatureTask)
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -278,13 +278,13 @@ def _read_cached(folder: Path) -> dict[str, Any]:
 
 def _read_config(transformers: Any, name: str, files: Files) -> Any:
     if find_config(files, name) is None and files.find("open_clip_config.json") is not None:
-        hint = f"open_clip:{_place_of(name, files)}"
+        hint = f"open_clip:{_location_of(name, files)}"
         raise RequestError(f"{name} is a model of open_clip", hint)
     hint = "model.save_pretrained(FOLDER) writes it beside the weights"
     _, content = require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
-        raise RequestError(f"{name} is a model of timm", f"timm:{_place_of(name, files)}")
+        raise RequestError(f"{name} is a model of timm", f"timm:{_location_of(name, files)}")
     if not isinstance(kind, str):
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
@@ -310,9 +310,9 @@ def _without_choices(content: Any) -> Any:
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
 
 
-def _place_of(name: str, files: Files) -> str:
-    place = name.removeprefix(Transformers.prefix)
-    return place if isinstance(files, Folder) else f"{ON_HUB}{place}"
+def _location_of(name: str, files: Files) -> str:
+    location = name.removeprefix(Transformers.prefix)
+    return location if isinstance(files, FolderFiles) else f"{ON_HUB}{location}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:

@@ -167,13 +167,13 @@ def _damaged(error: Exception) -> DamagedError:
     if isinstance(error, RecursionError):
         return DamagedError("it is nested too deeply")
     match = _REASON.fullmatch(str(error).strip().splitlines()[0])
-    reason, place = (match[1], match[2]) if match else (str(error), None)
+    reason, path = (match[1], match[2]) if match else (str(error), None)
     if repr(_IN_FOLDER)[1:-1] in reason:
         reason = "Expected the name of a file in the run folder"
     if missing := _MISSING.fullmatch(reason):
-        reason = f"{place or 'it'} lacks {missing[1]!r}"
-    elif place and reason.startswith("Expected"):
-        reason = f"{place}: e{reason[1:]}"
+        reason = f"{path or 'it'} lacks {missing[1]!r}"
+    elif path and reason.startswith("Expected"):
+        reason = f"{path}: e{reason[1:]}"
     return DamagedError(reason[:200])
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
 
 ANOTHER = "choose another folder with `out`"  # a hint
 _NAME_LENGTH = 120
@@ -224,13 +224,13 @@ def hash_file(file: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def cannot_write(file: Place, error: OSError, hint: str = ANOTHER) -> OutputError:
+def cannot_write(file: Location, error: OSError, hint: str = ANOTHER) -> OutputError:
     """Return the error for a file or folder that could not be written."""
     room = "make room, or " if is_full(error) else ""
     return OutputError(f"cannot write {str(file)!r}: {error.strerror or error}", room + hint)
 
 
-def not_ours_error(file: Place) -> OutputError:
+def not_ours_error(file: Location) -> OutputError:
     """Return the error for an existing file that was not written by a run."""
     return OutputError(
         f"{str(file)!r} was not written by a run, and this run would overwrite it", ANOTHER

@@ -187,12 +187,12 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
         parts = () if field.request is None else list_fields(field.request)
         required = (each.flag for each in parts if each.is_required and field.kind != field.request)
         flag = field.flag or next(required, None)
-        place = f"{path}.{field.name}"
+        own_path = f"{path}.{field.name}"
         if flag is not None:
-            yield place, flag
+            yield own_path, flag
             if flag.parameter not in (field.name, *_OF_JSON) and not flag.word:
                 yield f"{path}.{flag.parameter}", flag
-        yield from list_paths(parts, place)
+        yield from list_paths(parts, own_path)
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:

@@ -33,8 +33,8 @@ def encode_json(document: Document) -> bytes:
 
 def render_pieces(document: Document) -> Iterator[str]:
     """Yield a document after ``plain`` as pieces of JSON text: a run may have 100,000 images."""
-    for place, (name, value) in enumerate(to_fields(document).items()):
-        yield f"{',' if place else '{'}\n {json.dumps(name)}: "
+    for number, (name, value) in enumerate(to_fields(document).items()):
+        yield f"{',' if number else '{'}\n {json.dumps(name)}: "
         if isinstance(value, (list, tuple)) and value:
             for index, row in enumerate(value):
                 yield f"{',' if index else '['}\n  {_render_value(row, depth=2)}"

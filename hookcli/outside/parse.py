@@ -9,10 +9,10 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.outside.urls import is_secret, to_place
+from hookcli.outside.urls import is_secret, to_location
 
 if TYPE_CHECKING:
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
 
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
@@ -109,9 +109,9 @@ def read_pixels(text: str, option: str) -> tuple[int, ...]:
     raise RequestError(f"{option} cannot read {text!r}", hint)
 
 
-def read_place(text: str, _option: str) -> Place:
+def read_location(text: str, _option: str) -> Location:
     """Parse the path or the URL of a folder."""
-    return to_place(text)
+    return to_location(text)
 
 
 def read_names(text: str, _option: str) -> tuple[str, ...]:

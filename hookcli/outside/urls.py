@@ -47,8 +47,8 @@ class Url(str):
         return str(self)
 
 
-Place: TypeAlias = Path | Url
-"""The place of a folder or file: its path on this machine, or its URL."""
+Location: TypeAlias = Path | Url
+"""Where a folder or file is: its path on this machine, or its URL."""
 
 
 def shown(text: str) -> str:
@@ -67,7 +67,7 @@ def _is_url(name: str) -> bool:
     return scheme is not None and scheme[1] != "file"
 
 
-def to_place(name: str | Path) -> Place:
+def to_location(name: str | Path) -> Location:
     """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``."""
     name = str(name)
     if not _is_url(name):

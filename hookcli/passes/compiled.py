@@ -37,7 +37,7 @@ class CompiledRunner(GraphRunner):
     """Runs a compiled model."""
 
     module: nn.Module  # the model before it is compiled
-    placed: Callable[[Tensor], Tensor]  # returns pixels on the model's device and in its dtype
+    move: Callable[[Tensor], Tensor]  # moves pixels to the model's device and dtype
     # the nodes of each graph into which torch.compile splits the model
     graphs: Sequence[Sequence[GraphNode]]
     # functions that restore the state in which torch.compile first traced the model
@@ -68,14 +68,14 @@ class CompiledRunner(GraphRunner):
             return run
 
         arguments_of, fresh = runner.inputs.arguments_of, [*list_restorers(runner.module)]
-        _run_with(runner.module, arguments_of(runner.place(pixels)), collect)
+        _run_with(runner.module, arguments_of(runner.to_device(pixels)), collect)
         # the calls in a graph that runs several times cannot be told apart
         graphs = [nodes if runs[number] == 1 else [] for number, nodes in enumerate(graphs)]
         graph = Graph.of((node for nodes in graphs for node in nodes), returned)
-        return cls(graph, arguments_of, runner.module, runner.place, graphs, fresh)
+        return cls(graph, arguments_of, runner.module, runner.to_device, graphs, fresh)
 
-    def place(self, pixels: Tensor) -> Tensor:
-        return self.placed(pixels)
+    def to_device(self, pixels: Tensor) -> Tensor:
+        return self.move(pixels)
 
     def compute(
         self,

@@ -23,7 +23,7 @@ from hookcli.networks.device import use_threads
 from hookcli.networks.inputs import PLAIN
 from hookcli.networks.task import COLOURS
 from hookcli.outside.foreign import ask
-from hookcli.passes.attention import attend
+from hookcli.passes.attention_run import attend
 from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
 from hookcli.passes.nan_origin import find_nan_origin
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hookcli.networks.inputs import ModelInputs
     from hookcli.networks.load import LoadedModel
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.passes.attention import AttentionSettings
+    from hookcli.passes.attention_run import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call
 
@@ -124,7 +124,7 @@ class EagerRunner(Runner):
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
         return self.inputs.size_of(pixels)
 
-    def place(self, pixels: Tensor) -> Tensor:
+    def to_device(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(device=self.device, dtype=self.dtype)
         if not self.channels_last:
             return pixels

@@ -48,7 +48,7 @@ _PICKLED = ("serialized_state_dict", "serialized_constants", "serialized_example
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
     """Export a model for pixels (1, …) of one image."""
-    arguments = runner.inputs.arguments_of(runner.place(pixels))
+    arguments = runner.inputs.arguments_of(runner.to_device(pixels))
     with quiet(), torch.no_grad():
         try:
             return torch.export.export(runner.module, *split_arguments(arguments))
@@ -122,7 +122,7 @@ class ProgramRunner(GraphRunner):
         values = {str(node.target): node.meta.get("val") for node in nodes}
         return {name: each for name, each in values.items() if isinstance(each, Tensor)}
 
-    def place(self, pixels: Tensor) -> Tensor:
+    def to_device(self, pixels: Tensor) -> Tensor:
         like = next(iter(self._placeholders.values()), pixels)
         return pixels.to(device=like.device)
 

@@ -55,7 +55,7 @@ def find_feature_call(
     else:
         watching = replace(cast("GraphRunner", runner), layers=())  # all
     with runner.unchanged():
-        batch = Batch([""], runner.place(loaded.pixels_to_try()))
+        batch = Batch([""], runner.to_device(loaded.pixels_to_try()))
         outcome = watching.run(
             batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor), tensor.shape))
         )

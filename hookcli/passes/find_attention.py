@@ -25,7 +25,7 @@ from hookcli.hooks.operations import split_path
 from hookcli.networks.modules import find_modules
 from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
-from hookcli.records.attention import AttentionRow
+from hookcli.records.attention_records import AttentionRow
 from hookcli.records.calls import Call
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AttentionCall:
 
     call: Call  # its index counts the attention calls of the module
     path: str  # of the torch function: ``blocks.0.attn/op:softmax``
-    place: int  # the index of this call among the calls of that operation, from 0
+    index: int  # the index of this call among the calls of that operation, from 0
     function: str  # one of ``FUNCTIONS``
     places: TokenPlaces  # the parts of the image that the queries and the keys cover
 
@@ -133,7 +133,7 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
     own = call.call.layer.module_path
     return any(
         layer.module_path == call.path
-        and (not layer.chosen_calls or call.place in layer.chosen_calls)
+        and (not layer.chosen_calls or call.index in layer.chosen_calls)
         if layer.is_operation
         else is_inside(own, layer.module_path)
         for layer in layers
@@ -148,7 +148,7 @@ def _list_hidden(
     attentions = [
         path
         for path, module in find_modules(model).items()
-        if path in finder.products | finder.blind or _has_name_of_attention(path, module)
+        if path in finder.multipliers | finder.blind or _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
@@ -157,7 +157,7 @@ def _list_hidden(
         is_seen = any(is_inside(each, path) or is_inside(path, each) for each in seen)
         has_run = any(is_inside(each, path) for each in finder.ran)
         if has_run and not inner and not is_seen and any(is_inside(path, each) for each in wanted):
-            evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.products, _HIDDEN: {path}}
+            evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.multipliers, _HIDDEN: {path}}
             found = (
                 why for why, paths in evidence.items() for each in paths if is_inside(each, path)
             )
@@ -165,8 +165,8 @@ def _list_hidden(
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
-    kind, place = type(module).__name__, path.rpartition(".")[2].lower()
-    return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
+    kind, name = type(module).__name__, path.rpartition(".")[2].lower()
+    return "Attention" in kind or "Attn" in kind or name in ("attn", "attention", "self_attn")
 
 
 @dataclass(slots=True)
@@ -175,14 +175,14 @@ class _Finder:
     trails: TokenTrails
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
-    products: set[str] = field(default_factory=set)  # modules that multiplied tokens with tokens
+    multipliers: set[str] = field(default_factory=set)  # modules that multiplied tokens with tokens
     # modules with a softmax over tensors that hookcli lost
     blind: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # by operation path
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def explain_change(self, call: AttentionCall) -> str:
-        place = call.call.order - 1
+        index = call.call.order - 1
         shares = self.trails.shares
         reasons = {
             _PROJECTED: shares.projected,
@@ -190,13 +190,13 @@ class _Finder:
             _CHANGED: shares.changed,
             _OVER_QUERIES: shares.over_queries,
         }
-        return next((reason for reason, places in reasons.items() if place in places), "")
+        return next((reason for reason, indices in reasons.items() if index in indices), "")
 
     def compare(self, other: _Finder) -> None:
         """Remove the token places of each call whose places differ in the pass of ``other``."""
-        others = {(call.path, call.place): call.places for call in other.calls}
+        others = {(call.path, call.index): call.places for call in other.calls}
         self.calls = [
-            replace(call, places=call.places.unlike(others.get((call.path, call.place)), _CHOSEN))
+            replace(call, places=call.places.unlike(others.get((call.path, call.index)), _CHOSEN))
             for call in self.calls
         ]
 
@@ -209,17 +209,17 @@ class _Finder:
         self.ran.add(module_path)
         places = self.trails.follow(operation.function, operation.args, operation.kwargs, output)
         if self.trails.saw_product:
-            self.products.add(module_path)
+            self.multipliers.add(module_path)
         if self.trails.saw_softmax:
             self.blind.add(module_path)
         if name not in FUNCTIONS or output is None:
             return
-        place = self.counts[operation.path]
+        own_index = self.counts[operation.path]
         self.counts[operation.path] += 1
         if places is not None:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
             self.calls.append(
-                AttentionCall(call, operation.path, place, function=name, places=places)
+                AttentionCall(call, operation.path, own_index, function=name, places=places)
             )

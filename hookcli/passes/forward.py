@@ -113,7 +113,7 @@ def run_forward(
     # every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
     # results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors
     # for histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
-    # (N, …) are as ``Runner.place`` returns them.
+    # (N, …) are as ``Runner.to_device`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
     alone = False
@@ -342,7 +342,7 @@ def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
         total += math.prod(shape) * kept.itemsize
 
     with runner.unchanged():
-        runner.run(Batch([""], runner.place(pixels)), measure)
+        runner.run(Batch([""], runner.to_device(pixels)), measure)
     if style.channels is not None and not total:
         raise RequestError(
             "no selected layer has any of the channels that `save.channels` asks for",

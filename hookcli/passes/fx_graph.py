@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from hookcli.hooks.operations import name_aten, name_operation, name_spelling, operation_path
-from hookcli.passes.graph import GraphNode, Scope
+from hookcli.passes.graph import GraphNode, ModuleScope
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -135,12 +135,14 @@ def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
     return found
 
 
-def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> Scope:
+def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> ModuleScope:
     known = paths.get(key.partition("@")[0])
     called = _INDEX.sub(r".\1", path.removeprefix(_SELF)).removeprefix(".")
     name = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
     # torch.compile counts the calls of a module by the name under which the model calls it.
-    return Scope(called if known is None else known, name, f"{key} {called}", _read_number(key))
+    return ModuleScope(
+        called if known is None else known, name, f"{key} {called}", _read_number(key)
+    )
 
 
 def _read_number(key: str) -> int:

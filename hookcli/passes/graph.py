@@ -36,7 +36,7 @@ _VIEWS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ModuleScope:
     """A module inside which a node was made."""
 
     path: str  # the module path
@@ -52,7 +52,7 @@ class GraphNode:
     """A node of a graph."""
 
     # the modules inside which the node was made, outermost first, without the model
-    scopes: tuple[Scope, ...]
+    scopes: tuple[ModuleScope, ...]
     operation: str  # the name of the torch function that the node computes, or is a part of
     step: str  # a text that all nodes of one call of that function have in common
     outputs: tuple[str, ...]  # the names of the values that the node computes
@@ -65,7 +65,7 @@ class GraphNode:
     call_index: int | None = None
     inputs: tuple[str, ...] = ()  # the names of the values that the node reads
     # the layer whose weights a node of a tool uses; None if its weights do not say it
-    owner: Scope | None = None
+    owner: ModuleScope | None = None
     is_told: bool = True  # whether the node says where it was made. Nodes that a tool added do not.
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
@@ -144,8 +144,8 @@ class Graph:
         left_out = [(node.operation, node.left_out) for node in listed if node.left_out]
         names_modules = any(node.scopes for node in listed if not node.left_out)
         returned = frozenset(returned)
-        placed = _place_untold(listed, returned) if names_modules else listed
-        shown = [node for node in placed if not node.left_out]
+        assigned = _assign_untold(listed, returned) if names_modules else listed
+        shown = [node for node in assigned if not node.left_out]
         find = partial(_find_named, returned, left_out) if names_modules else _find_bare
         return cls(tuple(find(shown)), root, names_modules, left_out, returned, reasons, shown)
 
@@ -186,9 +186,9 @@ class Graph:
 
 @dataclass(slots=True)
 class _Group:
-    scope: Scope
+    scope: ModuleScope
     depth: int
-    places: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)  # those that are in no call inside this one
 
 
@@ -198,16 +198,16 @@ def _find_named(
     """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
     # Operations that only return views or copies are no calls, nor is a part of a module of torch.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
-    for place, node in enumerate(nodes):
+    for at, node in enumerate(nodes):
         for name in node.inputs:
-            users[name].add(place)
+            users[name].add(at)
     paths = {scope.path for node in nodes for scope in node.scopes}
     leaves = paths - {path.rpartition(".")[0] for path in paths}
     groups = _list_groups(nodes)
-    innermost = {place: group for group in groups for place in group.places}
-    ended: dict[int, list[_Group]] = {group.places[-1]: [] for group in groups}
+    innermost = {at: group for group in groups for at in group.indices}
+    ended: dict[int, list[_Group]] = {group.indices[-1]: [] for group in groups}
     for group in reversed(groups):
-        ended[group.places[-1]].append(group)
+        ended[group.indices[-1]].append(group)
     counts: Counter[str] = Counter()
     axes, params = _Axes(), _count_weights(nodes)
     layers: dict[str, LayerInfo] = {}
@@ -221,15 +221,15 @@ def _find_named(
         channels = axes.find(layer, values[-1:], families)
         layer = replace(layer, params=params.get(path, layer.params), channels=channels)
         layer = layers.setdefault(path, layer)
-        return GraphCall(layer, counts[path] - 1, values, place, families)
+        return GraphCall(layer, counts[path] - 1, values, at, families)
 
-    for place, node in enumerate(nodes):
-        inside = node.scopes[-1] if node.scopes else Scope("", "")
-        is_last = place + 1 == len(nodes) or nodes[place + 1].step != node.step
+    for at, node in enumerate(nodes):
+        inside = node.scopes[-1] if node.scopes else ModuleScope("", "")
+        is_last = at + 1 == len(nodes) or nodes[at + 1].step != node.step
         is_part = inside.path in leaves and inside.kind.startswith((_TORCH, ONNX))
         if is_part or (node.is_told and node.operation in _VIEWS):
             if node.scopes:
-                innermost[place].own.append(place)
+                innermost[at].own.append(at)
             else:
                 left_out.append((node.operation, "only moves values"))
         elif not is_last:
@@ -243,25 +243,25 @@ def _find_named(
             counted = node.call_index is None
             yield replace(call, nodes=parts + 1, is_told=node.is_told, is_counted=counted)
             parts = 0
-        for group in ended.get(place, ()):
+        for group in ended.get(at, ()):
             python_module, _, name = group.scope.kind.rpartition(".")
             path, is_leaf = group.scope.path, group.scope.path in leaves
             of_operators = map(family_of_operation, name.split("+"))
             family = family_of_class(name, python_module) or next(filter(None, of_operators), "")
             families = {family: None}
             if is_leaf and "norm" in families:
-                families |= {nodes[each].family: None for each in group.places}
+                families |= {nodes[each].family: None for each in group.indices}
             after = {user for value in node.outputs for user in users[value] if user >= 0}
             if any(_has_merged(nodes[user], path) for user in after):
                 reason = "the last layer of its module was merged into another module"
                 left_out += [(nodes[each].operation, reason) for each in group.own]
                 continue
             is_single = is_leaf and inside.kind.startswith(_TORCH) and "Attention" not in name
-            values = () if is_single else tuple(_list_escaping(nodes, group.places, users))
+            values = () if is_single else tuple(_list_escaping(nodes, group.indices, users))
             layer = LayerInfo(path, name, path.count(".") + 1, is_leaf)
             call = make(layer, values or node.outputs, families, group.scope.index)
             counted = group.scope.index is None
-            start, own = group.places[0], len(group.own)
+            start, own = group.indices[0], len(group.own)
             yield replace(call, start=start, nodes=own, is_counted=counted)
 
 
@@ -273,59 +273,59 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 
 
 def _list_escaping(
-    nodes: Sequence[GraphNode], places: Sequence[int], users: Mapping[str, set[int]]
+    nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
     """Yield the values of a call that others use; none if the last one was written in place."""
-    inside = {*places}
-    if any(users[name] for name in nodes[places[-1]].outputs):
-        for place in places:
-            yield from (name for name in nodes[place].outputs if users[name] - inside)
+    inside = {*indices}
+    if any(users[name] for name in nodes[indices[-1]].outputs):
+        for index in indices:
+            yield from (name for name in nodes[index].outputs if users[name] - inside)
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
     """Return the calls of modules, outer ones first; calls without an index have no gaps."""
     found: dict[object, _Group] = {}
-    running: list[tuple[Scope, int]] = []
-    for place, node in enumerate(nodes):
+    running: list[tuple[ModuleScope, int]] = []
+    for index, node in enumerate(nodes):
         pairs = zip(running, node.scopes, strict=False)
         kept = len([*itertools.takewhile(lambda pair: pair[0][0] == pair[1], pairs)])
-        running = [*running[:kept], *((scope, place) for scope in node.scopes[kept:])]
+        running = [*running[:kept], *((scope, index) for scope in node.scopes[kept:])]
         for depth, (scope, start) in enumerate(running):
             key = (scope.path, start, None) if scope.index is None else (scope.path, scope.index)
-            found.setdefault(key, _Group(scope, depth)).places.append(place)
+            found.setdefault(key, _Group(scope, depth)).indices.append(index)
     return sorted(found.values(), key=lambda group: group.depth)
 
 
-def _place_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
+def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
     """Return the nodes, those of tools in the module in which all lies that they read and feed."""
-    made = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+    made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         outside = set() if returned.isdisjoint(node.outputs) else {-1}
         for other in outside.union(made.get(name, -1) for name in node.inputs):
-            links[place].add(other)
-            links[other].add(place)
-    placed, known = [*nodes], {scope.path: scope for node in nodes for scope in node.scopes}
-    untold = (place for place, node in enumerate(nodes) if not node.is_told)
-    waiting = {place for place in untold if not nodes[place].left_out}
+            links[index].add(other)
+            links[other].add(index)
+    assigned, known = [*nodes], {scope.path: scope for node in nodes for scope in node.scopes}
+    untold = (index for index, node in enumerate(nodes) if not node.is_told)
+    waiting = {index for index in untold if not nodes[index].left_out}
     while waiting:
         together = [waiting.pop()]
-        for place in together:  # the list grows in the loop
-            together += links[place] & waiting
-            waiting -= links[place]
-        rim = set().union(*(links[place] for place in together)).difference(together)
-        around = [nodes[place].scopes if place >= 0 else () for place in rim]
+        for index in together:  # the list grows in the loop
+            together += links[index] & waiting
+            waiting -= links[index]
+        rim = set().union(*(links[index] for index in together)).difference(together)
+        around = [nodes[index].scopes if index >= 0 else () for index in rim]
         levels = itertools.takewhile(lambda level: len({*level}) == 1, zip(*around, strict=False))
         scopes = tuple(level[0] for level in levels)
-        owners = [owner for place in together if (owner := nodes[place].owner) is not None]
+        owners = [owner for index in together if (owner := nodes[index].owner) is not None]
         if len(owners) == 1:
             parts = owners[0].path.split(".")
             outer = [".".join(parts[:count]) for count in range(1, len(parts))]
             own = known.get(owners[0].path, owners[0])
-            scopes = (*(known.get(path, Scope(path, "")) for path in outer), own)
-        for place in together:
-            placed[place] = replace(nodes[place], scopes=scopes, is_told=len(owners) == 1)
-    return placed
+            scopes = (*(known.get(path, ModuleScope(path, "")) for path in outer), own)
+        for index in together:
+            assigned[index] = replace(nodes[index], scopes=scopes, is_told=len(owners) == 1)
+    return assigned
 
 
 def _untold_layer(module_path: str, node: GraphNode) -> LayerInfo:
@@ -336,11 +336,11 @@ def _untold_layer(module_path: str, node: GraphNode) -> LayerInfo:
 
 def _find_bare(nodes: Sequence[GraphNode]) -> Iterator[GraphCall]:
     axes = _Axes()
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         family = family_of_operation(node.operation)
         layer = _untold_layer("", node)
         layer = replace(layer, channels=axes.find(layer, node.outputs, (family,)))
-        yield GraphCall(layer, 0, node.outputs, place, (family,))
+        yield GraphCall(layer, 0, node.outputs, index, (family,))
 
 
 def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:

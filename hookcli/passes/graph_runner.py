@@ -192,10 +192,10 @@ class GraphRunner(Runner):
             for call in self.graph.calls
             if (layer := paths.get(call.layer.module_path)) and layer.has_call(call.call_index)
         ]
-        places = {id(call): place for place, call in enumerate(sorted(observed, key=_starting))}
+        indices = {id(call): index for index, call in enumerate(sorted(observed, key=_starting))}
         first = 2 if self.graph.root in self.layers else 1
         for call in observed:
-            yield from call.outputs(places[id(call)] + first)
+            yield from call.outputs(indices[id(call)] + first)
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:

@@ -222,5 +222,5 @@ class _Watcher:
 
     def _between(self, parent: _OpenCall, kind: str, end: str) -> str:
         self.between[kind] = parent.call.layer.module_path
-        place = f"after {parent.last_child}" if parent.last_child else "at its start"
-        return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
+        where = f"after {parent.last_child}" if parent.last_child else "at its start"
+        return f"{kind} is made inside {parent.name}, {where} and {end}, between modules"

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.passes.graph import ONNX, Scope
+from hookcli.passes.graph import ONNX, ModuleScope
 from hookcli.records.calls import FOLDED
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class NamedValues:
     operator: str  # the operator of ONNX that the exporter wrote
     step: str  # a text that nodes share if a tool made them from one node
     outputs: tuple[str, ...]
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[ModuleScope, ...] = ()
 
     @property
     def function(self) -> str:
@@ -92,14 +92,14 @@ def _join_linear(
 ) -> None:
     """Make one function of each product whose result only gets a bias: ``linear``."""
     products: dict[str, int] = {}
-    for place, node in enumerate(nodes):
-        if [each.operator for each in found[place]] == ["MatMul"]:
-            products |= dict.fromkeys(node.output, place)
+    for index, node in enumerate(nodes):
+        if [each.operator for each in found[index]] == ["MatMul"]:
+            products |= dict.fromkeys(node.output, index)
         before = next((products[name] for name in node.input if name in products), None)
         is_bias = sum(name in dependent for name in node.input) == 1
-        if before is not None and is_bias and [each.operator for each in found[place]] == ["Add"]:
+        if before is not None and is_bias and [each.operator for each in found[index]] == ["Add"]:
             step = found[before][0].step
-            for other in (before, place):
+            for other in (before, index):
                 found[other] = [replace(found[other][0], operator="Gemm", step=step)]
 
 
@@ -145,16 +145,16 @@ class _Paths:
             inner = path if count + 1 == len(names) else self._find_path(names[: count + 1])
             self._inner.setdefault(self._find_path(names[:count]), set()).add(inner)
 
-    def find(self, names: _Names) -> tuple[Scope, ...]:
+    def find(self, names: _Names) -> tuple[ModuleScope, ...]:
         """Return the calls of modules around a node, outermost first."""
-        scopes: list[Scope] = []
+        scopes: list[ModuleScope] = []
         path, call = "", 0
         for count in range(len(names), 0, -1):
             outer = self._find_path(names[:count])
             call = call * self._count(outer) // self._count(path) if path else self._index(names)
             path = outer
             index = call if path in self._inner or self._has_one_name(path) else None
-            scopes.insert(0, Scope(path, self._find_kind(path), str(call), index))
+            scopes.insert(0, ModuleScope(path, self._find_kind(path), str(call), index))
         return tuple(scopes)
 
     def _find_path(self, names: _Names, *, last: bool = False) -> str:

@@ -35,7 +35,7 @@ from hookcli.outside.files import cannot_write
 from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.call import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
-from hookcli.passes.graph import ONNX, Graph, GraphNode, Scope
+from hookcli.passes.graph import ONNX, Graph, GraphNode, ModuleScope
 from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
@@ -101,7 +101,7 @@ def export_onnx(
     # Without ``has_weights``, the weights are in another file of the same folder, which ONNX
     # Runtime reads itself.
     require_onnx(exports=True)
-    positional, by_name = split_arguments(runner.inputs.arguments_of(runner.place(pixels)))
+    positional, by_name = split_arguments(runner.inputs.arguments_of(runner.to_device(pixels)))
     arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
     with quiet():
         try:
@@ -387,8 +387,8 @@ class OnnxRunner(GraphRunner):
         if fed:
             renamed = {name: _given(name) for name in fed}
             for node in graph.node:
-                for place, name in enumerate(node.input):
-                    node.input[place] = renamed.get(name, name)
+                for index, name in enumerate(node.input):
+                    node.input[index] = renamed.get(name, name)
             for name in fed:
                 kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._types[name]))
                 graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
@@ -527,16 +527,16 @@ def _list_nodes(
             yield GraphNode(scopes, operation, step, outputs, *common, index, inputs)
 
 
-def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Scope | None:
+def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
     """Return the layer whose quantized weights a node uses; None if their names do not say it."""
-    place = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
-    weight = "" if place is None else node.input[place].removesuffix("_quantized")
-    if not weight or (place == 3 and not weight.endswith(".bias")):
+    index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
+    weight = "" if index is None else node.input[index].removesuffix("_quantized")
+    if not weight or (index == 3 and not weight.endswith(".bias")):
         return None
     path = weight.rpartition(".")[0]
     kind = FOLDED if f"{weight}_bias" in held else node.op_type  # the exporter merged a BatchNorm
     owned[path] += 1
-    return Scope(path, f"{ONNX}{kind}", index=owned[path] - 1) if path else None
+    return ModuleScope(path, f"{ONNX}{kind}", index=owned[path] - 1) if path else None
 
 
 def _find_dependent(graph: Any) -> set[str]:
@@ -564,17 +564,17 @@ def _list_read(node: Any) -> Iterator[str]:
 
 def _read_scopes(
     metadata: Mapping[str, str], repeats: _Repeats, aliases: Mapping[str, str]
-) -> tuple[Scope, ...] | None:
+) -> tuple[ModuleScope, ...] | None:
     """Return the modules around a node, outermost first; None if the node does not say them."""
     paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
     if not paths or len(paths) != len(kinds):
         return None
     pairs = zip(paths[:-1], kinds[:-1], strict=True)
-    scopes = [Scope(aliases.get(path, path), kind) for path, kind in pairs if path]
+    scopes = [ModuleScope(aliases.get(path, path), kind) for path, kind in pairs if path]
     calls = [call.rpartition("#") for call in _read_list(metadata, _CALLS)]
     if len(calls) == len(scopes) and all(_is_index(number) for *_, number in calls):
         known = zip(scopes, calls, strict=True)
-        return tuple(Scope(path, each.kind, index=int(n)) for each, (path, _, n) in known)
+        return tuple(ModuleScope(path, each.kind, index=int(n)) for each, (path, _, n) in known)
     return tuple(repeats.mark(scopes, kinds[-1], paths[-1]))
 
 
@@ -589,7 +589,9 @@ class _Repeats:
         self._last: tuple[str, str, str] | None = None
         self._calls = 0
 
-    def mark(self, scopes: Sequence[Scope], operator: str, step: str) -> Iterator[Scope]:
+    def mark(
+        self, scopes: Sequence[ModuleScope], operator: str, step: str
+    ) -> Iterator[ModuleScope]:
         """Yield the scopes of a node with a text that differs between the calls of a module."""
         # ``step`` is a text that the nodes of one ATen ``operator`` share.
         yield from scopes[:-1]

@@ -87,8 +87,8 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
 
 def list_multiplied(node: Any) -> tuple[str, ...]:
     """Return the values whose shapes say what a node costs."""
-    places = _MULTIPLIED.get(node.op_type, ())
-    return (*(node.input[place] for place in places), node.output[0]) if places else ()
+    indices = _MULTIPLIED.get(node.op_type, ())
+    return (*(node.input[index] for index in indices), node.output[0]) if indices else ()
 
 
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
@@ -111,8 +111,8 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
     """Return the weights in each value that does not depend on the inputs: their sizes by name."""
-    places = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
-    filled = {name for node, each in places for at in each for name in node.input[at : at + 1]}
+    indices = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
+    filled = {name for node, each in indices for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
     real = {name for node in graph.node for name in node.input[1:] if node.op_type in _LAYERS}
     found = {each.name: _measure(each.name, each, filled, real) for each in graph.initializer}
@@ -132,8 +132,8 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
     if node.op_type == "MatMulNBits":  # several weights in a byte
         attributes = _attributes(node)
         return ((node.input[1], attributes["K"] * attributes["N"]),)
-    places = _WEIGHTS.get(node.op_type, range(len(node.input)))
-    used = [node.input[place] for place in places if place < len(node.input)]
+    indices = _WEIGHTS.get(node.op_type, range(len(node.input)))
+    used = [node.input[index] for index in indices if index < len(node.input)]
     scales = {name for name in used if re.sub("_scale$", "_quantized", name) in {*found} - {name}}
     pairs = (pair for name in used if name not in scales for pair in found.get(name, {}).items())
     return tuple(dict.fromkeys(pairs))

@@ -44,7 +44,7 @@ class Batch:
     """Images that go through a model together."""
 
     keys: Sequence[str]
-    pixels: Tensor  # (N, …), as ``Runner.place`` returns them; the model may overwrite them
+    pixels: Tensor  # (N, …), as ``Runner.to_device`` returns them; the model may overwrite them
     # whether the run begins with this batch. If so, a runner that can look inside the model also
     # finds out which modules overwrite the outputs of other modules.
     is_first: bool = False
@@ -110,7 +110,7 @@ class Runner:
         """Return the height and width of the layers' input for ``pixels`` (N, …)."""
         return last_two_axes(pixels)
 
-    def place(self, pixels: Tensor) -> Tensor:
+    def to_device(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 

@@ -174,7 +174,7 @@ def survey_layers(
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
     flops, uncounted = watcher.counter.total, watcher.counter.uncounted
-    places = (f"{name} in {watcher.uncounted[at]}" for at, name in enumerate(uncounted))
+    described = (f"{name} in {watcher.uncounted[at]}" for at, name in enumerate(uncounted))
     return ModelTotal(
         count_parameters(model),
         None if uncounted else flops,
@@ -185,7 +185,7 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
         )
         / 1e6,
         counted_flops=flops,
-        uncounted=tuple(dict.fromkeys(places)),
+        uncounted=tuple(dict.fromkeys(described)),
         stored_params=sum(p.numel() for p in model.parameters() if not is_lazy(p)),
     )
 
@@ -299,7 +299,7 @@ def _survey_graph(
         cost = costs[call.layer.module_path, call.call_index]
         seen.append(_Output(call, tuple(tensor.shape), _bytes_of(tensor), *cost))
 
-    pixels = runner.place(torch.zeros(shape))
+    pixels = runner.to_device(torch.zeros(shape))
     flops, uncounted = runner.count_flops(pixels)
     costs = {
         (call.layer.module_path, call.call_index): _add_up_graph(

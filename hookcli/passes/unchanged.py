@@ -181,7 +181,7 @@ def memory_of(tensor: Tensor) -> int | None:
 
 
 def _put_back(tensor: Tensor, before: Tensor, needs_gradient: bool) -> None:  # noqa: FBT001
-    if _place(tensor) != _place(before):
+    if _memory_of(tensor) != _memory_of(before):
         tensor.data = before
     if not needs_gradient and tensor.grad_fn is not None and not tensor._is_view():
         tensor.detach_()  # the model wrote a computed value into a buffer
@@ -195,7 +195,7 @@ def _copy_back(storage: torch.UntypedStorage, values: torch.UntypedStorage) -> N
     storage.copy_(values)
 
 
-def _place(tensor: Tensor) -> tuple[object, ...]:
+def _memory_of(tensor: Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 

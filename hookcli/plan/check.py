@@ -148,7 +148,7 @@ def check_run(config: RunConfig) -> None:
     _check_grids(config.grids)
     _check_tensors(config)
     _check_machine(config)
-    _check_places(config)
+    _check_locations(config)
     _check_rules(config.findings)
     _check_focus(config)
     if config.save_weights is not None:
@@ -164,8 +164,8 @@ def _check_machine(config: RunConfig) -> None:
             hint = "use `cluster.workers` and `cluster.cpus`"
             raise RequestError(f"`{name}` has no effect with `cluster`", hint)
     patch = None if config.attention is None else config.attention.patch
-    for name, place in (("focus", config.focus), ("patch", patch)):
-        if place is not None:
+    for name, given in (("focus", config.focus), ("patch", patch)):
+        if given is not None:
             raise RequestError(f"`{name}` is for one image, and `cluster` for many")
     _check_cluster(machine.cluster, config.run.model.device)
     if find_spec("ray") is None:
@@ -174,7 +174,7 @@ def _check_machine(config: RunConfig) -> None:
         )
 
 
-def _check_places(config: RunConfig) -> None:
+def _check_locations(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
     is_held = out.startswith("memory://")
     if choose(out, local=False, remote=not (is_spread or is_held)):
@@ -182,10 +182,10 @@ def _check_places(config: RunConfig) -> None:
             f"without `cluster`, the run folder must be local, not {out!r}",
             "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",
         )
-    for place in (out, *config.run.images.names):
-        if is_spread and place.startswith("memory://"):
+    for location in (out, *config.run.images.names):
+        if is_spread and location.startswith("memory://"):
             raise RequestError(
-                f"{place!r} is in the memory of one process, and a cluster has many",
+                f"{location!r} is in the memory of one process, and a cluster has many",
                 "name a storage or a folder that all nodes share",
             )
 

@@ -12,19 +12,19 @@ from hookcli.outside.urls import to_local
 from hookcli.records.command import command_words
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
+from hookcli.store.locations.names import FOLDERS, PlannedNames
 from hookcli.store.ownership import refuse_run_folder
-from hookcli.store.places.names import FOLDERS, PlannedNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.config import RunConfig
     from hookcli.images.read import ImageSource
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.products.product import Scope
 
 
-def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
+def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Location:
     """Return the run folder: the requested folder, or by default ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:

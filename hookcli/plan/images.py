@@ -14,14 +14,14 @@ from hookcli.images.rgb import has_natural_range
 from hookcli.images.style import COLOURS, NoRangeError, ReadStyle, UndecodableError, check_shared
 from hookcli.outside.urls import choose
 from hookcli.records.images import CLIP_FRAMES
-from hookcli.store.places.storage import use_options
+from hookcli.store.locations.storage import use_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import RunRequest
     from hookcli.images.read import ImageSource
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.records.images import Intensities, SkippedImage
 
 # If there are at most this many images, they are read before the model is loaded, so that a bad one
@@ -40,7 +40,9 @@ class FoundImages:
 
 
 def find_images(
-    request: RunRequest, leave_out: Place | None = None, storage: tuple[tuple[str, str], ...] = ()
+    request: RunRequest,
+    leave_out: Location | None = None,
+    storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
     """Find the images, and read few or a clip; from now on, URLs are opened with ``storage``."""
     use_options(storage)
@@ -81,11 +83,11 @@ def _read_some(
     # Of images that are not in memory, these are the first one and, unless the user gave a range,
     # up to eight whose values may have no natural range; in a folder, only if one of them has none.
     count, is_refused = 0, False
-    for place, source in enumerate(sources):
+    for index, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)
         is_deep = range_ == "full" and source.file.lower().endswith(_DEEP) and count < most
         is_needed = is_deep and not choose(source.file, has_natural_range(source.file), False)
-        if source.kept is None and place and not is_needed:
+        if source.kept is None and index and not is_needed:
             continue
         with contextlib.suppress(UndecodableError):
             content = replace(source, style=replace(source.style, is_alone=True)).read()

@@ -20,7 +20,7 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
-from hookcli.passes.attention import AttentionSettings
+from hookcli.passes.attention_run import AttentionSettings
 from hookcli.passes.call import goes_through
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
     from hookcli.networks.scores import ScoreTensor
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.passes.runner import Runner
     from hookcli.plan.images import FoundImages
     from hookcli.records.calls import LayerInfo
@@ -551,11 +551,11 @@ def _find_patch(
             f"`patch` {across},{down} is cut away: the network sees the middle of the image",
             "choose a pixel nearer to the middle, or a different `resize`",
         )
-    return _mean_place(inside.sum(0).tolist()), _mean_place(inside.sum(1).tolist())
+    return _find_centre(inside.sum(0).tolist()), _find_centre(inside.sum(1).tolist())
 
 
-def _mean_place(weights: Sequence[float]) -> float:
-    total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
+def _find_centre(weights: Sequence[float]) -> float:
+    total = sum(weight * (index + 0.5) for index, weight in enumerate(weights))
     return total / sum(weights) / len(weights)
 
 
@@ -567,14 +567,14 @@ class Plan:
     images: int
     files: int  # about how many, if each layer is called once
     megabytes: float  # about how many at most
-    out_dir: Place
+    out_dir: Location
     skipped: tuple[SkippedImage, ...] = ()
     grids: str = "layers"
     sketches: bool = False
     operations: int = 0  # how many of the layers are functional operations
 
 
-def make_plan(scope: Scope, outlook: Outlook, out_dir: Place) -> Plan:
+def make_plan(scope: Scope, outlook: Outlook, out_dir: Location) -> Plan:
     """Return what a run will write."""
     costs = [product.estimate(outlook) for product in list_products(scope)]
     has_skipped = scope.images < len(scope.config.run.images.names)  # skipped.csv lists them

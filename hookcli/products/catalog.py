@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.products.attention import Attention
+from hookcli.products.attention_heads import AttentionHeads
 from hookcli.products.charts import GradientFlow, Overview
 from hookcli.products.figures import Figures
 from hookcli.products.focus import Focus
@@ -38,7 +38,7 @@ def _choose(scope: Scope) -> Iterator[Product]:
     if config.backward is not None:
         yield GradientFlow(scope, config.backward)
     if attention is not None:
-        yield Attention(scope)
+        yield AttentionHeads(scope)
     if config.tensors.save is not None or config.tensors.attention:
         yield Tensors(scope)
     if scope.has_several and config.top_images:

@@ -11,7 +11,7 @@ from hookcli.errors import OutputError
 from hookcli.outside.escape import for_page
 from hookcli.products.product import Cost, Product
 from hookcli.records.text import and_more
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, PictureFormat

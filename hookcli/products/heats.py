@@ -12,7 +12,7 @@ from hookcli.records.text import shape_text
 from hookcli.render.draw.grid_writer import frame_note
 from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency
 from hookcli.render.report.document import explain_layout
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult, Heat

@@ -14,7 +14,7 @@ from hookcli.products.top_images import choose_best
 from hookcli.records.pictures import Thumbnails
 from hookcli.records.runs import MOST_FIRING, MOST_IMAGES, MOST_THUMBNAILS, choose_pictured
 from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult
@@ -57,17 +57,17 @@ class InputPictures(Product):
         if self.shows_all:
             return []
         wanted, images = _name_shown(end, self.scope), end.totals.images
-        places = {image.key: place for place, image in enumerate(images) if image.key in wanted}
-        sources = [source for source in end.sources if source.key in places]
+        indices = {image.key: index for index, image in enumerate(images) if image.key in wanted}
+        sources = [source for source in end.sources if source.key in indices]
         end.folder.claim([names.seen_file(source.key) for source in sources])
         written = []
         with ThreadPoolExecutor(_THREADS) as threads:
-            found = threads.map(lambda source: _show(source, places[source.key], end), sources)
+            found = threads.map(lambda source: _show(source, indices[source.key], end), sources)
             for source, name in zip(sources, found, strict=True):
                 if name is not None:
                     written.append(name)
-                    place = places[source.key]
-                    images[place] = replace(images[place], seen=name)
+                    index = indices[source.key]
+                    images[index] = replace(images[index], seen=name)
         return written
 
 
@@ -80,12 +80,12 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])
 
 
-def _show(source: ImageSource, place: int, end: RunEnd) -> str | None:
+def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
     """Return None if the image's file has changed since the run read it."""
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)
-    if ready.pixels is None or ready.state.sha256 != end.totals.images[place].sha256:
+    if ready.pixels is None or ready.state.sha256 != end.totals.images[index].sha256:
         return None
     return end.folder.write(names.seen_file(source.key), end.loaded.show(ready.pixels))
 

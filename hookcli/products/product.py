@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.records.images import SkippedImage
 from hookcli.records.runs import MOST_IMAGES
-from hookcli.store.places import names
+from hookcli.store.locations import names
 from hookcli.summary.chunks import Chunk, chunk_size
 from hookcli.summary.tally import add_records
 from hookcli.summary.top_images import TopTally
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.passes.attention import AttentionSettings
+    from hookcli.passes.attention_run import AttentionSettings
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import LayerInfo, Uncalled
     from hookcli.records.images import Box, ImageResult

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.products.product import Cost, Product
-from hookcli.store.places import names
-from hookcli.store.places.folders import open_folder
+from hookcli.store.locations import names
+from hookcli.store.locations.folders import open_folder
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,7 @@ from hookcli.outside import tables
 from hookcli.products.product import Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,7 +93,7 @@ def choose_best(
         call_id: tuple(
             TopChannel(
                 channel,
-                tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
+                tuple(keys[at] for at in top.indices[call_id][channel] if at >= 0),
                 tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
             )
             for channel in channels
@@ -112,15 +112,15 @@ def rank_images(
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0
-    shown = {image.key: place for place, image in enumerate(totals.images)}
-    place_of = {at: shown[key] for at, key in enumerate(keys) if key in shown}
+    shown = {image.key: index for index, image in enumerate(totals.images)}
+    index_of = {at: shown[key] for at, key in enumerate(keys) if key in shown}
 
     def rank(call_id: str) -> RankedImages:
         values = top.values[call_id][:, :each].ravel().tolist()
-        places = top.places[call_id][:, :each].ravel().tolist()
+        indices = top.indices[call_id][:, :each].ravel().tolist()
         return RankedImages(
             each,
-            tuple(place_of.get(at) for at in places),
+            tuple(index_of.get(at) for at in indices),
             tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values),
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hookcli.errors import RequestError
 from hookcli.outside.documents import DamagedError, convert, value_types
-from hookcli.outside.urls import HELD, to_place
+from hookcli.outside.urls import HELD, to_location
 from hookcli.reading.pictures import find_grid, open_grid
 from hookcli.reading.run_files import (
     AGAIN,
@@ -33,9 +33,8 @@ from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
-from hookcli.store.ownership import list_damage
-from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import (
+from hookcli.store.locations.folders import open_folder
+from hookcli.store.locations.names import (
     ATTENTION,
     CAM,
     GRIDS,
@@ -50,6 +49,7 @@ from hookcli.store.places.names import (
     is_records_file,
     is_run_file,
 )
+from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     import pyarrow
     from PIL import Image
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.reading.run_files import RunFiles
     from hookcli.reading.shards import Array
     from hookcli.records.tensor_index import SavedTensor
 
 _PICTURES = CAM, SALIENCY, HEAT, ATTENTION, GRIDS, SHEETS  # in the order in which a notebook shows
-_Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
+_SavedRows: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
 # The type of each column's values; columns that a later version added are read as text.
@@ -105,15 +105,15 @@ class Run:
     manifest: dict[str, Any]
     saved: Mapping[str, tuple[SavedTensor, ...]]
     damage: tuple[str, ...] = ()
-    _places: dict[str, _Places] = field(default_factory=dict, compare=False)
+    _rows: dict[str, _SavedRows] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
         return f"Run({quote(self.folder)}, {len(self.images)} images, {len(self.calls)} calls)"
 
     @property
-    def folder(self) -> Place:
+    def folder(self) -> Location:
         """The run folder: its path, or its URL."""
-        return self.files.place
+        return self.files.location
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -221,11 +221,11 @@ class Run:
         return notebook.render_layers(title, notes, rows, total=len(layers), pictures=pictures)
 
     def _list_pictures(self) -> list[str]:
-        places = {key: place for place, key in enumerate(self.images)}
+        indices = {key: index for index, key in enumerate(self.images)}
 
         def rank(name: str) -> tuple[int, int]:
             folder, key = name.removesuffix(".png").split("/")[:2]
-            return _PICTURES.index(folder), places.get(key, len(places))
+            return _PICTURES.index(folder), indices.get(key, len(indices))
 
         files = filter(is_run_file, self.manifest["files"])
         shown = (n for n in files if n.partition("/")[0] in _PICTURES and n.endswith(".png"))
@@ -252,7 +252,7 @@ class Run:
         images = self.images_of(call_id)
         if len({tensor.shape[1:] for tensor in self.saved[call_id]}) == 1:
             return (len(images), *self.saved[call_id][0].shape[1:])
-        shapes = {key: tensor.shape[1:] for key, (tensor, _) in _places_of(self, call_id).items()}
+        shapes = {key: tensor.shape[1:] for key, (tensor, _) in _rows_of(self, call_id).items()}
         first, shape = images[0], shapes[images[0]]
         for key, other in shapes.items():
             if other != shape:
@@ -294,13 +294,13 @@ class Run:
             RequestError: no tensor of this call was saved for this image, numpy lacks the dtype, or
                 the shard is damaged.
         """
-        places = _places_of(self, call_id)
-        if image_key not in places:
+        rows = _rows_of(self, call_id)
+        if image_key not in rows:
             raise RequestError(
                 f"no tensor of {call_id!r} was saved for an image {image_key!r}",
-                name_close(image_key, places),
+                name_close(image_key, rows),
             )
-        tensor, row = places[image_key]
+        tensor, row = rows[image_key]
         return read_rows(self.files, tensor, row, row + 1).reshape(tensor.shape[1:])
 
 
@@ -319,7 +319,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
         OutputError: the cloud storage at the URL cannot be used.
     """
     try:
-        folder = to_place(os.fspath(folder))
+        folder = to_location(os.fspath(folder))
     except TypeError as error:
         what = f"load_run takes a folder, not {type(folder).__name__}"
         hint = "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
@@ -372,10 +372,10 @@ def _match(run: Run, form: str) -> list[str]:
     return matched
 
 
-def _places_of(run: Run, call_id: str) -> _Places:
-    if call_id not in run._places:
-        run._places[call_id] = _find_places(run, call_id)
-    return run._places[call_id]
+def _rows_of(run: Run, call_id: str) -> _SavedRows:
+    if call_id not in run._rows:
+        run._rows[call_id] = _find_rows(run, call_id)
+    return run._rows[call_id]
 
 
 def _no_tensor(run: Run, call_id: str) -> RequestError:
@@ -387,7 +387,7 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
 
 
-def _find_places(run: Run, call_id: str) -> _Places:
+def _find_rows(run: Run, call_id: str) -> _SavedRows:
     images = run.images_of(call_id)
     rows = {
         key: (tensor, row) for tensor in run.saved[call_id] for row, key in enumerate(tensor.images)

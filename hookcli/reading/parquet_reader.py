@@ -36,7 +36,7 @@ def read_records(files: Iterable[BinaryIO]) -> pa.Table:
 
 def _read_table(stream: BinaryIO) -> pa.Table:
     metadata = pq.read_metadata(stream)
-    paths = {metadata.schema.column(place).path for place in range(metadata.num_columns)}
+    paths = {metadata.schema.column(index).path for index in range(metadata.num_columns)}
     texts = [name for name in _TEXTS if name in paths]  # a nested column has a different path
     opened = pq.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
     size, rows = stream.seek(0, 2), opened.metadata.num_rows
@@ -54,13 +54,13 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 def _expand_texts(table: pa.Table) -> pa.Table:
     """Refuse a text that is so long that copies of it in many rows could fill the memory."""
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
-            column = table.column(place)
+            column = table.column(index)
             texts = [text for chunk in column.chunks for text in chunk.dictionary.to_pylist()]
             longest = max((len(text) for text in texts if text is not None), default=0)
             _expect(longest <= _LONGEST_TEXT, f"a text of {longest} letters")
-            table = table.set_column(place, field.name, column.cast(field.type.value_type))
+            table = table.set_column(index, field.name, column.cast(field.type.value_type))
     return table
 
 

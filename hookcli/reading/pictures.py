@@ -10,13 +10,13 @@ from hookcli.outside.documents import DamagedError, decode
 from hookcli.outside.png import MOST_BYTES, decode_png
 from hookcli.reading.run_files import cannot_read, name_close, quote
 from hookcli.records.pictures import LABEL_ROW, Grid
-from hookcli.store.places.names import DOCUMENT, is_sheet
+from hookcli.store.locations.names import DOCUMENT, is_sheet
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.reading.run_files import RunFiles
-    from hookcli.records.pictures import Places
+    from hookcli.records.pictures import TileBoxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     try:
         grids = decode(files.read(DOCUMENT), Pictures).grids
     except (OSError, DamagedError) as error:
-        raise cannot_read(files.place / DOCUMENT, error) from error
+        raise cannot_read(files.location / DOCUMENT, error) from error
     if not grids:
         raise RequestError(
-            f"the run in {quote(files.place)} drew no grids",
+            f"the run in {quote(files.location)} drew no grids",
             "run `hookcli.inspect` again, with `grids='layers'`",
         )
     of_call = [grid for grid in grids if grid.call_id == call_id]
@@ -55,7 +55,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     try:
         picture = decode_png(files.read(grid.file, MOST_BYTES))
     except (OSError, ValueError, RuntimeError) as error:
-        raise cannot_read(files.place / grid.file, error) from error
+        raise cannot_read(files.location / grid.file, error) from error
     if not is_sheet(grid.file):
         return picture
     if grid.places is None:
@@ -66,17 +66,17 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     try:
         return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))
     except (ZeroDivisionError, ValueError) as error:
-        damage = DamagedError(f"the place of {grid.call_id!r} is not in the picture")
-        raise cannot_read(files.place / DOCUMENT, damage) from error
+        damage = DamagedError(f"the tiles of {grid.call_id!r} are not in the picture")
+        raise cannot_read(files.location / DOCUMENT, damage) from error
 
 
-def _find_part(places: Places, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def _find_part(boxes: TileBoxes, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom of a layer's name, labels and tiles on a sheet."""
-    columns = min(tiles, places.columns)
-    rows = -(-tiles // places.columns)
-    left, top = places.left, places.top
-    right = left + (columns - 1) * places.step_x + places.width
-    bottom = top + (rows - 1) * places.step_y + places.height
+    columns = min(tiles, boxes.columns)
+    rows = -(-tiles // boxes.columns)
+    left, top = boxes.left, boxes.top
+    right = left + (columns - 1) * boxes.step_x + boxes.width
+    bottom = top + (rows - 1) * boxes.step_y + boxes.height
     if not (0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]):
         raise ValueError("outside the picture")
     return left, max(0, top - 2 * LABEL_ROW), right, bottom

@@ -8,15 +8,15 @@ from hookcli.outside.documents import DamagedError, decode
 from hookcli.reading.run_files import open_files, read_json, require_file
 from hookcli.records.report import FileList, FolderState, ReportDocument
 from hookcli.render.report.page import render_report
+from hookcli.store.locations.names import DOCUMENT, MANIFEST, PAGE
 from hookcli.store.ownership import list_damage
-from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE
 
 if TYPE_CHECKING:
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.reading.run_files import RunFiles
 
 
-def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
+def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, FolderState]:
     """Return the page of a run, with its pictures if it is a single file, and what changed."""
     files = open_files(run)
     document, state = read_report(files)

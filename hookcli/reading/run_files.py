@@ -18,14 +18,14 @@ from hookcli.outside.files import OutsideError, open_regular, read_stream, write
 from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import HELD, choose, shown
 from hookcli.records.text import and_more
-from hookcli.store.places import storage
-from hookcli.store.places.names import REQUEST, is_run_file
-from hookcli.store.places.remote_folder import RemoteFolder
+from hookcli.store.locations import storage
+from hookcli.store.locations.names import REQUEST, is_run_file
+from hookcli.store.locations.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hookcli.outside.urls import Place, Url
+    from hookcli.outside.urls import Location, Url
 
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 class RunFiles(Protocol):
     """Read access to the files of a run folder, by their names in it; the folder is not locked."""
 
-    place: Place
+    location: Location
 
     def exists(self) -> bool:
         """Return whether the folder exists."""
@@ -60,16 +60,16 @@ class RunFiles(Protocol):
 class LocalFiles(RunFiles):
     """The files of a run folder on this machine, without links that lead out of it."""
 
-    place: Path
+    location: Path
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, location: Path) -> None:
+        self.location = location
 
     def exists(self) -> bool:
-        return self.place.is_dir()
+        return self.location.is_dir()
 
     def has(self, name: str) -> bool:
-        return (self.place / name).exists()
+        return (self.location / name).exists()
 
     def measure(self, name: str) -> int | None:
         try:
@@ -82,8 +82,8 @@ class LocalFiles(RunFiles):
         return open_regular(self._locate(name))
 
     def _locate(self, name: str) -> Path:
-        path = self.place / name
-        real, inside = os.path.realpath(path), os.path.realpath(self.place)
+        path = self.location / name
+        real, inside = os.path.realpath(path), os.path.realpath(self.location)
         if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
             raise OutsideError(errno.ELOOP, "it is a link out of the run folder", str(path))
         return path
@@ -92,11 +92,11 @@ class LocalFiles(RunFiles):
 class RemoteFiles(RunFiles):
     """The files of a run folder in cloud storage, copied when they are opened, or in memory."""
 
-    place: Url
+    location: Url
 
-    def __init__(self, place: Url) -> None:
-        self.place = place
-        self._folder = RemoteFolder(place)
+    def __init__(self, location: Url) -> None:
+        self.location = location
+        self._folder = RemoteFolder(location)
         self._copies: Path | None = None
 
     def exists(self) -> bool:
@@ -112,31 +112,31 @@ class RemoteFiles(RunFiles):
     def open(self, name: str) -> BinaryIO:
         if not is_run_file(name):
             raise FileNotFoundError(errno.ENOENT, "is not a file of a run", name)
-        if self.place.startswith(HELD):
-            return io.BytesIO(storage.read_file(self.place / name))
+        if self.location.startswith(HELD):
+            return io.BytesIO(storage.read_file(self.location / name))
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
         copy = self._copies / name
         if not copy.exists():
-            write_atomic(copy, storage.read_file(self.place / name))
+            write_atomic(copy, storage.read_file(self.location / name))
         return open_regular(copy)
 
 
-def quote(place: Place) -> str:
+def quote(location: Location) -> str:
     """Return the name of a folder or file for messages."""
-    return shown(repr(str(place)))
+    return shown(repr(str(location)))
 
 
-def open_files(place: Place) -> RunFiles:
+def open_files(location: Location) -> RunFiles:
     """Return read access to the files of a run folder, without reading a file yet."""
-    kind: Callable[[Place], RunFiles] = choose(place, LocalFiles, RemoteFiles)
-    return kind(place)
+    kind: Callable[[Location], RunFiles] = choose(location, LocalFiles, RemoteFiles)
+    return kind(location)
 
 
 def require_file(run: RunFiles, name: str) -> None:
     """Check that a run folder has the file ``name``, which every finished run has."""
-    folder = quote(run.place)
+    folder = quote(run.location)
     if not run.exists():
         raise RequestError(f"there is no folder {folder}", "give the folder of a run")
     if not run.has(name) and not run.has(REQUEST):
@@ -150,7 +150,7 @@ def require_file(run: RunFiles, name: str) -> None:
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
     """Return the content of a run's JSON file, both as a dictionary and as a value of ``kind``."""
-    file = run.place / name
+    file = run.location / name
     try:
         return decode_both(run.read(name), kind)
     except LaterVersionError as error:
@@ -161,7 +161,7 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
         raise cannot_read(file, error) from error
 
 
-def cannot_read(file: Place, error: Exception) -> HookcliError:
+def cannot_read(file: Location, error: Exception) -> HookcliError:
     """Return the error to raise for a file of a run that is missing, damaged or unreadable."""
     if isinstance(error, storage.StorageError):
         return error.explain(file)

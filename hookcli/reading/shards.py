@@ -73,7 +73,7 @@ def read_rows(
         with run.open(tensor.shard) as stream, _map(stream) as data:
             rows = _copy_part(data, tensor, (slice(start, stop), *parts))
     except (OSError, ValueError) as error:
-        raise cannot_read(run.place / tensor.shard, error) from error
+        raise cannot_read(run.location / tensor.shard, error) from error
     if tensor.dtype == _BFLOAT16:  # the upper half of a float32
         return (rows.astype("u4") << 16).view("f4")
     return rows

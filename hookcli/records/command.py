@@ -63,11 +63,11 @@ def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
     """Return the options of a command that change tensors before saving, with their values."""
     found = []
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         if word in SAVED_IN_PART:
-            if place + 1 == len(command):
+            if index + 1 == len(command):
                 raise ValueError(f"its command ends in {word}, without a value")
-            found.append(f"{word} {command[place + 1]}")
+            found.append(f"{word} {command[index + 1]}")
     return tuple(found)
 
 

@@ -189,9 +189,9 @@ def _round(value: float, up: bool) -> str:  # noqa: FBT001
     """Return a number with six digits that is not larger, or with ``up`` not smaller."""
     if value == int(value):
         return f"{value:.0f}"
-    place = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
+    digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
     rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return f"{float(Decimal(value).quantize(place, rounding=rounding)):.6g}"
+    return f"{float(Decimal(value).quantize(digit, rounding=rounding)):.6g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,4 +258,4 @@ def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[s
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
     """Return ``wanted`` evenly spaced indices, first and last included; repeated if too few."""
-    return [round(place * (count - 1) / max(1, wanted - 1)) for place in range(wanted)]
+    return [round(index * (count - 1) / max(1, wanted - 1)) for index in range(wanted)]

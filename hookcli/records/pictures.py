@@ -14,7 +14,7 @@ HeatKind: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TileBoxes:
     """The positions, in pixels, of the tiles of a grid; each tile shows one channel.
 
     Attributes:
@@ -89,7 +89,7 @@ class Grid:
     call_id: str
     file: FileName
     size: Size
-    places: Places | None = None
+    places: TileBoxes | None = None
     channels: tuple[Whole, ...] = ()
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()

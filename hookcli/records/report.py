@@ -16,7 +16,7 @@ from hookcli.outside.documents import (
     at_least,
     keywords,
 )
-from hookcli.records.attention import AttentionMaps, AttentionRow
+from hookcli.records.attention_records import AttentionMaps, AttentionRow
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import FeatureCall
@@ -286,9 +286,9 @@ class ReportDocument(FinishedRun):
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")
         known = {row.call_id for row in self.layers}
-        for place, grid in enumerate(self.grids):
+        for index, grid in enumerate(self.grids):
             if grid.call_id not in known:
-                raise ValueError(f"grids[{place}] shows {grid.call_id!r:.100}, which is no layer")
+                raise ValueError(f"grids[{index}] shows {grid.call_id!r:.100}, which is no layer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class AblationBatch:
 
     rows: int
     # the module path and the channel to zero in each row; hookcli zeroes nothing in more rows
-    places: tuple[tuple[str, int], ...] = ()
+    channels: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class AblationPlan:
     skipped: tuple[SkippedImage, ...] = ()
 
     @property
-    def places(self) -> list[tuple[str, int]]:
+    def channels(self) -> list[tuple[str, int]]:
         """The module path and the number of each channel to zero, in order."""
         return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
@@ -78,12 +78,12 @@ class AblationPlan:
     def batches(self) -> list[AblationBatch]:
         """For each size of a batch, a pass without zeroing; then the passes with zeroing."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
-        shared = [place for place in self.places if place[0] not in alone]
+        shared = [key for key in self.channels if key[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
         zeroed = [
             AblationBatch(rows, tuple(shared[i : i + rows])) for i in range(0, len(shared), rows)
         ]
-        zeroed += [AblationBatch(1, (place,)) for place in self.places if place[0] in alone]
+        zeroed += [AblationBatch(1, (key,)) for key in self.channels if key[0] in alone]
         return [*map(AblationBatch, dict.fromkeys(batch.rows for batch in zeroed)), *zeroed]
 
     @property
@@ -101,7 +101,7 @@ def plan_ablation(
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
     if pixels is None:  # the image cannot be read: use zeros of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
-    pixels = model.runner.place(pixels.unsqueeze(0))
+    pixels = model.runner.to_device(pixels.unsqueeze(0))
     one = _observe_shapes(loaded, layers, pixels)
     two = one
     is_batched = not loaded.inputs.alone and style.batch_size > 1
@@ -231,7 +231,7 @@ def ablate_images(
                 plan = plan_ablation(model, style, image.pixels)
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
-            ablation.add(image, model.runner.place(image.pixels.unsqueeze(0)))
+            ablation.add(image, model.runner.to_device(image.pixels.unsqueeze(0)))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
     return AblationResult(
@@ -268,24 +268,24 @@ class _Ablation:
                 outputs = self._run(pixels, batch.rows)
                 if result is None:
                     result = self._describe(image, outputs[0])
-                if not batch.places:
+                if not batch.channels:
                     unchanged[batch.rows] = [self._score(output, result) for output in outputs]
-                for row, place in enumerate(batch.places):
-                    scores[place] = unchanged[batch.rows][row], self._score(outputs[row], result)
+                for row, key in enumerate(batch.channels):
+                    scores[key] = unchanged[batch.rows][row], self._score(outputs[row], result)
                 self.forward_done()
         assert result is not None  # noqa: S101  the plan begins with a batch without zeroing
         self.images.append(result)
         self.first_shape = self.first_shape or tuple(pixels.shape[1:])
-        for place, (before, after) in scores.items():
-            sum_before, sum_after = self.sums.get(place, (0.0, 0.0))
-            self.sums[place] = sum_before + before, sum_after + after
+        for key, (before, after) in scores.items():
+            sum_before, sum_after = self.sums.get(key, (0.0, 0.0))
+            self.sums[key] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
         """Sort the channels by falling effect; channels with the same effect keep their order."""
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
-        for path, channel in self.plan.places:
+        for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
             rows.append(
@@ -340,7 +340,7 @@ class _Zeroing:
         assert call is not None  # noqa: S101  only a change of parameters has no call
         layer, rows = call.layer, self.batch.rows
         path = layer.module_path
-        channels = [(row, c) for row, (name, c) in enumerate(self.batch.places) if name == path]
+        channels = [(row, c) for row, (name, c) in enumerate(self.batch.channels) if name == path]
         keys = next(ablated.keys for ablated in self.layers if ablated.layer is layer)
         if not channels or not values.numel() or call.output_key not in keys:
             return values

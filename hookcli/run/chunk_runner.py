@@ -125,7 +125,7 @@ class ChunkRunner:
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
         """Run images of one shape; if that fails, run halves. Return how many failed."""
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
-        pixels = self._model.runner.place(stacked)
+        pixels = self._model.runner.to_device(stacked)
         done = self._run_forward(batch, pixels)
         if not isinstance(done, _Failure):
             self._first_shape = self._first_shape or tuple(pixels.shape[1:])

@@ -44,7 +44,7 @@ class ChunkWriter:
         self._settings, self._folder, self._totals = settings, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
-        self._places = {source.key: place for place, source in enumerate(sources)}
+        self._indices = {source.key: index for index, source in enumerate(sources)}
 
     def __enter__(self) -> ChunkWriter:
         return self
@@ -83,7 +83,7 @@ class ChunkWriter:
             raise CancelledError  # an earlier chunk failed: ``--resume`` uses no chunk after a gap
         for job in ended.jobs:
             job()
-        self.top.add(ended.list_records(), self._places)
+        self.top.add(ended.list_records(), self._indices)
         if self._settings.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self.top)

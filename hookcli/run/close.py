@@ -22,7 +22,7 @@ from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.records.rows import LayerRow
 from hookcli.render.draw.canvas import colormap_of, list_stops
 from hookcli.run.result import RunResult
-from hookcli.store.places import names
+from hookcli.store.locations import names
 from hookcli.store.tensors import write_weights
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
@@ -191,7 +191,7 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
         wanted = (seen if settings.is_long else asked | seen) - producers.keys()
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
-            pixels = model.runner.place(image.pixels.unsqueeze(0))
+            pixels = model.runner.to_device(image.pixels.unsqueeze(0))
             made = model.runner.find_nan_origin(pixels, totals.edits.made, prepared.scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

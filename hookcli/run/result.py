@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 
 if TYPE_CHECKING:
-    from hookcli.records.attention import AttentionRow
+    from hookcli.records.attention_records import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
     from hookcli.records.pictures import Grid

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
-from hookcli.store.places.names import portable_name
+from hookcli.store.locations.names import portable_name
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 

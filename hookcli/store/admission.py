@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import ANOTHER, not_ours_error
+from hookcli.store.locations.folders import find_folder
+from hookcli.store.locations.names import FOLDERS, FOLDERS_BY_IMAGE, MANIFEST, PARTIAL, REQUEST
 from hookcli.store.ownership import find_run
-from hookcli.store.places.folders import find_folder
-from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE, MANIFEST, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
+    from hookcli.store.locations.folder import Entry, Folder
+    from hookcli.store.locations.names import PlannedNames
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folder import Entry, Folder
-    from hookcli.store.places.names import PlannedNames
 
 
-def check_folder(place: Place, planned: PlannedNames) -> HeldRun | None:
+def check_folder(location: Location, planned: PlannedNames) -> HeldRun | None:
     """Check that a run may write files into a folder, and return the run that it already holds."""
-    folder = find_folder(place)
+    folder = find_folder(location)
     if folder is None:
         return None
     folder.refuse_locked()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.store.journal import read_journal, write_journal
-from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import TOP, chunk_file, chunk_journal
+from hookcli.store.locations.folders import open_folder
+from hookcli.store.locations.names import TOP, chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopTally, read_top_images
 
 if TYPE_CHECKING:
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.store.folder import RunFolder
 
 
@@ -73,12 +73,12 @@ class ChunkFiles:
         self._files[name] = data
         return name
 
-    def save(self, place: Place, chunk: Chunk) -> None:
+    def save(self, location: Location, chunk: Chunk) -> None:
         """Write a journal with the names of all files, then the files, and then ``chunk``."""
         # An earlier process may have been killed while it saved the same chunk: its other files are
         # deleted. A run folder that no longer exists raises an OSError.
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
-        folder = open_folder(place)
+        folder = open_folder(location)
         before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
         folder.remove(folder.list_partial({*before, *self._files, last, journal}))
         write_journal(folder, journal, {*before, *self._files, last})

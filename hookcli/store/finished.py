@@ -14,20 +14,20 @@ from hookcli.outside.json_text import plain
 from hookcli.records.command import list_differences
 from hookcli.records.report import DoneRun, FileList
 from hookcli.records.text import and_more, count
+from hookcli.store.locations.folders import find_folder, open_folder
+from hookcli.store.locations.names import MANIFEST, PAGE, PARTS, is_run_file
 from hookcli.store.ownership import find_run, list_damage
-from hookcli.store.places.folders import find_folder, open_folder
-from hookcli.store.places.names import MANIFEST, PAGE, PARTS, is_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
 
 _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
-def replace_page(path: Place, page: bytes) -> Place:
-    """Replace ``report.html`` in a run folder, and its size in the manifest; return its place."""
+def replace_page(path: Location, page: bytes) -> Location:
+    """Replace ``report.html`` in a run folder and its size in the manifest; return where it is."""
     try:
         folder = open_folder(path)
         if find_run(folder) is None:
@@ -56,7 +56,7 @@ def replace_page(path: Place, page: bytes) -> Place:
 
 
 def finish_resume(
-    path: Place,
+    path: Location,
     command: Sequence[str],
     weights_sha256: str = "",
     images: Mapping[str, str] = MappingProxyType({}),

@@ -15,16 +15,16 @@ from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest, Request
 from hookcli.store.admission import check_folder, find_replaceable_run
 from hookcli.store.journal import to_lines, write_journal
-from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import JOURNAL, MANIFEST, PARTS, REQUEST
+from hookcli.store.locations.folders import open_folder
+from hookcli.store.locations.names import JOURNAL, MANIFEST, PARTS, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
     from hookcli.records.report import FinishedRun, RequestFile
+    from hookcli.store.locations.names import PlannedNames
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.names import PlannedNames
 
 # What the user can do about a difference outside the request itself.
 _HINTS = {"versions": "use the same", "code": "restore the file"}
@@ -38,7 +38,7 @@ class RunFolder:
 
     def __init__(
         self,
-        path: Place,
+        path: Location,
         request: RequestFile,
         planned: PlannedNames,
         *,
@@ -159,7 +159,7 @@ class RunFolder:
         return sizes
 
 
-def _refuse_other_run(old: bytes, path: Place, request: bytes) -> None:
+def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
     """Check that the unfinished run is the requested run, maybe on another machine."""
     # Earlier versions recorded no code and no versions; what the old request lacks is not compared.
     known, wanted = (decode_both(each, Request)[0] for each in (old, request))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hookcli.store.places.names import PARTS, is_journal
+from hookcli.store.locations.names import PARTS, is_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hookcli.store.places.folder import Folder
+    from hookcli.store.locations.folder import Folder
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:

@@ -10,22 +10,22 @@ from hookcli.outside.documents import DamagedError, decode_both
 from hookcli.outside.files import ANOTHER
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
-from hookcli.store.places.folders import open_folder
-from hookcli.store.places.names import (
+from hookcli.store.locations.folders import open_folder
+from hookcli.store.locations.names import (
     LOCK,
     MANIFEST,
     REQUEST,
     UNJOURNALED,
     is_run_file,
 )
-from hookcli.store.places.storage import StorageError
+from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hookcli.outside.urls import Place
-    from hookcli.store.places.folder import Folder
+    from hookcli.outside.urls import Location
+    from hookcli.store.locations.folder import Folder
 
 R = TypeVar("R", Request, FileList)
 
@@ -68,10 +68,10 @@ def _has_begun(folder: Folder, request: bytes | None) -> bool:
     return begun == {name for name, _ in folder.entries()}
 
 
-def is_run(place: Place) -> bool:
+def is_run(location: Location) -> bool:
     """Return whether a folder is a run folder."""
     try:
-        return find_run(open_folder(place)) is not None
+        return find_run(open_folder(location)) is not None
     except OSError:
         return False
     except OutputError as error:
@@ -80,7 +80,7 @@ def is_run(place: Place) -> bool:
         return False
 
 
-def refuse_in_run(file: Path, out: Place | None = None) -> None:
+def refuse_in_run(file: Path, out: Location | None = None) -> None:
     """Refuse a file that a run could write into its folder, also into the folder ``out`` later."""
     full = file.resolve()
     for folder in full.parents[:3]:

@@ -12,7 +12,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import SCHEMA_VERSION, describe_types, value_types
 from hookcli.records.layer_records import RecordRow
 from hookcli.records.statistics import figures_of
-from hookcli.store.places.names import records_file
+from hookcli.store.locations.names import records_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

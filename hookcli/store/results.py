@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.files import ANOTHER, cannot_write, refuse_url, temporary_folder
+from hookcli.store.locations.directory import Directory, is_inside
 from hookcli.store.ownership import refuse_run_folder
-from hookcli.store.places.directory import Directory, is_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ class Kind:
 class ResultFolder:
     """The files of a result while they are made, in a temporary folder or in memory."""
 
-    place: Path | None  # where the files will be; None keeps them in memory
+    location: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
     _hint: str = ""
     # by name, where each file will be, or what it holds
@@ -64,7 +64,7 @@ class ResultFolder:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Yield a stream whose content becomes a file."""
-        if self.place is None:
+        if self.location is None:
             memory = io.BytesIO()
             yield memory
             self.files[name] = memory.getvalue()
@@ -78,8 +78,8 @@ class ResultFolder:
             with file.open("xb") as stream:
                 yield stream
         except OSError as error:
-            raise cannot_write(self.place / name, error, self._hint) from error
-        self.files[name] = self.place / name
+            raise cannot_write(self.location / name, error, self._hint) from error
+        self.files[name] = self.location / name
 
 
 def check_results(folder: Path, kind: Kind) -> bool:

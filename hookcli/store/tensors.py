@@ -15,7 +15,7 @@ from hookcli.outside.documents import decode, to_fields
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import write_atomic
 from hookcli.records.tensor_index import SavedTensor, TensorIndex
-from hookcli.store.places.names import INDEX, shard_file
+from hookcli.store.locations.names import INDEX, shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ def write_shard(
     taken = {_RESERVED, *map(reversible, kept)}
     for call_id, pairs in kept.items():
         shown = reversible(call_id)
-        for place, group in enumerate(_alike(pairs)):
-            name = _tensor_name(shown, place, taken)
+        for index, group in enumerate(_alike(pairs)):
+            name = _tensor_name(shown, index, taken)
             taken.add(name)
             tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
             rows[name] = {"call_id": shown, "images": [reversible(key) for key, _ in group]}
@@ -96,11 +96,11 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
     return list(groups.values())
 
 
-def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
+def _tensor_name(call_id: str, index: int, taken: set[str]) -> str:
     """Name a call's groups of one shape and dtype ``CALL_ID``, ``CALL_ID@1``, ``CALL_ID@2``, …."""
-    if place == 0 and call_id != _RESERVED:
+    if index == 0 and call_id != _RESERVED:
         return call_id
-    numbered = (f"{call_id}@{number}" for number in count(max(1, place)))
+    numbered = (f"{call_id}@{number}" for number in count(max(1, index)))
     return next(name for name in numbered if name not in taken)
 
 

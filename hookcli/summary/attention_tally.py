@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.records.attention import AttentionRow
+from hookcli.records.attention_records import AttentionRow
 
 _OF_HEADS = ("entropy", "prefix_share", "distance")  # the statistics with one value per head
 

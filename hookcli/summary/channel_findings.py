@@ -46,13 +46,13 @@ _SAYS = {
 class _Hit:
     rule: str
     tally: CallTally
-    places: frozenset[int]  # channel indices
+    indices: frozenset[int]  # channel indices
     channels: int  # all channels of the call
     after: int = 0  # how many other calls this call explains
 
     @property
     def share(self) -> float:
-        return len(self.places) / self.channels
+        return len(self.indices) / self.channels
 
     @property
     def path(self) -> str:
@@ -83,7 +83,7 @@ class _Hit:
         if self.share == other.share == 1:
             return self.rule != "saturated"
         mixes = layer.is_leaf and any(kind in layer.module_type for kind in _MIXING)
-        return not mixes and (self.places, self.channels) == (other.places, other.channels)
+        return not mixes and (self.indices, self.channels) == (other.indices, other.channels)
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         more = and_more(len(others), " (and {} more layer{s} like it)")
         if 0 < len(others) <= _NAMED:
             more = f" (like {' and '.join(others)})"
-        what = f"{len(hit.places)} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
+        what = f"{len(hit.indices)} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
         yield Finding(rule, call_id, hit.share, sentence=f"{what}{everywhere}{after}{more}")
 
 
@@ -153,9 +153,9 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
         "saturated": partial(_at_an_end, kind),
     }
     for rule, holds in tests.items():
-        places = frozenset(place for place, pair in enumerate(pairs) if holds(*pair))
-        if places and len(places) / len(pairs) >= limits[rule]:
-            yield _Hit(rule, tally, places, len(pairs))
+        indices = frozenset(index for index, pair in enumerate(pairs) if holds(*pair))
+        if indices and len(indices) / len(pairs) >= limits[rule]:
+            yield _Hit(rule, tally, indices, len(pairs))
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from hookcli.records.attention import AttentionMaps
+from hookcli.records.attention_records import AttentionMaps
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import FileState, ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails

@@ -72,7 +72,7 @@ class ScaleHit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Signature:
     module_path: str
     # module type, layout, whether it is spatial, call index, output
     form: tuple[str, str, bool, int, str]
@@ -119,7 +119,7 @@ def find_scale_hits(
     )
     changed: dict[int, str] = {}
     hits = []
-    for reference in _find_references(tuple(_place_of(record) for record in row)):
+    for reference in _find_references(tuple(_signature_of(record) for record in row)):
         here, there = reference.here, reference.there
         since = [k for k in changed if k >= there or there > here]
         for rule, sizes, limit in rules:
@@ -174,26 +174,26 @@ def _is_near(ratio: float, limit: float) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
+def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
     mates: dict[object, list[int]] = {}
     siblings: dict[object, int] = {}
-    for index, place in enumerate(row):
-        mates.setdefault(place.role, []).append(index)
+    for index, signature in enumerate(row):
+        mates.setdefault(signature.role, []).append(index)
 
     def same_step(one: int, two: int) -> bool:
         return min(one, two) > 0 and row[one - 1].role == row[two - 1].role
 
     references = []
-    for here, place in enumerate(row):
-        sibling = siblings.get(place.row)
-        siblings[place.row] = here
+    for here, signature in enumerate(row):
+        sibling = siblings.get(signature.row)
+        siblings[signature.row] = here
         if not here:
             continue
-        before, after = _find_mates(row, here, mates[place.role])
-        later = [index for index in mates[place.role] if index > here]
+        before, after = _find_mates(row, here, mates[signature.role])
+        later = [index for index in mates[signature.role] if index > here]
         steps = [index for index in later if same_step(here, index)]
         if before is not None:
-            is_weak = before == mates[place.role][0]
+            is_weak = before == mates[signature.role][0]
             others = tuple((steps if before else later)[:2]) if is_weak else ()
             references.append(_Reference(here, before, same_step(here, before), others))
         elif after is not None:
@@ -204,7 +204,7 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
 
 
 def _find_mates(
-    row: Sequence[_Place], here: int, mates: Sequence[int]
+    row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
     """Return the indices of the counterparts in the block before and in the block after, if any."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
@@ -223,10 +223,10 @@ def _find_mates(
     return before, after
 
 
-def _place_of(record: LayerRecord) -> _Place:
+def _signature_of(record: LayerRecord) -> _Signature:
     call, layout, kind = record.call, record.layout, record.call.layer.module_type
     form = (kind, layout.name, layout.is_spatial, call.call_index, call.output_key)
-    return _Place(call.layer.module_path, form)
+    return _Signature(call.layer.module_path, form)
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:

@@ -30,7 +30,7 @@ class TopTally:
     # (C, count) by call id; minus infinity without an image
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     # in the run, (C, count); -1 without an image
-    places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
@@ -61,16 +61,16 @@ class TopTally:
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
             if len(values) == len(self.values.get(call_id, values)):
-                self._join(call_id, values, chunk.places[call_id])
+                self._join(call_id, values, chunk.indices[call_id])
 
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
         """Yield the call id, the channel, the rank from 1, the image's position, and the value."""
         for call_id, values in self.values.items():
-            channels = zip(values.tolist(), self.places[call_id].tolist(), strict=True)
-            for channel, (best, places) in enumerate(channels):
-                for rank, (value, place) in enumerate(zip(best, places, strict=True), 1):
-                    if place >= 0:
-                        yield call_id, channel, rank, place, value
+            channels = zip(values.tolist(), self.indices[call_id].tolist(), strict=True)
+            for channel, (best, indices) in enumerate(channels):
+                for rank, (value, index) in enumerate(zip(best, indices, strict=True), 1):
+                    if index >= 0:
+                        yield call_id, channel, rank, index, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Return up to ``most`` channels of a call, sorted by how much the best image stands out.
@@ -94,7 +94,7 @@ class TopTally:
     def to_bytes(self) -> bytes:
         """Return the tally as bytes that :func:`read_top_images` can read."""
         calls = tuple(
-            _SavedCall(call_id, len(values), values.tobytes(), self.places[call_id].tobytes())
+            _SavedCall(call_id, len(values), values.tobytes(), self.indices[call_id].tobytes())
             for call_id, values in self.values.items()
         )
         saved = _SavedTop(self.count, self.chunks, calls, _digest(self.count, self.chunks, calls))
@@ -104,12 +104,12 @@ class TopTally:
         """Add a call's values (C, N) for N images, and the images' positions in the run (C, N)."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
-        places = self.places.get(call_id, np.full((size, self.count), -1))
+        indices = self.indices.get(call_id, np.full((size, self.count), -1))
         values = np.concatenate([values, new], 1)
-        places = np.concatenate([places, at], 1)
+        indices = np.concatenate([indices, at], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
         self.values[call_id] = np.take_along_axis(values, order, 1)
-        self.places[call_id] = np.take_along_axis(places, order, 1)
+        self.indices[call_id] = np.take_along_axis(indices, order, 1)
 
 
 def list_tops(
@@ -150,10 +150,10 @@ def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
         for call in saved.calls:
             form = (call.channels, saved.count)
             top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)
-            top.places[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
+            top.indices[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
     except ValueError:
         return None
-    kept = [places for places in top.places.values() if places.size]
+    kept = [indices for indices in top.indices.values() if indices.size]
     if images is not None and not all(-1 <= each.min() <= each.max() < images for each in kept):
         return None
     return top

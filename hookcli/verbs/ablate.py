@@ -177,7 +177,7 @@ class _Forwards:
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:
     rows = max(batch.rows for batch in plan.batches)
     return (
-        f"{config.run.model.name}: {count(len(plan.places), 'channel')} "
+        f"{config.run.model.name}: {count(len(plan.channels), 'channel')} "
         f"of {count(len(plan.layers), 'layer')}, "
         f"{count(plan.images, 'image')}, {count(plan.forwards, 'forward')}"
         + (f" of up to {rows}" if rows > 1 else "")

@@ -15,11 +15,11 @@ from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import reversible
 from hookcli.outside.files import refuse_url, safe_name
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import shown, to_place
+from hookcli.outside.urls import shown, to_location
 from hookcli.records.analysis import Pool
 from hookcli.records.command import command_words, repeatable
 from hookcli.records.runs import weights_text
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs.outcome import Outcome, Page
 from hookcli.verbs.runs import RunOrModel, leave_on_termination, open_runs, run_model
 
@@ -103,14 +103,14 @@ class Analysis:
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
     command: tuple[str, ...] | None
-    place: Path | None  # of the analysis; None writes nothing
+    location: Path | None  # of the analysis; None writes nothing
     output: AnalysisOptions
     exit_code: int = errors.DONE  # of the run that was made for the analysis
 
     @property
     def common(self) -> dict[str, Any]:
         """The fields that the documents of all analyses have."""
-        folder = "" if self.place is None else str(self.place)
+        folder = "" if self.location is None else str(self.location)
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
@@ -138,7 +138,7 @@ class Analysis:
     def say_plan(self, what: str, memory: float) -> None:
         """Say the plan; ``memory`` is what the analysis needs itself, in bytes."""
         needed = memory_text(_PROGRAM + memory)
-        into = "" if self.place is None else f", into {self.place}"
+        into = "" if self.location is None else f", into {self.location}"
         self.call.plan(f"{self.call.verb}: {what}, about {needed} of memory{into}")
 
     def count(self, total: int, noun: str, *, is_long: bool = True) -> Progress:
@@ -147,17 +147,17 @@ class Analysis:
 
     def where(self, name: str) -> str:
         """Return how a caption names a file of the analysis."""
-        return name if self.place is None else str(self.place / name)
+        return name if self.location is None else str(self.location / name)
 
     @contextmanager
     def folder(self) -> Iterator[ResultFolder]:
         """Yield the folder in which the ``with`` block writes the files, and name its page."""
         from hookcli.analysis.folder import make_folder
 
-        with leave_on_termination(), make_folder(self.place, self.command) as folder:
+        with leave_on_termination(), make_folder(self.location, self.command) as folder:
             yield folder
-        if self.place is not None:
-            self.call.say(f"open first: {self.place / PAGE}")
+        if self.location is not None:
+            self.call.say(f"open first: {self.location / PAGE}")
 
     def write_page(
         self, folder: ResultFolder, title: str, document: AnalysisDocument, values: Any
@@ -230,13 +230,13 @@ def open_analysis(
     forms = source.run.layers if "layers" in call.given else ()
     chosen = replace(source.run, layers=forms) if is_run or only else source.run
     command = repeatable(command_words(call.verb, InspectConfig(chosen), style))
-    place = output.out
-    if place is None and call.listener.writes:
-        place = _FOLDER / f"{call.verb}-{_name(source)}"
-    if place is not None:
-        check_folder(place, overwrite=output.overwrite or output.out is None)
+    location = output.out
+    if location is None and call.listener.writes:
+        location = _FOLDER / f"{call.verb}-{_name(source)}"
+    if location is not None:
+        check_folder(location, overwrite=output.overwrite or output.out is None)
     if output.keep_run is not None and not is_run:
-        _check_kept(output.keep_run, place)
+        _check_kept(output.keep_run, location)
     elif source.run.model.categories or source.run.model.output_key:
         what = "`categories` and `output_key` are for predictions, which only a run has"
         raise RequestError(what, "keep the run: `keep_run`")
@@ -245,7 +245,7 @@ def open_analysis(
         facts = tuple(
             _describe_run(run, shown(name)) for run, name in zip(runs, names, strict=True)
         )
-        return Analysis(call, source, forms, runs, facts, command, place, output, exit_code)
+        return Analysis(call, source, forms, runs, facts, command, location, output, exit_code)
 
     if is_run:
         runs = open_runs(call, source, most, also=("keep_run",))
@@ -258,7 +258,7 @@ def open_analysis(
         config = replace(config, run=replace(config.run, layers=("all",)))
 
     def check(files: Mapping[str, str]) -> None:
-        if place is None:
+        if location is None:
             check_memory(len(files))
         if len(files) < least:
             raise RequestError(
@@ -276,11 +276,11 @@ def open_analysis(
                 call.say(f"kept the run: {output.keep_run}")
 
 
-def _check_kept(keep: Path, place: Path | None) -> None:
+def _check_kept(keep: Path, location: Path | None) -> None:
     refuse_url(keep)
     new = "name a new folder with `keep_run`"
     try:
-        kept, other = keep.resolve(), None if place is None else place.resolve()
+        kept, other = keep.resolve(), None if location is None else location.resolve()
         if other and (kept.is_relative_to(other) or other.is_relative_to(kept)):
             raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
         if keep.is_dir() and any(keep.iterdir()):
@@ -293,7 +293,7 @@ def _describe_run(run: Run, folder: str) -> AnalysedRun:
     from hookcli.reading.run_files import cannot_read
     from hookcli.records.analysis import AnalysedRun
     from hookcli.records.runs import ModelInfo
-    from hookcli.store.places.names import MANIFEST
+    from hookcli.store.locations.names import MANIFEST
 
     try:
         model = convert(run.manifest["model"], ModelInfo)
@@ -304,7 +304,7 @@ def _describe_run(run: Run, folder: str) -> AnalysedRun:
 
 def _name(source: RunOrModel) -> str:
     if source.is_run:
-        names = [to_place(each).resolve().name for each in (source.model, *source.images)]
+        names = [to_location(each).resolve().name for each in (source.model, *source.images)]
     else:
         names = [source.model, Path(source.images[0]).stem]
     return "-".join(map(safe_name, names))

@@ -27,7 +27,7 @@ from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import command_words, repeatable
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome

@@ -8,15 +8,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hookcli.distance.answer import Answer
-from hookcli.distance.blame import blame_text
 from hookcli.distance.comparison import ChangedFact, DiffRow, LeftOut
+from hookcli.distance.culprits import blame_text
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import changed_text, first_text, list_notes, verdict_text
 from hookcli.outside.documents import Document, Rows
 from hookcli.outside.flags import Flag
 from hookcli.records.shared_fields import Command, SkippedImages, UncalledLayers
 from hookcli.records.text import figure_text, shape_text
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs.outcome import Look, Outcome, Page, Table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.command import repeatable
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import Call
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
@@ -56,7 +56,7 @@ def diff(
     """
     from hookcli.comparison.compared_run import load_compared_run
     from hookcli.comparison.diff import diff_runs
-    from hookcli.store.places.storage import use_options
+    from hookcli.store.locations.storage import use_options
 
     use_options(storage_option)
     if a == b == "-":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from hookcli.outside.documents import LEFT_OUT, Axes, Document, Rows, keywords
-from hookcli.records.attention import AttentionRow
+from hookcli.records.attention_records import AttentionRow
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
 from hookcli.records.shared_fields import (
     Command,

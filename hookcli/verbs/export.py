@@ -19,9 +19,9 @@ from hookcli.outside import escape
 from hookcli.outside.documents import DamagedError, Document, read_document
 from hookcli.outside.files import open_atomic, write_atomic
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import to_place
+from hookcli.outside.urls import to_location
 from hookcli.records.rows import FileRow
-from hookcli.store.places.names import portable_name
+from hookcli.store.locations.names import portable_name
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
@@ -87,8 +87,8 @@ def export(
     """
     from hookcli.plan.check import check_memory
     from hookcli.reading.load import choose_calls, load_run
+    from hookcli.store.locations.storage import use_options
     from hookcli.store.ownership import refuse_run_folder
-    from hookcli.store.places.storage import use_options
 
     use_options(storage_option)
     opened = load_run(run)
@@ -96,7 +96,7 @@ def export(
     chosen = choose_calls(opened, layers or ("*",))
     folder = out
     if folder is None and call.listener.writes:
-        folder = _FOLDER / to_place(run).resolve().name
+        folder = _FOLDER / to_location(run).resolve().name
     if folder is not None:
         if folder.exists() and not folder.is_dir():
             message = f"{str(folder)!r} is a file, not a folder"

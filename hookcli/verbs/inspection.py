@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hookcli import errors
 from hookcli.errors import RequestError
 from hookcli.outside.foreign import require_package
-from hookcli.outside.urls import HELD, Url, to_place
-from hookcli.records.attention import mean_over_heads
+from hookcli.outside.urls import HELD, Url, to_location
+from hookcli.records.attention_records import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import LayerRow
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import RunConfig
     from hookcli.reading.load import Run
-    from hookcli.records.attention import AttentionRow
+    from hookcli.records.attention_records import AttentionRow
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
@@ -105,7 +105,7 @@ class Inspection(Outcome):
     @cached_property
     def files(self) -> Mapping[str, Path | bytes]:
         """By name, where each file was written, or what it holds if nothing was written."""
-        folder = to_place(self.run_folder)
+        folder = to_location(self.run_folder)
         if isinstance(folder, Url):
             return memory.read_all(folder)
         return {name: folder / name for name in self.result.files}
@@ -122,7 +122,7 @@ class Inspection(Outcome):
     @property
     def page(self) -> Page:
         """The page of the run."""
-        from hookcli.store.places.names import PAGE
+        from hookcli.store.locations.names import PAGE
 
         return Page(self.files, PAGE)
 

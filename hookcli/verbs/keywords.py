@@ -62,7 +62,7 @@ class Without:
 class Option:
     """A keyword of a verb, and an option or an argument of its command."""
 
-    place: int  # of the panel in ``--help``
+    rank: int  # of the panel in ``--help``
     field: Field
     flag: Flag
     panel: str
@@ -162,19 +162,19 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
             for name, each in named
         )
-        options = sorted(_list_own_options(own, hints), key=attrgetter("place"))
+        options = sorted(_list_own_options(own, hints), key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
         made = Verb(function, own, unique, formats)
-        places = [each.name for each in unique if each.flag.is_argument]
+        positional = [each.name for each in unique if each.flag.is_argument]
 
         @wraps(function)
         def call(*values: object, **keywords: object) -> R:
-            if len(values) > len(places):
-                what = ", ".join(places) or "no value"
+            if len(values) > len(positional):
+                what = ", ".join(positional) or "no value"
                 raise TypeError(f"`hookcli.{made.name}` takes {what} by position; name the others")
-            if twice := [n for n in places[: len(values)] if n in keywords]:
+            if twice := [n for n in positional[: len(values)] if n in keywords]:
                 raise TypeError(f"`hookcli.{made.name}` got {twice[0]!r} twice")
-            words = dict(zip(places, values, strict=False))
+            words = dict(zip(positional, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
                     outcome: R = made.run(made.read(named), Listener(made.to_keywords))
@@ -341,10 +341,10 @@ def _list_options(request: type, *, may_miss: bool = False) -> Iterator[Option]:
     for field in list_fields(request):
         if field.flag is not None:
             shown = panel or field.flag.panel
-            has_place = shown in PANELS and not field.flag.late
-            place = PANELS.index(shown) if has_place else _LAST
+            has_rank = shown in PANELS and not field.flag.late
+            rank = PANELS.index(shown) if has_rank else _LAST
             known = replace(field, default=None) if may_miss and field.is_required else field
-            yield Option(place, known, field.flag, shown)
+            yield Option(rank, known, field.flag, shown)
         if field.request is not None:
             yield from _list_options(field.request, may_miss=field.kind is not field.request)
 

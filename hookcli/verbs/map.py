@@ -215,8 +215,8 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
 
 def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault(row.label or "no label", []).append(place)
+    for index, row in enumerate(rows):
+        groups.setdefault(row.label or "no label", []).append(index)
     return dict(sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])))
 
 
@@ -224,7 +224,7 @@ def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -
     from hookcli.render.report.contact import Group
 
     rows = document.images
-    labelled = {label: [rows[place].image for place in each] for label, each in by_label.items()}
+    labelled = {label: [rows[index].image for index in each] for label, each in by_label.items()}
     alike = frozenset(row.image for row in rows if row.group)
     far = frozenset(row.image for row in rows if row.rank <= _OUTLIERS)
     groups = [
@@ -248,7 +248,7 @@ def _draw(
     from hookcli.render.draw.scatter_png import draw_scatter
 
     rows = document.images
-    rings = [place for place, row in enumerate(rows) if row.rank <= _OUTLIERS]
+    rings = [index for index, row in enumerate(rows) if row.rank <= _OUTLIERS]
     points = [(row.x, row.y) for row in rows]
     said = f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores"
     one, two = _name_axes(document)
@@ -269,14 +269,14 @@ def _make_data(
     lows = [min(getattr(row, axis) for row in rows.values()) for axis in "xy"]
     highs = [max(getattr(row, axis) for row in rows.values()) for axis in "xy"]
 
-    def place(row: MapRow) -> list[float]:
+    def locate(row: MapRow) -> list[float]:
         spans = [high - low or 1 for low, high in zip(lows, highs, strict=True)]
         return [round((row.x - lows[0]) / spans[0], 4), round(1 - (row.y - lows[1]) / spans[1], 4)]
 
     return {
         "seen": [quote(image.seen) for image in pictures.images],
         "tiles": [
-            [*place(rows[key]), numbers[rows[key].label or "no label"], rows[key].rank]
+            [*locate(rows[key]), numbers[rows[key].label or "no label"], rows[key].rank]
             for key in tiles
         ],
         "near": list(near.values()),

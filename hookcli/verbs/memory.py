@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 
 def new_folder() -> Url:
     """Return a folder in memory that nothing else uses."""
-    from hookcli.store.places import storage
+    from hookcli.store.locations import storage
 
     storage.check_url(_ROOT)  # imports fsspec, which ``forget`` could not after a Ctrl-C here
     return _ROOT / str(next(_numbers))
@@ -41,7 +41,7 @@ def new_folder() -> Url:
 
 def forget(folder: Url) -> None:
     """Delete a folder in memory."""
-    from hookcli.store.places import storage
+    from hookcli.store.locations import storage
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
@@ -56,7 +56,7 @@ class Holder:
 
 def read_all(folder: Url) -> dict[str, bytes]:
     """Return the content of each file of a folder in memory, by name."""
-    from hookcli.store.places import storage
+    from hookcli.store.locations import storage
 
     names = list(storage.list_files(folder))
     return dict(zip(names, storage.read_files([folder / name for name in names]), strict=True))
@@ -128,7 +128,7 @@ def find_folder(value: Any) -> str:
 
 def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
     from hookcli.comparison.golden import render_golden
-    from hookcli.store.places import storage
+    from hookcli.store.locations import storage
 
     folder = new_folder()
     stack.callback(forget, folder)
@@ -171,7 +171,7 @@ def _hold_pictures(stack: ExitStack, value: Any) -> Any:
     if all(isinstance(each, (str, os.PathLike)) for each in things):
         return value
     from hookcli.images.held import encode_images
-    from hookcli.store.places import storage
+    from hookcli.store.locations import storage
 
     folder, names, number = new_folder(), [], itertools.count()
     stack.callback(forget, folder)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import StorageOptions
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import HELD, shown, to_place
+from hookcli.outside.urls import HELD, shown, to_location
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
-from hookcli.store.places.names import PAGE
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs.call import Call
 from hookcli.verbs.documents import PageDocument
 from hookcli.verbs.keywords import FILES, verb
@@ -69,11 +69,11 @@ def report(
     """
     from hookcli.reading.report import remake_report
     from hookcli.store.finished import replace_page
-    from hookcli.store.places.storage import use_options
+    from hookcli.store.locations.storage import use_options
 
     use_options(storage_option)
-    place = to_place(run)
-    page, state = remake_report(place, single_file=single_file or str(place).startswith(HELD))
+    location = to_location(run)
+    page, state = remake_report(location, single_file=single_file or str(location).startswith(HELD))
     if state.missing:
         first, *rest = state.missing
         call.warn(f"pictures are missing: {first}{and_more(len(rest))}")
@@ -81,7 +81,7 @@ def report(
     if not state.complete:
         call.warn(f"{run!r} has no complete manifest: the run is unfinished")
     data = page.encode()
-    file = replace_page(place, data)
+    file = replace_page(location, data)
     if open_page:
         webbrowser.open(file.resolve().as_uri())
     held = file if isinstance(file, Path) else data  # a URL

@@ -149,7 +149,7 @@ class RunOrModel:
 
     def use_storage(self) -> None:
         """Let hookcli open URLs with the options of the storage that the user gave."""
-        from hookcli.store.places.storage import use_options
+        from hookcli.store.locations.storage import use_options
 
         use_options(self.storage)
 
@@ -218,7 +218,7 @@ def _refuse(call: Call, name: str, source: RunOrModel) -> None:
 
 
 def _is_run(name: str) -> bool:
-    from hookcli.store.places.names import MANIFEST, REQUEST
+    from hookcli.store.locations.names import MANIFEST, REQUEST
 
     folder = Path(to_local(name))
     try:
@@ -281,8 +281,8 @@ def run_model(
             yield load_run(folder), result.exit_code
         except HookcliError as error:
             if not kept:
-                place = f"in {str(folder)!r}"
-                error.message = error.message.replace(place, f"of {config.run.model.name}")
+                where = f"in {str(folder)!r}"
+                error.message = error.message.replace(where, f"of {config.run.model.name}")
             raise
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     describe_images(call, result.images)

@@ -113,7 +113,7 @@ def _list_kinds() -> Mapping[str, type[DataclassInstance]]:
     from hookcli.records.golden import GoldenFile
     from hookcli.records.report import Manifest, ReportDocument, RequestFile
     from hookcli.records.tensor_index import TensorIndex
-    from hookcli.store.places import names
+    from hookcli.store.locations import names
     from hookcli.verbs.documents import ErrorDocument
 
     printed = _list_printed()

@@ -277,9 +277,9 @@ def errors_of(make, count=60):
     return np.array(found)
 
 
-def only(shape, place, values=1.0):
+def only(shape, index, values=1.0):
     difference = np.zeros(shape, np.float32)
-    difference[place] = values
+    difference[index] = values
     return difference
 
 

@@ -267,8 +267,8 @@ def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
 def test_records_of_another_form(refused, column, values, reason):
     file = Path("a/records.parquet/part-000000.parquet")
     table = pq.ParquetFile(file).read()
-    place = table.column_names.index(column)
-    table = table.remove_column(place)
+    index = table.column_names.index(column)
+    table = table.remove_column(index)
     if values is not None:
         table = table.append_column(column, pa.array(values))
     pq.write_table(table, file)
@@ -289,9 +289,9 @@ def test_a_long_text_that_is_in_many_rows_is_not_laid_out(refused):
     """One text of 100,000 letters in a dictionary, and 400 rows that name it."""
     file = Path("a/records.parquet/part-000000.parquet")
     table = pq.ParquetFile(file).read()
-    place = table.column_names.index("module_type")
+    index = table.column_names.index("module_type")
     table = pa.concat_tables([table] * 400)
-    table = table.set_column(place, "module_type", pa.array(["x" * 100_000] * 400))
+    table = table.set_column(index, "module_type", pa.array(["x" * 100_000] * 400))
     pq.write_table(table, file, compression="zstd", store_schema=False)
     assert "it is not the table of a run: a text of 100000 letters" in refused("a", "a")[0]
 

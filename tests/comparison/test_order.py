@@ -73,12 +73,12 @@ def test_a_node_takes_the_closest_values():
     assert pair_by_order(a, b, (arrays(one=1, two=1.04), arrays(n0=1.05))) == {"n0": "two"}
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_of_two_nodes_with_equal_values_the_one_that_computes_is_taken(place):
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_two_nodes_with_equal_values_the_one_that_computes_is_taken(index):
     """A tool reshapes the output of a layer, before a product or after it."""
     a = tensors(("n", "LayerNorm", SMALL))
     value = np.arange(32, dtype="f4").reshape(SMALL)
-    shapes = [(2, 16), SMALL] if place else [SMALL, (2, 16)]
+    shapes = [(2, 16), SMALL] if index else [SMALL, (2, 16)]
     b = tensors(("move", "Reshape", shapes[0]), ("norm", "LayerNormalization", shapes[1]))
     values = {"n": value}, {key: value.reshape(each.shape) for key, each in b.items()}
     assert pair_by_order(a, b, values) == {"norm": "n"}

@@ -211,7 +211,7 @@ def test_a_tensor_of_unknown_axes_is_drawn_as_bars_of_consecutive_values():
     b[0, 1, 3] = 6
     compared = compare_arrays(a, b, "unknown")
     assert compared.a.shape == (1, 1, 1000)  # 3 values to a bar
-    assert compared.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
+    assert compared.b[0, 0, 334] == 2  # index 1003, and the mean of 0, 6 and 0
     assert compared.difference[0, 0, 334] == 6
     assert compared.notes == (
         "1 of 3,000 values differ, the most in value 1003, counted from 0",
@@ -368,11 +368,11 @@ def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
     assert files == ["01_conv.png", "02_fc.png", "report.html"]
     page = Path("p/report.html").read_text()
     assert re.findall(r'<img [^>]*src="([^"]*)"', page) == ["01_conv.png", "02_fc.png"]
-    places = [
+    found = [
         page.index(text)
         for text in ("conv differs first", "nothing else changed", "<h2>Calls", "<h2>Pictures")
     ]
-    assert places == sorted(places)
+    assert found == sorted(found)
     assert page.count("<tr id=") == 3
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from hookcli.comparison.seen_calls import SeenCalls
-from hookcli.passes.graph import Graph, GraphNode, Scope
+from hookcli.passes.graph import Graph, GraphNode, ModuleScope
 from hookcli.records.calls import FOLDED, Call, LayerInfo
 
-ENCODER = Scope("encoder", "own.Encoder")
-CONV = Scope("encoder.conv", "torch.nn.modules.conv.Conv2d")
+ENCODER = ModuleScope("encoder", "own.Encoder")
+CONV = ModuleScope("encoder.conv", "torch.nn.modules.conv.Conv2d")
 
 
 def node(name, inputs, *scopes, **facts):
@@ -154,7 +154,7 @@ def observe(show, *calls):
 
 def graph_of(*paths, **facts):
     """A graph in which each node is a layer."""
-    nodes = [node(path, "x", Scope(path, "torch.nn.modules.conv.Conv2d")) for path in paths]
+    nodes = [node(path, "x", ModuleScope(path, "torch.nn.modules.conv.Conv2d")) for path in paths]
     return replace(Graph.of(nodes), **facts)
 
 

@@ -153,7 +153,7 @@ def test_the_worst_image_of_a_call_is_drawn(compare):
 def test_at_most_twelve_calls_are_drawn_and_the_first_is_among_them(compare):
     """Part n is 1.5 to the power of n + 1 times that of A: the first differs least."""
     _, files = compare("Long", "--against", "model=nets.py:long")
-    worst = [f"{place + 2:02}_parts.{19 - place}.png" for place in range(11)]
+    worst = [f"{index + 2:02}_parts.{19 - index}.png" for index in range(11)]
     assert files == ["01_parts.0.png", *worst]
 
 
@@ -199,11 +199,11 @@ def test_windows_of_an_image_are_drawn_as_bars(run):
     assert "no spatial form: a bar is the mean of a channel" in page
 
 
-def offer(worst, judge, name, place, a, b):
+def offer(worst, judge, name, index, a, b):
     """Offer a call with the tensors a and b, and return its pair."""
     tensor = CallTensor(name, "Linear", a.shape, "float32")
     pair = CallPair("ant", tensor, tensor, measure_arrays(a, b))
-    worst.offer(judge.judge(pair), place, Layout("NC", 1), a, b)
+    worst.offer(judge.judge(pair), index, Layout("NC", 1), a, b)
     return pair
 
 
@@ -211,12 +211,12 @@ def test_of_many_calls_only_the_tensors_of_thirteen_are_kept_and_then_none():
     worst, judge = WorstCalls(), Judge(Tolerance(), ("float32",))
     alive, pairs = [], []
     worst.start()
-    for place in range(40):
+    for index in range(40):
         a = np.ones((1, 4), "f4")
         alive.append(weakref.ref(a))
-        pairs.append(offer(worst, judge, f"fc{place:02}", place, a, a + np.float32(1 + place)))
+        pairs.append(offer(worst, judge, f"fc{index:02}", index, a, a + np.float32(1 + index)))
         del a
-    assert [place for place, each in enumerate(alive) if each() is not None] == [0, *range(28, 40)]
+    assert [index for index, each in enumerate(alive) if each() is not None] == [0, *range(28, 40)]
     for pair in pairs:
         judge.add(pair)
     worst.finish(judge.rows(), "ant")
@@ -232,8 +232,8 @@ def test_the_call_that_differs_first_is_kept_even_if_b_runs_it_last():
     a = np.ones((1, 4), "f4")
     worst.start()
     pairs = [
-        offer(worst, judge, f"fc{place:02}", place, a, a + np.float32(1 + place))
-        for place in reversed(range(20))
+        offer(worst, judge, f"fc{index:02}", index, a, a + np.float32(1 + index))
+        for index in reversed(range(20))
     ]
     for pair in reversed(pairs):
         judge.add(pair)

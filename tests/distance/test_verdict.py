@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hookcli.distance.answer import Answer
-from hookcli.distance.blame import Blame, OwnError, blame_text
 from hookcli.distance.comparison import Comparison, DiffRow, LeftOut
+from hookcli.distance.culprits import Blame, OwnError, blame_text
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import list_notes, verdict_text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.store.places import names
+from hookcli.store.locations import names
 
 HOME = Path(__file__).parent.parent.parent
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]

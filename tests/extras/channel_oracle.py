@@ -549,7 +549,7 @@ def _replace(value, old, new):
 
 def find_axis(before: Tensor, after: list[Tensor]) -> int | None:
     """The only axis on which each change shows at a single index, and at different ones."""
-    places: list[dict[int, int]] = []
+    indices: list[dict[int, int]] = []
     for each in after:
         if each.shape != before.shape:
             return None
@@ -564,12 +564,12 @@ def find_axis(before: Tensor, after: list[Tensor]) -> int | None:
                 seen = changed.sum(others) > 0
             if length > 1 and int(seen.sum()) == 1:
                 single[axis] = int(seen.nonzero()[0])
-        places.append(single)
+        indices.append(single)
     found = [
         axis
-        for axis in places[0]
-        if all(axis in each for each in places)
-        and len({each[axis] for each in places}) == len(places)
+        for axis in indices[0]
+        if all(axis in each for each in indices)
+        and len({each[axis] for each in indices}) == len(indices)
     ]
     return found[0] if len(found) == 1 else None
 

@@ -136,12 +136,12 @@ def connections(monkeypatch):
         raise OSError("no connection is allowed here")
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    for place, name in (
+    for owner, name in (
         (socket, "create_connection"),
         (socket, "getaddrinfo"),
         (socket.socket, "connect"),
     ):
-        monkeypatch.setattr(place, name, refuse)
+        monkeypatch.setattr(owner, name, refuse)
     return asked
 
 

@@ -356,8 +356,8 @@ def hide_names(file):
     names = {}
     for number, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{number}"
-        for place, name in enumerate(node.output):
-            node.output[place] = names[name] = name if "/" not in name else str(len(names))
-        for place, name in enumerate(node.input):
-            node.input[place] = names.get(name, name)
+        for index, name in enumerate(node.output):
+            node.output[index] = names[name] = name if "/" not in name else str(len(names))
+        for index, name in enumerate(node.input):
+            node.input[index] = names.get(name, name)
     onnx.save(model, file)

@@ -33,8 +33,8 @@ def network(lightning):
         def __init__(self):
             super().__init__()
             self.net = nn.Sequential(*(nn.Conv2d(1, 1, 1, bias=False) for _ in range(2)))
-            for place, weight in enumerate((2.0, 3.0)):
-                nn.init.constant_(self.get_parameter(f"net.{place}.weight"), weight)
+            for index, weight in enumerate((2.0, 3.0)):
+                nn.init.constant_(self.get_parameter(f"net.{index}.weight"), weight)
 
         def training_step(self, batch):
             if self.global_step == self.fails_at:

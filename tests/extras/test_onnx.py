@@ -510,7 +510,7 @@ def test_a_file_whose_output_is_quantized_is_read(run):
     ],
 )
 @pytest.mark.parametrize("is_constant", [False, True])
-def test_an_odd_place_of_weights_is_refused(run, fields, is_constant):
+def test_an_odd_location_of_weights_is_refused(run, fields, is_constant):
     onnx = pytest.importorskip("onnx")
     Path("w.bin").write_bytes(bytes(432))
     tensor = onnx.TensorProto(

@@ -143,11 +143,11 @@ def test_a_tiff_whose_data_would_grow_is_not_read(tiff):
         counts = page.tags["StripByteCounts"]
     bomb = zlib.compress(bytes(1 << 27), 9)
     data = bytearray(stream.getvalue())
-    place = len(data)
+    offset = len(data)
     data += bomb
     data[counts.valueoffset : counts.valueoffset + 4] = len(bomb).to_bytes(4, "little")
     offsets = page.tags["StripOffsets"]
-    data[offsets.valueoffset : offsets.valueoffset + 4] = place.to_bytes(4, "little")
+    data[offsets.valueoffset : offsets.valueoffset + 4] = offset.to_bytes(4, "little")
     with pytest.raises(UndecodableError, match="its data is damaged"):
         read(io.BytesIO(bytes(data)))
 

@@ -72,12 +72,12 @@ def test_shares_of_the_classes_are_those_of_the_models_own_labels(smp, smp_folde
 
 def test_settings_of_the_encoder_are_those_that_the_library_downloads(smp, photos, tmp_path):
     settings = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.4, 0.5]}
-    place = smp.encoders.encoders["resnet18"]["pretrained_settings"]["imagenet"]
+    origin = smp.encoders.encoders["resnet18"]["pretrained_settings"]["imagenet"]
     (tmp_path / "settings").mkdir()
     content = {"input_space": "RGB", "input_range": [0, 1], **settings}
     (tmp_path / "settings" / "config.json").write_text(json.dumps(content))
     hub = Hub()
-    hub.add(place["repo_id"], tmp_path / "settings", place["revision"])
+    hub.add(origin["repo_id"], tmp_path / "settings", origin["revision"])
     with serving(hub), as_the_hub(hub.url, tmp_path / "hub"):
         prepare = load_model(ModelRequest("smp:unet/resnet18", weights="random")).prepare
     picture = opaque(photos[0])

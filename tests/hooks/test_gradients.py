@@ -120,12 +120,12 @@ def test_every_leaf_agrees_with_probes(name):
     pixels = photo(64).requires_grad_()
     found, absent = observe(model, ["leaf"], pixels * 1)
     expected = probe(model, leaves, pixels * 1)
-    sides = {place for place in found if place[0] != "param"}
+    sides = {at for at in found if at[0] != "param"}
     assert sides == expected.keys()
     assert len(sides) > 50
     assert not absent
-    for place, gradient in expected.items():
-        assert_close(found[place], gradient)
+    for at, gradient in expected.items():
+        assert_close(found[at], gradient)
 
 
 @pytest.mark.parametrize("name", ["resnet18"])
@@ -135,9 +135,9 @@ def test_blocks_agree_with_probes_too(name):
     pixels = photo(64).requires_grad_()
     found, _ = observe(model, ["path:" + path for path in paths if path], pixels * 1)
     expected = probe(model, [path for path in paths if path], pixels * 1)
-    assert {place for place in found if place[0] != "param"} == expected.keys()
-    for place, gradient in expected.items():
-        assert_close(found[place], gradient)
+    assert {at for at in found if at[0] != "param"} == expected.keys()
+    for at, gradient in expected.items():
+        assert_close(found[at], gradient)
 
 
 @pytest.mark.parametrize("name", WORKING_IN_PLACE)
@@ -185,12 +185,12 @@ def test_gradients_agree_with_finite_differences():
     def after(values):
         return float(model[3](model[2](model[1](values)))[0, 2] ** 2)
 
-    for place in range(given.numel()):
-        moved = torch.zeros_like(given).view(-1).index_fill(0, torch.tensor([place]), step)
+    for at in range(given.numel()):
+        moved = torch.zeros_like(given).view(-1).index_fill(0, torch.tensor([at]), step)
         slope = (after(given + moved.view_as(given)) - after(given - moved.view_as(given))) / (
             2 * step
         )
-        assert abs(found["grad_input", "1", 0, ""].flatten()[place] - slope) < 1e-7
+        assert abs(found["grad_input", "1", 0, ""].flatten()[at] - slope) < 1e-7
 
 
 class WritesOverItsInput(nn.Module):
@@ -258,8 +258,8 @@ def test_a_module_that_returns_its_input_which_is_then_written_over():
     model, pixels = Residual(), photo(5)
     found, absent = observe(model, ["leaf"], pixels, lambda out: out.sum())
     passes = ((conv2d(pixels, model.conv.weight, model.conv.bias) + pixels) > 0).float()
-    for place in (("grad_output", "conv"), ("grad_input", "drop"), ("grad_output", "drop")):
-        assert_close(found[(*place, 0, "")], passes)
+    for at in (("grad_output", "conv"), ("grad_input", "drop"), ("grad_output", "drop")):
+        assert_close(found[(*at, 0, "")], passes)
     assert {each.call.id for each in absent} == {"grad_input:conv"}
 
 
@@ -426,7 +426,7 @@ def test_a_reused_module_has_a_gradient_a_call():
     model = nn.Sequential(shared, nn.Linear(2, 2), shared)
     x = torch.tensor([[0.3, -0.7]], requires_grad=True)
     found, _ = observe(model, ["Tanh"], x * 1, lambda out: out.sum())
-    assert {place[2] for place in found} == {0, 1}
+    assert {at[2] for at in found} == {0, 1}
     inner = model[1](x.tanh())
     assert_close(found["grad_input", "0", 1, ""], 1 - inner.tanh() ** 2)
 
@@ -447,7 +447,7 @@ def test_one_tensor_that_is_given_three_times_stays_one():
     found, _ = observe(Model(), ["attention"], x * 1, lambda out: out.square().sum())
     (expected,) = torch.autograd.grad(Model()(x).square().sum(), x)
     assert_close(found["grad_input", "attention", 0, "0"], expected)
-    assert {place[3] for place in found if place[0] == "param"} == {
+    assert {at[3] for at in found if at[0] == "param"} == {
         "in_proj_weight",
         "in_proj_bias",
         "out_proj.weight",

@@ -90,8 +90,8 @@ def tiff(width, bits, samples, **tags):
     for tag, values in sorted(entries.items()):
         packed = struct.pack(f"<{len(values)}H", *values)
         if len(packed) > 4:
-            place, wide = after + len(wide), wide + packed
-            packed = struct.pack("<I", place)
+            offset, wide = after + len(wide), wide + packed
+            packed = struct.pack("<I", offset)
         lines.append([tag, len(values), packed.ljust(4, b"\0")])
     for line in lines:
         if line[0] == 273:

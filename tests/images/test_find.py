@@ -535,7 +535,7 @@ def test_keys_are_safe_stems_with_a_number_where_they_are_taken(files, expected)
 
 def test_keys_are_those_of_the_rule_for_names_that_collide_with_numbers():
     stems = ["a", "A", "a-2", "a-2-2", "a-3", "b", "a-1", "a-02", "a-"]
-    files = [f"{stems[place * place * 7 % 97 % len(stems)]}.png" for place in range(300)]
+    files = [f"{stems[index * index * 7 % 97 % len(stems)]}.png" for index in range(300)]
     assert unique_keys(files) == one_after_the_other(files)
 
 

@@ -15,8 +15,8 @@ from hookcli.images.find import find_files
 from hookcli.images.prepare import _begin_worker
 from hookcli.images.read import file_state, read_images
 from hookcli.outside.urls import Url
-from hookcli.store.places import storage
-from tests.store.places.test_remote_folder import memory  # noqa: F401
+from hookcli.store.locations import storage
+from tests.store.locations.test_remote_folder import memory  # noqa: F401
 
 PHOTOS = "memory://bucket/photos"
 TREE = ["b.png", "a.jpg", "a-1/x.png", "a/y.png", ".hidden.png", ".git/z.png", "notes.txt"]

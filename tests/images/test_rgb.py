@@ -208,8 +208,8 @@ def test_each_frame_in_bands_has_the_bits_of_the_whole_frame(kind, thin_bands):
     data = file_of(still[0], kind, save_all=True, append_images=still[1:])
     with Image.open(io.BytesIO(data)) as image:
         expected = []
-        for place in (0, 2, 3):  # three at even distances, of four
-            image.seek(place)
+        for at in (0, 2, 3):  # three at even distances, of four
+            image.seek(at)
             expected.append(whole(image).tobytes())
     for count in (3, 1):
         found = decode(io.BytesIO(data), count).pictures

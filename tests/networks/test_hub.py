@@ -12,7 +12,7 @@ import pytest
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.networks.hub import (
-    Folder,
+    FolderFiles,
     Repository,
     fail_fast_offline,
     find_files,
@@ -110,7 +110,7 @@ def test_a_gated_repository_is_answered_with_where_to_ask(hub):
 def test_a_folder_is_preferred_to_a_repository_of_its_name(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     found = find_files("made")
-    assert (type(found), found.label) == (Folder, "made")
+    assert (type(found), found.label) == (FolderFiles, "made")
     assert found.find("config.json").read_text() == "{}"
     assert found.find("none.json") is None
 
@@ -121,7 +121,7 @@ def test_weights_in_parts_are_found_by_their_index(folder):
     index.write_text(json.dumps({"weight_map": weights}))
     for name in set(weights.values()):
         (folder / name).write_bytes(name.encode())
-    found = Folder(folder).find_parts("net.safetensors")
+    found = FolderFiles(folder).find_parts("net.safetensors")
     assert [file.name for file in found] == ["part-1.safetensors", "part-2.safetensors"]
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in found]
     assert join_hashes(hashes) == hashlib.sha256("".join(hashes).encode()).hexdigest()
@@ -144,7 +144,7 @@ def test_weights_in_parts_are_found_by_their_index(folder):
 def test_a_damaged_index_of_weights_is_refused(folder, index, message):
     (folder / "net.safetensors.index.json").write_text(index)
     with pytest.raises(ModelError, match=message):
-        Folder(folder).find_parts("net.safetensors")
+        FolderFiles(folder).find_parts("net.safetensors")
 
 
 MEMORY = 1 << 32  # bytes
@@ -158,27 +158,27 @@ def memory(monkeypatch):
 
 
 def test_a_model_in_a_folder_has_at_most_twice_the_values_of_its_file_and_some(folder, memory):
-    assert Folder(folder).most_values == 2 * 102_400 + (1 << 27)
+    assert FolderFiles(folder).most_values == 2 * 102_400 + (1 << 27)
 
 
 def test_a_model_in_a_folder_has_at_most_a_value_for_each_two_bytes_of_memory(folder, memory):
     with (folder / "model.safetensors").open("r+b") as file:
-        file.truncate(MEMORY)  # takes no place on the disk
-    assert Folder(folder).most_values == MEMORY // 2
+        file.truncate(MEMORY)  # takes no room on the disk
+    assert FolderFiles(folder).most_values == MEMORY // 2
 
 
 def test_a_model_without_weights_has_at_most_a_third_of_that(folder, memory):
     (folder / "model.safetensors").unlink()
-    assert Folder(folder).most_values == MEMORY // 2 // 3
+    assert FolderFiles(folder).most_values == MEMORY // 2 // 3
 
 
-class Remote(Folder):
+class Remote(FolderFiles):
     """A folder that stands for one on the hub."""
 
     is_remote = True
 
 
-def read(folder, content, kind=Folder):
+def read(folder, content, kind=FolderFiles):
     file = folder / "config.json"
     file.write_text(json.dumps(content))
     return read_config(file, "net", kind(folder))
@@ -236,7 +236,7 @@ def test_no_library_asks_the_hub_while_files_are_in_a_folder(folder, monkeypatch
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with guard_library("net", Folder(folder)):
+    with guard_library("net", FolderFiles(folder)):
         assert constants.HF_HUB_OFFLINE
     assert not constants.HF_HUB_OFFLINE
     with guard_library("net", None):
@@ -285,11 +285,11 @@ def test_the_hub_is_tried_once_unless_there_is_a_proxy(monkeypatch, endpoint, pr
     assert constants.HF_HUB_OFFLINE is bool(asked)
 
 
-@pytest.mark.parametrize("place", ["a/b/c", "./none", "/none", "~none/x"])
-def test_what_can_only_be_a_path_is_no_name_of_a_repository(place):
+@pytest.mark.parametrize("location", ["a/b/c", "./none", "/none", "~none/x"])
+def test_what_can_only_be_a_path_is_no_name_of_a_repository(location):
     with pytest.raises(RequestError) as refused:
-        find_files(place)
-    assert refused.value.message == f"there is no folder {place!r}"
+        find_files(location)
+    assert refused.value.message == f"there is no folder {location!r}"
 
 
 def test_the_beginning_that_says_hub_is_no_part_of_the_name(hub):
@@ -298,4 +298,4 @@ def test_the_beginning_that_says_hub_is_no_part_of_the_name(hub):
 
 def test_a_folder_is_no_file(folder):
     (folder / "inner").mkdir()
-    assert Folder(folder).find("inner") is None
+    assert FolderFiles(folder).find("inner") is None

@@ -166,9 +166,9 @@ def test_bytes_before_the_first_member_are_refused():
     assert refuse(stream.getvalue()) == "its members overlap, or there are gaps between them"
 
 
-def changed(content, place, form, value):
+def changed(content, offset, form, value):
     data = bytearray(content)
-    struct.pack_into(form, data, place, value)
+    struct.pack_into(form, data, offset, value)
     return bytes(data)
 
 
@@ -177,7 +177,7 @@ LOCATOR, LARGE_END = ENDS - 20, ENDS - 20 - 56  # for large archives, as torch w
 
 
 @pytest.mark.parametrize(
-    ("place", "form", "value"),
+    ("offset", "form", "value"),
     [
         (LOCATOR + 8, "<Q", LARGE_END - 1),
         (LARGE_END, "<4s", b"PK\6\5"),
@@ -188,9 +188,9 @@ LOCATOR, LARGE_END = ENDS - 20, ENDS - 20 - 56  # for large archives, as torch w
         (ENDS + 16, "<I", SPLIT + 1),
     ],
 )
-def test_ends_of_an_archive_that_say_different_things_are_refused(place, form, value):
+def test_ends_of_an_archive_that_say_different_things_are_refused(offset, form, value):
     with pytest.raises((ValueError, zipfile.BadZipFile)):
-        list_members(io.BytesIO(changed(NET, place, form, value)))
+        list_members(io.BytesIO(changed(NET, offset, form, value)))
 
 
 def test_an_end_that_counts_other_members_is_refused():

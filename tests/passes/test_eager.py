@@ -91,7 +91,7 @@ def test_a_seed_repeats_the_random_numbers_of_a_batch_and_restores_the_generator
 
 def test_only_pictures_are_placed_channels_last():
     runner = EagerRunner(toys.InplaceRelu(), (), channels_last=True)
-    placed = runner.place(torch.zeros(1, 3, 4, 5, dtype=torch.float64))
-    assert (placed.stride(), placed.dtype) == ((60, 1, 15, 3), torch.float32)
+    moved = runner.to_device(torch.zeros(1, 3, 4, 5, dtype=torch.float64))
+    assert (moved.stride(), moved.dtype) == ((60, 1, 15, 3), torch.float32)
     with pytest.raises(RequestError, match="only pictures can be laid out channels last"):
-        runner.place(torch.zeros(1, 3, 2, 4, 5))
+        runner.to_device(torch.zeros(1, 3, 2, 4, 5))

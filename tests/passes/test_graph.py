@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hookcli.passes.graph import Graph, GraphNode, Scope
+from hookcli.passes.graph import Graph, GraphNode, ModuleScope
 from hookcli.records.layouts import Channels
 
-BLOCK = Scope("block", "own.Block")
-CONV = Scope("block.conv", "torch.nn.modules.conv.Conv2d")
-RELU = Scope("block.relu", "torch.nn.modules.activation.ReLU")
-NORM = Scope("norm", "own.LayerNorm2d")
+BLOCK = ModuleScope("block", "own.Block")
+CONV = ModuleScope("block.conv", "torch.nn.modules.conv.Conv2d")
+RELU = ModuleScope("block.relu", "torch.nn.modules.activation.ReLU")
+NORM = ModuleScope("norm", "own.LayerNorm2d")
 
 
 def find_calls(nodes):
@@ -56,7 +56,7 @@ def test_calls_of_one_module_are_counted():
 
 
 def test_two_calls_in_a_row_are_told_apart_if_the_graph_shows_it():
-    again = Scope("block.relu", RELU.kind, "relu@1")
+    again = ModuleScope("block.relu", RELU.kind, "relu@1")
     found = calls(node("one", BLOCK, RELU), node("two", BLOCK, again))
     assert found[:2] == [("block.relu", 0, "one"), ("block.relu", 1, "two")]
 
@@ -95,7 +95,7 @@ def test_nodes_that_name_no_module_are_layers_of_their_own():
 
 
 def test_a_norm_that_a_convolution_was_merged_into_is_of_both_families():
-    norm = Scope("block.norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+    norm = ModuleScope("block.norm", "torch.nn.modules.batchnorm.BatchNorm2d")
     merged = GraphNode((BLOCK, norm), "batch_norm", "one", ("one",), family="conv")
     (call, _) = find_calls([merged])
     assert (call.layer.module_type, call.families) == ("BatchNorm2d", ("norm", "conv"))
@@ -122,7 +122,7 @@ def test_the_weights_of_a_block_are_those_of_its_layers_counted_once():
 
 
 def test_the_channel_axis_follows_from_the_types_of_the_layers():
-    linear = Scope("fc", "torch.nn.modules.linear.Linear")
+    linear = ModuleScope("fc", "torch.nn.modules.linear.Linear")
     found = find_calls(
         [
             node("seen", BLOCK, CONV, operation="conv2d"),
@@ -188,7 +188,7 @@ def test_a_value_that_was_written_in_place_at_the_end_is_the_output():
 
 
 def test_a_module_whose_last_layer_was_merged_into_a_norm_outside_has_no_value():
-    norm = Scope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+    norm = ModuleScope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
     merged = reading("two", "one", norm, family="conv", weights=(("block.conv.weight", 9),))
     found = find_calls([reading("one", "x", BLOCK, RELU), merged])
     assert [call.layer.module_path for call in found] == ["block.relu", "norm"]
@@ -284,7 +284,7 @@ def merged_into(*scopes, family="conv"):
     return [reading("one", "x", BLOCK, RELU), last]
 
 
-BATCH_NORM = Scope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
+BATCH_NORM = ModuleScope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
 
 
 def test_a_linear_layer_may_be_merged_into_a_norm_outside_its_module():
@@ -304,7 +304,7 @@ def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
 
 
 def test_a_norm_around_a_convolution_is_no_convolution():
-    block = Scope("block", "own.LayerNormalization")
+    block = ModuleScope("block", "own.LayerNormalization")
     nodes = [node("one", block, CONV, operation="conv2d"), node("two", block, RELU)]
     nodes = [
         replace(each, family=family) for each, family in zip(nodes, ("conv", "act"), strict=True)
@@ -313,7 +313,7 @@ def test_a_norm_around_a_convolution_is_no_convolution():
 
 
 def test_an_attention_of_torch_returns_its_weights_too():
-    attention = Scope("attention", "torch.nn.modules.activation.MultiheadAttention")
+    attention = ModuleScope("attention", "torch.nn.modules.activation.MultiheadAttention")
     nodes = [
         reading("weights", "x", attention),
         reading("out", "weights", attention),
@@ -356,7 +356,7 @@ def test_an_operation_has_the_nodes_of_its_function_alone():
 
 
 def owned(name, inputs, path, **facts):
-    owner = Scope(path, "onnx.ConvInteger", **facts)
+    owner = ModuleScope(path, "onnx.ConvInteger", **facts)
     return replace(untold(name, inputs, "ConvInteger"), owner=owner)
 
 
@@ -430,9 +430,9 @@ def test_the_calls_of_several_graphs_are_counted_together():
 
 
 def test_the_module_of_torch_compile_is_no_layer():
-    compiled = Scope("_orig_mod", "torch._dynamo.eval_frame.OptimizedModule")
+    compiled = ModuleScope("_orig_mod", "torch._dynamo.eval_frame.OptimizedModule")
     block = replace(BLOCK, path="_orig_mod.block")
-    root = Scope("_orig_mod", "own.Net")
+    root = ModuleScope("_orig_mod", "own.Net")
     assert paths_of([node("one", compiled, root, block)]) == ["block/op:add", "block"]
     compiled, inner = replace(compiled, path="block"), replace(BLOCK, path="block._orig_mod")
     (_, call) = find_calls([node("one", compiled, inner)])
@@ -452,7 +452,7 @@ def test_a_graph_says_whether_the_numbers_of_calls_were_only_counted():
 
 
 def test_a_layer_of_several_operators_is_of_the_family_of_one_of_them():
-    act = Scope("act", "onnx.Mul+Sigmoid")
+    act = ModuleScope("act", "onnx.Mul+Sigmoid")
     (call,) = find_calls([node("one", act, operation="mul")])
     assert call.families == ("act",)
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from hookcli.errors import NoLayerMatchedError
-from hookcli.passes.graph import Graph, GraphNode, Scope
+from hookcli.passes.graph import Graph, GraphNode, ModuleScope
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Batch
 
-BLOCK = Scope("block", "own.Block")
-CONV = Scope("block.conv", "torch.nn.modules.conv.Conv2d")
-RELU = Scope("block.relu", "torch.nn.modules.activation.ReLU")
-LINEAR = Scope("fc", "torch.nn.modules.linear.Linear")
+BLOCK = ModuleScope("block", "own.Block")
+CONV = ModuleScope("block.conv", "torch.nn.modules.conv.Conv2d")
+RELU = ModuleScope("block.relu", "torch.nn.modules.activation.ReLU")
+LINEAR = ModuleScope("fc", "torch.nn.modules.linear.Linear")
 NODES = (
     GraphNode((BLOCK, CONV), "conv2d", "1", ("doubled",), (("weight", 3),)),
     GraphNode((BLOCK, RELU), "relu", "2", ("rectified",)),

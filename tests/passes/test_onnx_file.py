@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hookcli.passes.graph import Scope
+from hookcli.passes.graph import ModuleScope
 from hookcli.passes.onnx_file import OnnxRunner, _find_dependent, _find_dequantized, _Repeats
 
 RELU = "torch.nn.modules.activation.ReLU"
@@ -55,5 +55,5 @@ def test_values_of_together_more_than_512_mib_are_in_several_groups():
     ],
 )
 def test_an_operator_that_appears_again_in_a_layer_is_the_next_call(steps, calls):
-    repeats, scope = _Repeats(), Scope("act", RELU)
+    repeats, scope = _Repeats(), ModuleScope("act", RELU)
     assert [next(repeats.mark([scope], *each)).call for each in steps] == calls

@@ -107,8 +107,8 @@ OUTSIDE = dict.fromkeys(("left", "top", "width", "height", "step_x", "step_y", "
         ({"file": "../../secret.png"}, "expected the name of a file in the run folder"),
         ({"file": "grids/cat/002_gone.png"}, "No such file"),
         ({"places": {"left": 0}}, r"grids\[0\].places lacks 'top'"),
-        ({"file": "sheets/cat.png", "places": OUTSIDE}, "the place of '0' is not in the"),
-        ({"file": "sheets/cat.png", "places": OUTSIDE | {"columns": 0}}, "the place of '0' is not"),
+        ({"file": "sheets/cat.png", "places": OUTSIDE}, "tiles of '0' are not"),
+        ({"file": "sheets/cat.png", "places": OUTSIDE | {"columns": 0}}, "tiles of '0' are not"),
     ],
 )
 def test_a_document_that_was_tampered_with_is_refused(copied, inspected, changes, said):

@@ -74,7 +74,7 @@ def test_a_statistic_over_images_is_that_of_all_their_values(name, cuts):
     """The images differ in size, and one holds nothing that is finite."""
     parts = [VALUES[start:end] for start, end in zip((0, *cuts), (*cuts, None), strict=True)]
     calls = {}
-    add_records(calls, (record(part, str(place)) for place, part in enumerate(parts)), {})
+    add_records(calls, (record(part, str(index)) for index, part in enumerate(parts)), {})
     (row,) = list_rows(calls, {}, lambda _call: None)
     assert getattr(row, name) == pytest.approx(getattr(record(VALUES).stats, name), rel=1e-12)
 
@@ -86,5 +86,5 @@ def test_a_statistic_computed_exactly_is_the_one_computed_fast(name):
     poison = torch.full_like(rows, math.nan)  # a NaN anywhere sends the whole batch the exact way
     fast, both = reduce_rows(rows, 1), reduce_rows(torch.cat([rows, poison]), 1)
     assert not isinstance(fast.table, torch.Tensor)
-    place = list(STATISTICS).index(name)
-    assert fast.table[0][place] == pytest.approx(float(both.table[0][place]), rel=1e-5)
+    index = list(STATISTICS).index(name)
+    assert fast.table[0][index] == pytest.approx(float(both.table[0][index]), rel=1e-5)

@@ -10,8 +10,8 @@ import pytest
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.store.chunks import ChunkFiles, read_chunk
+from hookcli.store.locations.directory import Directory
 from hookcli.store.ownership import find_run
-from hookcli.store.places.directory import Directory
 from hookcli.summary.call_tally import RuleHit
 from hookcli.summary.chunks import Chunk
 from tests.store.test_folder import DONE, files, open_folder

@@ -27,8 +27,8 @@ from hookcli.records.runs import ModelInfo
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
-from hookcli.store.places.directory import Directory
-from hookcli.store.places.names import LOCK, PlannedNames
+from hookcli.store.locations.directory import Directory
+from hookcli.store.locations.names import LOCK, PlannedNames
 
 MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
 REQUEST = RequestFile(
@@ -117,7 +117,7 @@ def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeyp
         return name
 
     with open_folder() as run:
-        monkeypatch.setattr("hookcli.store.places.directory.Directory.write", look)
+        monkeypatch.setattr("hookcli.store.locations.directory.Directory.write", look)
         run.write("seen/cat.jpg", b"")
         run.write("layers.csv", b"")
     begun = [JOURNAL, "run.json", "seen/cat.jpg"]
@@ -239,7 +239,7 @@ def test_a_dangling_link_in_the_way_is_refused():
     assert not Path("nowhere").exists()
 
 
-def test_a_place_that_cannot_be_written_is_refused():
+def test_a_location_that_cannot_be_written_is_refused():
     Path("file").touch()
     with pytest.raises(OutputError) as caught, open_folder("file/run"):
         pass

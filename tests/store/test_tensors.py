@@ -28,7 +28,7 @@ from hookcli.outside.tables import render_csv
 from hookcli.reading.load import choose_calls, load_run
 from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
-from hookcli.store.places.directory import Directory
+from hookcli.store.locations.directory import Directory
 from hookcli.store.tensors import write_index, write_shard
 from hookcli.verbs.export import export
 from tests.conftest import every_pair

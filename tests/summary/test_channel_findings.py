@@ -137,7 +137,7 @@ def test_a_convolution_that_loses_as_many_channels_as_the_one_before_loses_its_o
 @pytest.mark.parametrize(("name", "dead"), [("branches", 4), ("half_branches", 2)])
 def test_the_activations_of_two_branches_do_not_explain_each_other(found, name, dead):
     said = {each.partition(" are zero")[0] for each in found(name) if "zero" in each}
-    assert said == {f"{dead} of 4 channels of blocks.0.{place}" for place in ("first", "second")}
+    assert said == {f"{dead} of 4 channels of blocks.0.{name}" for name in ("first", "second")}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def fires(image, *high, path="conv", **other):
     return record(path, image=image, channels=ChannelRange((-9.0,) * len(high), high), **other)
 
 
-def places_of(*parts):
+def indices_of(*parts):
     """Position of each image by its key, in the order in which they came."""
     return {key: at for at, key in enumerate(dict.fromkeys(r.image for p in parts for r in p))}
 
@@ -43,13 +43,13 @@ def places_of(*parts):
 def top_of(count, *parts):
     top = TopTally(count)
     for part in parts:
-        top.add(part, places_of(*parts))
+        top.add(part, indices_of(*parts))
     return top
 
 
 def by_hand(count, *parts):
     """The rows by sorting, for each channel, all images at once."""
-    positions, seen = places_of(*parts), {}
+    positions, seen = indices_of(*parts), {}
     for one in (one for part in parts for one in part):
         for channel, value in enumerate(one.channels.high):
             seen.setdefault(one.call.id, {}).setdefault(channel, []).append((one.image, value))
@@ -94,7 +94,7 @@ def test_parts_one_after_the_other_give_what_sorting_everything_gives(count):
         sum_of_parts = TopTally(count)
         for part in parts:
             own = TopTally(count)
-            own.add(part, places_of(*parts))
+            own.add(part, indices_of(*parts))
             sum_of_parts.merge(own)
         assert list(sum_of_parts.rows()) == by_hand(count, *parts), seed
         assert sum_of_parts.chunks == len(parts)
@@ -111,7 +111,7 @@ def test_the_top_images_of_parts_add_up_where_the_number_of_channels_varies(seed
     parts = cut(records, dice)
     sum_of_parts = TopTally(3)
     for part in parts:
-        for top in list_tops(3, part, places_of(*parts)):
+        for top in list_tops(3, part, indices_of(*parts)):
             sum_of_parts.merge(top)
     assert list(sum_of_parts.rows()) == list(top_of(3, *parts).rows())
     assert sum_of_parts.chunks == len(parts)
@@ -164,7 +164,7 @@ def test_top_images_are_read_back_from_their_bytes():
     assert list(back.rows()) == list(top.rows())
     for half in (top, back):
         for part in parts[2:]:
-            half.add(part, places_of(*parts))
+            half.add(part, indices_of(*parts))
     assert back.to_bytes() == top.to_bytes()
     assert list(back.rows()) == by_hand(4, *parts)
 
@@ -263,8 +263,8 @@ def test_without_several_images_to_choose_from_there_is_no_table(run, photos, fi
 def test_the_page_shows_the_channels_that_were_asked_for():
     keys = ["a", "b"]
     values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
-    places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
-    top = TopTally(2, values=values, places=places)
+    indices = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
+    top = TopTally(2, values=values, indices=indices)
     best = choose_best(keys, top, ["conv"], asked=(1, 7))
     assert best == {"conv": (TopChannel(1, ("b", "a"), (2.0, 2.0)),)}
 
@@ -281,7 +281,7 @@ def test_every_channel_has_as_many_images_as_the_page_has_room_for(most, ranked)
     """Of three images the second was skipped; minus infinity and -1 stand for no image."""
     top = TopTally(2)
     top.values["conv"] = np.array([[5.0, 1.23456], [2.0, -np.inf]])
-    top.places["conv"] = np.array([[2, 0], [0, -1]])
+    top.indices["conv"] = np.array([[2, 0], [0, -1]])
     totals: Any = SimpleNamespace(
         calls=["conv", "none"],
         images=[SimpleNamespace(key="a"), SimpleNamespace(key="c")],
@@ -295,9 +295,9 @@ def test_the_page_shows_the_images_that_fire_a_channel_most(run, photos):
     assert "top_images.csv" in json.loads(Path("run/manifest.json").read_text())["files"]
     page = Path("run/report.html").read_text()
     held = json.loads(re.search('id="top">(.*?)<', page)[1])
-    assert [(place, len(channels)) for place, channels in held] == [(0, 3), (1, 3)]
-    for place, channels in held:
-        call_id = ("features.0", "classifier.1")[place]
+    assert [(index, len(channels)) for index, channels in held] == [(0, 3), (1, 3)]
+    for index, channels in held:
+        call_id = ("features.0", "classifier.1")[index]
         for channel, images in channels:
             mine = [r for r in table() if (r["call_id"], r["channel"]) == (call_id, str(channel))]
             shown = [(f"p{image:02}", f"{value:.4g}") for image, value in images]
@@ -308,13 +308,13 @@ def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
     names = ["plain.png", "a,b.png", 'a"b.png', "a\nb.png", "=1+1.png", "a\udcff.png"]
     top = TopTally(count=6)
     top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
-    top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
+    top.indices["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
     sources = [ImageSource(f"key {name}", name) for name in names]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["call_id", "channel", "rank", "image", "file", "value"])
-    for rank, place in enumerate(top.places["layer,1"][0], 1):
-        words = (escape.for_csv(f"key {names[place]}"), escape.for_csv(names[place]))
+    for rank, index in enumerate(top.indices["layer,1"][0], 1):
+        words = (escape.for_csv(f"key {names[index]}"), escape.for_csv(names[index]))
         value = float(top.values["layer,1"][0][rank - 1])
         writer.writerow(["layer,1", 0, rank, *words, repr(value)])
     assert render_top_rows(sources, top) == stream.getvalue().encode()

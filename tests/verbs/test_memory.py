@@ -23,7 +23,7 @@ from torch import nn
 
 import hookcli
 from hookcli.plan import check
-from hookcli.store.places import storage
+from hookcli.store.locations import storage
 from hookcli.verbs import call, memory
 
 CALLS = []

@@ -234,15 +234,15 @@ def write_toy(folder, count):
     return list(images)
 
 
-def places(value, path=()):
+def paths_in(value, path=()):
     """The way to every object; of a list only to the first and the last."""
     if isinstance(value, dict):
         yield path
         for key in value:
-            yield from places(value[key], (*path, key))
+            yield from paths_in(value[key], (*path, key))
     elif isinstance(value, list):
         for index in {0, len(value) - 1} if value else ():
-            yield from places(value[index], (*path, index))
+            yield from paths_in(value[index], (*path, index))
 
 
 def changed(document, path, change):
@@ -264,7 +264,7 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):
     for name, document in documents.items():
         valid = validator(name).is_valid
         assert valid(document), name
-        for path in places(document):
+        for path in paths_in(document):
             if path and path[-1] in MAPS:
                 continue
             here = f"{name}: {'/'.join(map(str, path))}"

@@ -18,7 +18,7 @@ import torchvision
 from PIL import Image
 
 from hookcli.records.runs import Finding
-from hookcli.store.places.names import LOCK
+from hookcli.store.locations.names import LOCK
 from hookcli.verbs.inspection import _where
 from hookcli.verbs.subjects import COMMANDS
 from tests.processes import COMMAND, start

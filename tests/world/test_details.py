@@ -161,7 +161,7 @@ def test_a_histogram_spans_all_values_and_not_only_the_sample():
     call, reduced = Call(LayerInfo("conv", "Conv2d")), reduce_rows(whole, None)
     seen = Observation(call, Layout(), (1, 4), torch.float32, reduced, sample)
     (one,) = read_records([seen], ["cat"])
-    assert [place for place, count in enumerate(one.histogram) if count] == [0, 12]
+    assert [index for index, count in enumerate(one.histogram) if count] == [0, 12]
 
 
 # Boxes and pages of a run on a tensor file

@@ -433,8 +433,8 @@ def world(tmp_path_factory):
     state = {f"{name}.weight": torch.ones(shape) for name, shape in names.items()}
     state |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in names.items()}
     torch.save(state, folder / "other.pth")
-    for place, words in RUNS.items():
-        ended = run_in(folder, *words.split(), "-o", place)
+    for name, words in RUNS.items():
+        ended = run_in(folder, *words.split(), "-o", name)
         assert ended.code == 0, ended.err
     return World(folder)
 
@@ -476,7 +476,7 @@ class World:
 
     def __init__(self, folder):
         self.folder = folder
-        self.places = {place for place, _, _ in os.walk(folder)}
+        self.folders = {folder for folder, _, _ in os.walk(folder)}
         self.files = {file: (file.read_bytes(), self._mark(file)) for file in self._list()}
 
     def restore(self):
@@ -491,13 +491,13 @@ class World:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
                 self.files[file] = data, self._mark(file)
-        for place, _, _ in sorted(os.walk(self.folder), reverse=True):
-            if place not in self.places:
-                Path(place).rmdir()
+        for folder, _, _ in sorted(os.walk(self.folder), reverse=True):
+            if folder not in self.folders:
+                Path(folder).rmdir()
         return found
 
     def _list(self):
-        return [Path(place, name) for place, _, names in os.walk(self.folder) for name in names]
+        return [Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
 
     def _mark(self, file):
         facts = file.stat()

@@ -41,8 +41,8 @@ from hookcli.run import chunk_runner, chunk_writer, pipeline
 from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
-from hookcli.store.places.directory import Directory
-from hookcli.store.places.names import LOCK, portable_name
+from hookcli.store.locations.directory import Directory
+from hookcli.store.locations.names import LOCK, portable_name
 from tests import processes
 from tests.configs import changed, inspect_config
 from tests.conftest import own_state, parts_of_eight
@@ -1167,8 +1167,8 @@ def test_each_image_that_ran_has_a_thumbnail_in_order(monkeypatch):
     assert sorted(files_of("out/thumbnails")) == [f"out/{each['file']}" for each in sheets]
     for each in sheets:
         with Image.open(Path("out", each["file"])) as picture:
-            for place, key in enumerate(each["images"]):
-                row, column = divmod(place, each["columns"])
+            for index, key in enumerate(each["images"]):
+                row, column = divmod(index, each["columns"])
                 red, green, blue = np.array(picture)[112 * row + 56, 112 * column + 56].tolist()
                 assert abs(red - 3 * int(key[1:])) < 10
                 assert green < 10

@@ -116,23 +116,23 @@ def damage(data: bytes, dice: random.Random) -> bytes:
         return data + data
     changed = bytearray(data)
     for _ in range(dice.choice([1, 1, 2, 8])):
-        place = dice.randrange(len(changed))
+        offset = dice.randrange(len(changed))
         if kind == "zeros":
-            changed[place : place + dice.choice([1, 8, 64])] = bytes(dice.choice([1, 8, 64]))
+            changed[offset : offset + dice.choice([1, 8, 64])] = bytes(dice.choice([1, 8, 64]))
         else:
-            changed[place] ^= 1 << dice.randrange(8)
+            changed[offset] ^= 1 << dice.randrange(8)
     return bytes(changed)
 
 
 def swap(document, dice):
     """The document with one value in another's place, or with one that nobody writes, or without
     it."""
-    places = list(walk(document))
-    if not places:
+    found = list(walk(document))
+    if not found:
         return dice.choice(HOSTILE)
     for _ in range(dice.choice([1, 1, 1, 3])):
-        parent, key = dice.choice(places)
-        other, its_key = dice.choice(places)
+        parent, key = dice.choice(found)
+        other, its_key = dice.choice(found)
         try:
             if dice.random() < 0.15:
                 del parent[key]
@@ -178,8 +178,8 @@ def read_all(name):
 
 def read_parts():
     """What ``--resume`` reads, up to the first part that is damaged."""
+    from hookcli.store.locations.directory import Directory
     from hookcli.store.ownership import find_run
-    from hookcli.store.places.directory import Directory
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.tally import list_rows
 

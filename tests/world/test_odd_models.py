@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import hookcli
 from hookcli.hooks.layers import list_layers
 from hookcli.networks.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings, attend
+from hookcli.passes.attention_run import AttentionSettings, attend
 
 PATCHES = torch.arange(16).view(4, 4)  # of 32 by 32 pixels, 8 by 8 each
 

@@ -146,13 +146,13 @@ def test_the_factory_is_called_after_the_seed(net):
         assert torch.equal(weight, conv_of(seed).weight)
 
 
-@pytest.mark.parametrize("place", ["net.py", "ownpackage.seeded"])
-def test_weights_made_at_import_are_those_of_the_seed_and_the_generator_stays(place):
+@pytest.mark.parametrize("origin", ["net.py", "ownpackage.seeded"])
+def test_weights_made_at_import_are_those_of_the_seed_and_the_generator_stays(origin):
     write(NET)
     write("", "ownpackage/__init__.py")
     write(NET, "ownpackage/seeded.py")
     before = torch.random.get_rng_state()
-    weight = load(f"{place}:net", seed=7).module.conv.weight
+    weight = load(f"{origin}:net", seed=7).module.conv.weight
     assert torch.equal(weight, conv_of(7, width=3).weight)
     assert torch.equal(torch.random.get_rng_state(), before)
 

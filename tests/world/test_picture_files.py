@@ -50,8 +50,8 @@ def test_labels_of_small_heads_are_not_cut(run):
     inspect(run, "--tile", "16", "--picture-format", "svg")
     with Image.open(f"out/{HEADS}.png") as image:
         pixels = np.asarray(image.convert("L"))
-    places = sorted({x for text, x in texts(HEADS) if text.startswith("head ")})
-    for left, right in pairwise(places):
+    xs = sorted({x for text, x in texts(HEADS) if text.startswith("head ")})
+    for left, right in pairwise(xs):
         assert (pixels[36:52, left:right].max(0) > 200).any()
         assert (pixels[36:52, right - 4 : right] < 60).all()
 

@@ -252,7 +252,7 @@ EVERY = {
 }
 # Each command and each format, but not each pair of them.
 FEWER = {
-    name: words for place, (name, words) in enumerate(EVERY.items()) if place >= 25 or place % 6 < 2
+    name: words for index, (name, words) in enumerate(EVERY.items()) if index >= 25 or index % 6 < 2
 }
 # One of each command.
 FEWEST = {name.split()[0]: words for name, words in FEWER.items()}

@@ -110,8 +110,8 @@ def test_what_is_found_is_all_that_is_listed_and_shown(page):
         page.evaluate(f"location.hash = '{hash_}'")
         page.wait_for_timeout(200)
         assert page.locator("article:not([hidden])").count() == 21
-        place = page.locator("article", has_text="layer3.0.conv1").bounding_box()["y"]
-        assert 0 <= place < 100
+        y = page.locator("article", has_text="layer3.0.conv1").bounding_box()["y"]
+        assert 0 <= y < 100
 
 
 def test_a_channel_is_shown_at_the_resolution_of_its_layer(page):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.records.layouts import Layout
     from hookcli.render.draw.canvas import Pixels
 
-    Values = NDArray[np.float64]
+    Floats = NDArray[np.float64]
 
 
 TILE = 112  # the longest side of a drawn feature map, in pixels
@@ -74,12 +74,12 @@ class ComparedMaps:
     stands for several is their mean or, in ``difference``, the one of the largest magnitude.
     """
 
-    a: Values
-    b: Values
-    difference: Values  # maps or bars of B - A
-    low: Values  # the smallest finite value of A and B
-    high: Values  # the largest
-    largest: Values  # the largest finite magnitude of B - A
+    a: Floats
+    b: Floats
+    difference: Floats  # maps or bars of B - A
+    low: Floats  # the smallest finite value of A and B
+    high: Floats  # the largest
+    largest: Floats  # the largest finite magnitude of B - A
     broken: NDArray[np.int64]  # the number of values of B - A that are NaN or Inf
     channels: NDArray[np.int64]  # numbers, counted from 0; empty for bars
     notes: tuple[str, ...]  # how much differs, and what the picture leaves out or reduces
@@ -103,7 +103,7 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
     return compared
 
 
-def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
+def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
     one, two, difference = values
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)
@@ -123,7 +123,7 @@ def _take_drawn(values: tuple[Values, ...], layout: Layout) -> ComparedMaps:
     return _take_maps(maps, scores, notes)
 
 
-def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> ComparedMaps:
+def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> ComparedMaps:
     """Take the channels that differ most; ``maps`` are A, B and B - A (C, h, w), scores (C,)."""
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
@@ -155,7 +155,7 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
     )
 
 
-def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
+def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
     """Return one bar per channel or, if ``axis`` is None, one per value, at most ``MOST_BARS``."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
@@ -200,42 +200,42 @@ def _bars_note(count: int, total: int, run: int) -> str:
     )
 
 
-def _worst(difference: Values, axis: int) -> int:
+def _worst(difference: Floats, axis: int) -> int:
     rows = np.moveaxis(difference, axis, 0)
     return int(np.argmax(_scores(rows.reshape(len(rows), -1))))
 
 
-def _as_maps(values: Values, layout: Layout) -> Values:
+def _as_maps(values: Floats, layout: Layout) -> Floats:
     """Return the feature maps (C, h, w) of a tensor (1, …), which must have no frame axis."""
-    image: Values = values[0, layout.image_tokens]
+    image: Floats = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)
     return image.reshape(len(image), layout.height, layout.width)
 
 
-def _other_tokens(values: Values, layout: Layout) -> Values:
+def _other_tokens(values: Floats, layout: Layout) -> Floats:
     """Return the tokens (1, n, C) that cover no part of the image, such as a class token."""
     if layout.name != "NLC":
         return values[:, :0]
     return np.delete(values, layout.image_tokens, 1)
 
 
-def _tokens_differ(others: Values, which: str = "") -> str:
+def _tokens_differ(others: Floats, which: str = "") -> str:
     count = others.shape[1]
     if count == 1:
         return f"the class token{which} differs"
     return f"the {count} tokens that are no patches{which} differ"
 
 
-def _scores(rows: Values) -> Values:
+def _scores(rows: Floats) -> Floats:
     """Return the L2 norm (C,) of each row of ``rows`` (C, n); Inf for a row with NaN or Inf."""
     with np.errstate(invalid="ignore", over="ignore"):
-        scores: Values = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        scores: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     scores[~np.isfinite(scores)] = np.inf
     return scores
 
 
-def _finite_range(rows: Values) -> tuple[Values, Values]:
+def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
     """Return the finite minimum and maximum of each row (K, n); 0 without one, never -0."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
@@ -243,34 +243,34 @@ def _finite_range(rows: Values) -> tuple[Values, Values]:
     return np.where(np.isfinite(low), low, 0) + 0.0, np.where(np.isfinite(high), high, 0) + 0.0
 
 
-def _largest(rows: Values) -> Values:
+def _largest(rows: Floats) -> Floats:
     """Return the largest finite magnitude (K,) of each row (K, n); 0 without finite values."""
-    largest: Values = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
+    largest: Floats = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
-def _shrink(maps: Values, factor: int) -> Values:
+def _shrink(maps: Floats, factor: int) -> Floats:
     """Return the mean of each square of maps (K, h, w); squares at the edges may be smaller."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
-    means: Values = sums / (heights[:, None] * widths)
+    means: Floats = sums / (heights[:, None] * widths)
     return means
 
 
-def _shrink_to_largest(maps: Values, factor: int) -> Values:
+def _shrink_to_largest(maps: Floats, factor: int) -> Floats:
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
-def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
+def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
     """Split at ``starts``; return each part's value of largest magnitude, or NaN if it has one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
-def _means(values: Values, starts: NDArray[np.int64]) -> Values:
+def _means(values: Floats, starts: NDArray[np.int64]) -> Floats:
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths
@@ -310,9 +310,9 @@ def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
 
 
 def _difference_text(largest: float, broken: int) -> str:
-    places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
+    broken_text = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
-        return f"{places}, else up to {largest:.3g} apart" if largest else places
+        return f"{broken_text}, else up to {largest:.3g} apart" if largest else broken_text
     return f"up to {largest:.3g} apart"
 
 
@@ -335,8 +335,8 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
         write_text(canvas, label, (x, y), size=NOTE_SIZE, width=widest)
-        for place, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
-            left, upper = x + place * (width + _GAP), y + 2 * _LABEL
+        for column, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
+            left, upper = x + column * (width + _GAP), y + 2 * _LABEL
             write_text(canvas, head, (left, y + _LABEL), size=NOTE_SIZE, width=width)
             canvas.pixels[upper : upper + height, left : left + width] = levels[index]
     return canvas
@@ -350,12 +350,12 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     canvas = new_canvas(heading, compared.a.shape[2] * thick, 3 * step)
     labels, scales = list_labels(compared), (both, both, (-largest, largest))
     values = (compared.a[0], compared.b[0], compared.difference[0])
-    for place, levels in enumerate(_to_levels(compared, signed=signed)):
-        y = heading_height(heading) + place * step
+    for index, levels in enumerate(_to_levels(compared, signed=signed)):
+        y = heading_height(heading) + index * step
         write_text(
-            canvas, labels[place], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
+            canvas, labels[index], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
         )
-        band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
+        band = _band(values[index][0], levels[0, 0], *scales[index]).repeat(thick, 1)
         canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
 
@@ -375,27 +375,27 @@ def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels,
     return one, two, _around_zero(compared.difference, largest)
 
 
-def _scale_range(values: Values, low: Values, high: Values) -> Pixels:
+def _scale_range(values: Floats, low: Floats, high: Floats) -> Pixels:
     half = np.where(high > low, high / 2 - low / 2, 1)  # the difference of halves cannot overflow
     return _round_levels((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
 
 
-def _from_zero(values: Values, largest: Values) -> Pixels:
+def _from_zero(values: Floats, largest: Floats) -> Pixels:
     share = np.abs(values) / np.where(largest > 0, largest, 1)
     return _round_levels(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
-def _around_zero(values: Values, largest: Values) -> Pixels:
+def _around_zero(values: Floats, largest: Floats) -> Pixels:
     levels = values / np.where(largest > 0, largest, 1) * _HALF + _ZERO
     return _round_levels(levels, _NOT_FINITE_DIFFERENCE)
 
 
-def _round_levels(levels: Values, mark: int) -> Pixels:
+def _round_levels(levels: Floats, mark: int) -> Pixels:
     finite = np.isfinite(levels)
     return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
 
 
-def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
+def _band(values: Floats, levels: Pixels, low: float, high: float) -> Pixels:
     """Draw n values as bars (height, n) from ``low`` to ``high``; NaN and Inf have full height."""
     finite, span = np.isfinite(values), (high - low) or 1.0
     tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)

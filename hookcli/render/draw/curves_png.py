@@ -48,15 +48,15 @@ def draw_curves(
     height = above + _HEIGHT + below
     figure, _ = start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
     axes = add_axes(figure, _LEFT, below, wide, _HEIGHT)
-    places = np.arange(len(names))
+    xs = np.arange(len(names))
     for curve, color in zip(curves, colors.series, strict=False):
         values = np.array(curve.values, np.float64)
         style = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-        axes.plot(places, values, color=color, label=curve.name, **style)  # type: ignore[arg-type]
+        axes.plot(xs, values, color=color, label=curve.name, **style)  # type: ignore[arg-type]
         if len(curve.spread):
             spread = np.array(curve.spread, np.float64)
             axes.fill_between(
-                places, values - spread, values + spread, color=color, alpha=0.18, linewidth=0
+                xs, values - spread, values + spread, color=color, alpha=0.18, linewidth=0
             )
     dashes = ("--", ":", "-.")
     for number, (name, value) in enumerate(levels):
@@ -67,7 +67,7 @@ def draw_curves(
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
     step = max(1, -(-len(names) * _LABEL // wide))
     axes.set_xticks(
-        places[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
+        xs[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
     )
     axes.tick_params(axis="y", labelsize=8, labelcolor=colors.dim)
     axes.tick_params(length=0)

@@ -53,13 +53,13 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     points = list_depth_points(rows)
     if not points:
         return ""
-    places, step = svg.space_out(len(points))
+    xs, step = svg.space_out(len(points))
     zeros = [point.zeros for point in points]
     params = [float(point.params) for point in points]
     most = max(params)
     parts, height = [], 0
     if any(point.mean or point.std for point in points):
-        parts.append(_band(points, places))
+        parts.append(_band(points, xs))
         height = _BAND + _GAP
     else:
         parts.append(svg.caption(_LINE, "all values of these layers are zero"))
@@ -70,13 +70,13 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     ):
         if any(values):
             parts.append(
-                _bars(values, places, step, top=height, scale=scale, label=label, caption=caption)
+                _bars(values, xs, step, top=height, scale=scale, label=label, caption=caption)
             )
             height += _BARS + _GAP
         else:
             parts.append(svg.caption(height + _LINE - _GAP // 2, without))
             height += _LINE
-    for point, x in zip(points, places, strict=True):
+    for point, x in zip(points, xs, strict=True):
         title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"
         parts.append(svg.column(x, step, height - _GAP, title=title, anchor=anchors[point.call_id]))
     return svg.drawing("Statistics over depth", "depth", height, parts)
@@ -96,7 +96,7 @@ def draw_histogram(counts: Sequence[int]) -> str:
     return f'<svg viewBox="0 0 96 24" class="hist" aria-hidden="true">{bars}</svg>'
 
 
-def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
+def _band(points: Sequence[DepthPoint], xs: Sequence[float]) -> str:
     """Draw each mean and a band of one standard deviation, linear near zero, else logarithmic."""
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
@@ -109,17 +109,16 @@ def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
     def at(value: float) -> float:
         return 8 + (top - value) / span * (_BAND - 16)
 
-    edge = [f"{x:.1f},{at(y):.1f}" for x, y in zip(places, highs, strict=True)]
-    edge += [f"{x:.1f},{at(y):.1f}" for x, y in reversed(list(zip(places, lows, strict=True)))]
-    line = " ".join(f"{x:.1f},{at(y):.1f}" for x, y in zip(places, middles, strict=True))
+    edge = [f"{x:.1f},{at(y):.1f}" for x, y in zip(xs, highs, strict=True)]
+    edge += [f"{x:.1f},{at(y):.1f}" for x, y in reversed(list(zip(xs, lows, strict=True)))]
+    line = " ".join(f"{x:.1f},{at(y):.1f}" for x, y in zip(xs, middles, strict=True))
     bars = "".join(
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at(low):.1f}" y2="{at(high):.1f}" class="line"/>'
-        for x, low, high in zip(places, lows, highs, strict=True)
-        if len(places) < _FEW
+        for x, low, high in zip(xs, lows, highs, strict=True)
+        if len(xs) < _FEW
     )
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{at(y):.1f}" r="2.5"/>'
-        for x, y in zip(places, middles, strict=True)
+        f'<circle cx="{x:.1f}" cy="{at(y):.1f}" r="2.5"/>' for x, y in zip(xs, middles, strict=True)
     )
     ticks = "".join(
         svg.tick(f"{at(math.asinh(value / unit)) + 4:.1f}", f"{value:.3g}")
@@ -134,7 +133,7 @@ def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
 
 def _bars(
     values: Sequence[float],
-    places: Sequence[float],
+    xs: Sequence[float],
     step: float,
     top: int,
     scale: float,
@@ -144,7 +143,7 @@ def _bars(
     """Draw one bar per layer, from zero to ``scale``, which is at the y coordinate ``top``."""
     bars = "".join(
         svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
-        for x, value in zip(places, values, strict=True)
+        for x, value in zip(xs, values, strict=True)
         if value
     )
     base = svg.rule(f"{top + _BARS}")
@@ -163,15 +162,15 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     layers = list_flow_layers(rows)
     if not layers:
         return ""
-    places, step = svg.space_out(len(layers))
-    parts = [_legend(layers), _norms(layers, places), _ratios(layers, places, step)]
+    xs, step = svg.space_out(len(layers))
+    parts = [_legend(layers), _norms(layers, xs), _ratios(layers, xs, step)]
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
     return svg.drawing_of_calls(
         "Gradients over depth", "depth flow", parts, base=_BASE, calls=calls
     )
 
 
-def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
+def _norms(layers: Sequence[FlowLayer], xs: Sequence[float]) -> str:
     """Mark what a logarithmic axis cannot show: NaN, Inf, zeros and missing gradients."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
@@ -180,26 +179,26 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
         return _TOP + _EDGE + (high - log) / (high - low) * _NORMS
 
     points = [
-        f"{x:.1f},{at(math.log10(n)):.1f}" if n else "|" for x, n in zip(places, norms, strict=True)
+        f"{x:.1f},{at(math.log10(n)):.1f}" if n else "|" for x, n in zip(xs, norms, strict=True)
     ]
     runs = [run.strip() for run in " ".join(points).split("|")]
     lines = "".join(f'<polyline points="{run}" class="line"/>' for run in runs if run)
     radius = 2.5 if len(layers) < _MANY else 1.7
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{at(math.log10(norm)):.1f}" r="{radius}" class="{kind}"/>'
-        for x, layer in zip(places, layers, strict=True)
+        for x, layer in zip(xs, layers, strict=True)
         for kind, norm in (("output", layer.norm), *(("param", norm) for norm in layer.params))
         if norm
     )
     marks = "".join(
         _mark(layer.mark, x, _TOP + 6 if layer.mark == "broken" else _BOTTOM - 6)
-        for x, layer in zip(places, layers, strict=True)
+        for x, layer in zip(xs, layers, strict=True)
         if layer.mark
     )
     return svg.decades(low, high, at) + lines + dots + marks
 
 
-def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
+def _ratios(layers: Sequence[FlowLayer], xs: Sequence[float], step: float) -> str:
     if not any(layer.ratio for layer in layers):
         text = "no parameter of these layers has a gradient other than zero"
         return svg.caption(_BASE - _RATIOS - 8, text)
@@ -209,9 +208,7 @@ def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -
         return _BASE - (log - low) / (high - low) * _RATIOS
 
     tops = [
-        (x, at(math.log10(layer.ratio)))
-        for x, layer in zip(places, layers, strict=True)
-        if layer.ratio
+        (x, at(math.log10(layer.ratio))) for x, layer in zip(xs, layers, strict=True) if layer.ratio
     ]
     bars = "".join(svg.bar(x, y, step, _BASE - y) for x, y in tops)
     return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, RATIO)

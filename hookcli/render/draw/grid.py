@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.records.pictures import LABEL_ROW, LEVELS, MIDDLE, Places
+from hookcli.records.pictures import LABEL_ROW, LEVELS, MIDDLE, TileBoxes
 from hookcli.render.draw.canvas import (
     BACKGROUND,
     LABEL_SIZE,
@@ -36,7 +36,7 @@ _STRIP = 512
 
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
-) -> tuple[Canvas, Places]:
+) -> tuple[Canvas, TileBoxes]:
     """Draw labelled tiles (K, h, w) below a heading; also return the tiles' positions."""
     cells = _enlarge(tiles, tile_size)
     count, height, width = cells.shape
@@ -51,16 +51,18 @@ def draw_grid(
         y, x = top + index // columns * step_y, MARGIN + index % columns * step_x
         write_text(canvas, label, (x, y - LABEL_ROW), size=LABEL_SIZE, width=step_x)
         canvas.pixels[y : y + height, x : x + width] = cell
-    return canvas, Places(MARGIN, top, width, height, step_x=step_x, step_y=step_y, columns=columns)
+    return canvas, TileBoxes(
+        MARGIN, top, width, height, step_x=step_x, step_y=step_y, columns=columns
+    )
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
     """Return maps (K, h, w) side by side, in rows of ``columns``: (rows * h, columns * w)."""
     count, height, width = levels.shape
     rows = -(-count // columns)
-    places = np.zeros((rows * columns, height, width), np.uint8)
-    places[:count] = levels
-    tiled = places.reshape(rows, columns, height, width).swapaxes(1, 2)
+    cells = np.zeros((rows * columns, height, width), np.uint8)
+    cells[:count] = levels
+    tiled = cells.reshape(rows, columns, height, width).swapaxes(1, 2)
     return tiled.reshape(rows * height, columns * width)
 
 
@@ -88,7 +90,7 @@ def draw_bars(
 
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
-) -> tuple[Canvas, list[Places]]:
+) -> tuple[Canvas, list[TileBoxes]]:
     """Draw a sheet: one row per layer, with the layer's name above the labelled tiles."""
     # If a single column would be too tall, the rows continue in further columns. Also returned:
     # each row's tile positions.
@@ -102,15 +104,15 @@ def draw_sheet(
     canvas = new_canvas(heading, sum(widths), tallest)
     x = MARGIN
     shapes = (each.shape for each in cells)
-    places = []
+    boxes = []
     for column, width in zip(columns, widths, strict=True):
         y = heading_height(heading)
         for block in column:
             canvas.add(block, x, y)
             count, high, wide = next(shapes)
             top = y + 2 * LABEL_ROW
-            places.append(
-                Places(
+            boxes.append(
+                TileBoxes(
                     x,
                     top,
                     wide,
@@ -122,7 +124,7 @@ def draw_sheet(
             )
             y += block.size[1]
         x += width
-    return canvas, places
+    return canvas, boxes
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:

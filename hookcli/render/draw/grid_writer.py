@@ -23,7 +23,7 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import to_vector
-from hookcli.store.places.names import (
+from hookcli.store.locations.names import (
     GRIDS,
     MAPS,
     grid_name,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hookcli.activations.feature_maps import Picture
     from hookcli.config import GridStyle
     from hookcli.records.layouts import Layout
-    from hookcli.records.pictures import Places
+    from hookcli.records.pictures import TileBoxes
     from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
@@ -95,17 +95,17 @@ class GridWriter:
             self.write(other, to_vector(canvas, palette, self.style.format))
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
-        canvas, places = _render_grid(picture, self.style, self.model)
+        canvas, boxes = _render_grid(picture, self.style, self.model)
         self._write(file, canvas, self._palette)
-        grid = _describe_grid(picture, file, canvas, places)
-        return [replace(grid, maps=self._write_maps(picture, places))]
+        grid = _describe_grid(picture, file, canvas, boxes)
+        return [replace(grid, maps=self._write_maps(picture, boxes))]
 
-    def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
+    def _write_maps(self, picture: Picture, boxes: TileBoxes | None) -> ChannelMaps | None:
         content = picture.content
-        if isinstance(content, Bars) or content.maps is None or places is None:
+        if isinstance(content, Bars) or content.maps is None or boxes is None:
             return None
         levels = content.maps.numpy()
-        image = to_image(drawing.draw_maps(levels, places.columns), self._map_palette)
+        image = to_image(drawing.draw_maps(levels, boxes.columns), self._map_palette)
         file = picture_file(MAPS, picture.image, grid_name(picture.call))
         self.write(file, to_png(image, compress_level=_FAST))
         size, shared = (levels.shape[1], levels.shape[2]), None
@@ -117,22 +117,22 @@ class GridWriter:
             file,
             size,
             content.shown,
-            columns=places.columns,
+            columns=boxes.columns,
             signed=self.style.signed,
             range=shared,
         )
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         title = self.title_of(image_key)
-        canvas, places = _render_sheet(title, rows, self.style)
+        canvas, boxes = _render_sheet(title, rows, self.style)
         self._write(file, canvas, self._palette)
         return [
-            _describe_grid(picture, file, canvas, place)
-            for picture, place in zip(rows, places, strict=True)
+            _describe_grid(picture, file, canvas, box)
+            for picture, box in zip(rows, boxes, strict=True)
         ]
 
 
-def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
+def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, TileBoxes | None]:
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture, model), _bars_note(content)]
@@ -143,9 +143,9 @@ def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas
     return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
 
-def _describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
+def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes | None) -> Grid:
     content = picture.content
-    if isinstance(content, Bars) or places is None:
+    if isinstance(content, Bars) or boxes is None:
         return Grid(picture.image, picture.call.id, file, canvas.size)
     shown = _SHEET_TOP if is_sheet(file) else None
     low, high, mean, spread = content.figures[:, :shown].tolist()
@@ -156,7 +156,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places |
         picture.call.id,
         file,
         size=canvas.size,
-        places=places,
+        places=boxes,
         channels=tuple(content.channels[:shown].tolist()),
         low=tuple(map(_shorten, low, errors)),
         high=tuple(map(_shorten, high, errors)),
@@ -178,7 +178,7 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
 
 def _render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
-) -> tuple[Canvas, list[Places]]:
+) -> tuple[Canvas, list[TileBoxes]]:
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"

@@ -106,12 +106,12 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     if not points:
         axes.axis("off")
         return
-    places = range(1, len(points) + 1)
+    xs = range(1, len(points) + 1)
     means = [point.mean for point in points]
     lows = [point.mean - point.std for point in points]
     highs = [point.mean + point.std for point in points]
-    axes.fill_between(places, lows, highs, color=_BAND, linewidth=0)
-    axes.plot(places, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
+    axes.fill_between(xs, lows, highs, color=_BAND, linewidth=0)
+    axes.plot(xs, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
     spreads = sorted(point.std for point in points)
     axes.set_yscale("symlog", linthresh=max(1e-6, spreads[len(points) // 2]))
     axes.set_title(
@@ -129,14 +129,14 @@ def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    places = grid.places
+    boxes = grid.places
     tiles: list[tuple[int, Image.Image]] = []
-    if places is None:
+    if boxes is None:
         return tiles
     for index, channel in enumerate(grid.channels[:_TILES]):
-        left = places.left + index % places.columns * places.step_x
-        top = places.top + index // places.columns * places.step_y
-        box = (left, top, left + places.width, top + places.height)
+        left = boxes.left + index % boxes.columns * boxes.step_x
+        top = boxes.top + index // boxes.columns * boxes.step_y
+        box = (left, top, left + boxes.width, top + boxes.height)
         tiles.append((channel, picture.crop(box)))
     return tiles
 
@@ -185,14 +185,14 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
     axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     style: dict[str, Any] = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
-    places, logs = [at for at, _ in dots], [math.log10(norm) for _, norm in dots]
-    axes.plot(places, logs, "o", label="of parameters", **style)
+    xs, logs = [at for at, _ in dots], [math.log10(norm) for _, norm in dots]
+    axes.plot(xs, logs, "o", label="of parameters", **style)
     for mark, (shape, colour) in _MARKS.items():
-        places = [at for at, layer in enumerate(layers) if layer.mark == mark]
-        edges = [0.97 if mark == "broken" else 0.03] * len(places)
+        xs = [at for at, layer in enumerate(layers) if layer.mark == mark]
+        edges = [0.97 if mark == "broken" else 0.03] * len(xs)
         style = {"color": colour, "label": MARKS[mark], "markersize": 7}
-        if places:
-            axes.plot(places, edges, shape, transform=axes.get_xaxis_transform(), **style)
+        if xs:
+            axes.plot(xs, edges, shape, transform=axes.get_xaxis_transform(), **style)
     axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
     axes.legend(
         loc="lower right",
@@ -232,8 +232,8 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
 
 def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
     step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
-    places = range(0, len(names), step)
-    axes.set_xticks(places, names[::step], rotation=90, fontsize=7, parse_math=False)
+    xs = range(0, len(names), step)
+    axes.set_xticks(xs, names[::step], rotation=90, fontsize=7, parse_math=False)
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
     if step > 1:
         note = f"{len(names)} layers, one in {step} named"

@@ -32,20 +32,20 @@ def draw_scatter(
     theme: Theme,
 ) -> bytes:
     """Return a PNG of points (N, 2) in coloured groups; points in ``rings`` are emphasized."""
-    placed, colors = np.asarray(points), colors_of(theme)
+    coordinates, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
     width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
     figure, _ = start_figure(width, height, heading, theme)
     axes = add_axes(figure, _EDGE, _EDGE, _SIDE, _SIDE)
-    size = 16 if len(placed) <= _MANY else 5
-    for (_, places), color in zip(drawn, colors.series, strict=False):
-        part = placed[list(places)]
+    size = 16 if len(coordinates) <= _MANY else 5
+    for (_, indices), color in zip(drawn, colors.series, strict=False):
+        part = coordinates[list(indices)]
         axes.scatter(part[:, 0], part[:, 1], size, color, linewidths=0, alpha=0.85)
     if legend:
         _write_legend(axes, [name for name, _ in drawn], colors)
-    ringed = placed[list(rings)]
+    ringed = coordinates[list(rings)]
     axes.scatter(
         ringed[:, 0], ringed[:, 1], 60, facecolors="none", edgecolors=colors.ink, linewidths=0.9
     )
@@ -83,5 +83,5 @@ def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Se
     rest = listed[most - 1 :]
     return [
         *listed[: most - 1],
-        (f"{len(rest)} others", [place for _, places in rest for place in places]),
+        (f"{len(rest)} others", [index for _, indices in rest for index in indices]),
     ]

@@ -80,20 +80,20 @@ def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
     """Return a drawing with a column per call (id, tooltip, anchor), which ends at ``base``."""
-    places, step = space_out(len(calls))
+    xs, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
-    parts.append(_names_below(names, places, base))
-    for x, (_, title, anchor) in zip(places, calls, strict=True):
+    parts.append(_names_below(names, xs, base))
+    for x, (_, title, anchor) in zip(xs, calls, strict=True):
         parts.append(column(x, step, base, title=title, anchor=anchor))
     return drawing(label, kind, base + 16 + 7 * max(map(len, names)), parts)
 
 
-def _names_below(names: Sequence[str], places: Sequence[float], base: int) -> str:
+def _names_below(names: Sequence[str], xs: Sequence[float], base: int) -> str:
     step = -(-len(names) * _NAME // (RIGHT - LEFT))
     return "".join(
         f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'
         f"{escape(name)}</text>"
-        for x, name in list(zip(places, names, strict=True))[::step]
+        for x, name in list(zip(xs, names, strict=True))[::step]
     )
 
 

@@ -99,9 +99,9 @@ def lay_out(
     shown = {image.key for image in images}
     sheets = [each for each in thumbnails if shown.intersection(each.images)]
     at = {
-        key: (number, place % sheet.columns, place // sheet.columns)
+        key: (number, index % sheet.columns, index // sheet.columns)
         for number, sheet in enumerate(sheets)
-        for place, key in enumerate(sheet.images)
+        for index, key in enumerate(sheet.images)
     }
     found: dict[str, list[int]] = {}
     for number, group in groups.items():
@@ -148,15 +148,15 @@ def count_named(finding: Finding, images: int) -> str:
 
 
 def top_for_script(
-    document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
+    document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
     """Return the channels that stand out, as ``[layer, [[channel, [[image, value], …]], …]]``."""
     # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
-    at = {image.key: place for place, image in enumerate(images)}
+    at = {image.key: index for index, image in enumerate(images)}
     return [
         [
-            places[call],
+            index_of[call],
             [
                 [
                     row.channel,
@@ -168,13 +168,13 @@ def top_for_script(
                 for row in top_images.get(call, ())
             ],
         ]
-        for call in places
+        for call in index_of
         if call in top_images or call in document.ranked_images
     ]
 
 
 def pack_ranked(
-    document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
+    document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
     """Return the images that fire each channel most, as JSON that is compressed by zlib, in base64.
 
@@ -182,15 +182,15 @@ def pack_ranked(
     channel, the positions of these images on the page (channel after channel), and the values. Of n
     images on the page, the first of the ``others``, which are keys, has position n.
     """
-    ranked = {call: each for call, each in document.ranked_images.items() if call in places}
+    ranked = {call: each for call, each in document.ranked_images.items() if call in index_of}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
-    at = {image.key: place for place, image in enumerate(images)}
+    at = {image.key: index for index, image in enumerate(images)}
     keys = {n: image.key for n, image in enumerate(document.images) if n in named}
     others = [key for key in keys.values() if key not in at]
-    at |= {key: len(images) + place for place, key in enumerate(others)}
-    place_of: dict[int | None, int] = {number: at[key] for number, key in keys.items()}
+    at |= {key: len(images) + index for index, key in enumerate(others)}
+    shown_at: dict[int | None, int] = {number: at[key] for number, key in keys.items()}
     calls = [
-        [places[call], each.each, [place_of.get(image) for image in each.images], each.values]
+        [index_of[call], each.each, [shown_at.get(image) for image in each.images], each.values]
         for call, each in ranked.items()
     ]
     facts = {"calls": calls, "others": [escape.for_page(key) for key in others]}
@@ -224,6 +224,6 @@ def _choice(finding: Finding) -> str:
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
     """Let the page contain the address (or the bytes) of the picture only once."""
-    place = address(sheet.file)
-    shown = f'url("{place}")' if place else "none"
+    url = address(sheet.file)
+    shown = f'url("{url}")' if url else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

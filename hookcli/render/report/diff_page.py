@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.distance.blame import blame_text
+from hookcli.distance.culprits import blame_text
 from hookcli.distance.verdict import first_text, list_notes, verdict_text
 from hookcli.outside.escape import for_page, reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from hookcli.distance.blame import Blame
     from hookcli.distance.comparison import Comparison, DiffRow
+    from hookcli.distance.culprits import Blame
 
 _TOP, _HEIGHT, _EDGE = 30, 200, 18
 _BASE = _TOP + _HEIGHT + 2 * _EDGE
@@ -83,22 +83,22 @@ def draw_distances(
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
         return ""
-    places, step = svg.space_out(len(rows))
+    xs, step = svg.space_out(len(rows))
     culprits = () if blame is None else blame.ids
     if blame is None:
-        parts = [_legend(rows), _distances(rows, places, step)]
+        parts = [_legend(rows), _distances(rows, xs, step)]
     else:
-        parts = [_legend_of_both(rows, culprits), _both_errors(rows, places, step, culprits)]
+        parts = [_legend_of_both(rows, culprits), _both_errors(rows, xs, step, culprits)]
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
     return svg.drawing_of_calls(
         "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
     )
 
 
-def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:
-    at, parts = _axis(rows, places, step)
+def _distances(rows: Sequence[DiffRow], xs: Sequence[float], step: float) -> str:
+    at, parts = _axis(rows, xs, step)
     radius = _radius(rows)
-    for row, x in zip(rows, places, strict=True):
+    for row, x in zip(rows, xs, strict=True):
         kind = "holds" if row.holds else "differs"
         if value := _on_axis(row.rel_l2):
             parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
@@ -110,26 +110,26 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
 
 
 def _both_errors(
-    rows: Sequence[DiffRow], places: Sequence[float], step: float, culprits: Collection[str]
+    rows: Sequence[DiffRow], xs: Sequence[float], step: float, culprits: Collection[str]
 ) -> str:
     """Draw curves with gaps at calls without a distance, and at zeros; the axis is logarithmic."""
     width = max(step, _NARROWEST)
     bands = [
         f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
         'class="culprit"/>'
-        for row, x in zip(rows, places, strict=True)
+        for row, x in zip(rows, xs, strict=True)
         if row.call_id in culprits
     ]
-    at, parts = _axis(rows, places, step)
+    at, parts = _axis(rows, xs, step)
     inherited = [row.rel_l2 for row in rows]
     own = [row.own_rel_l2 for row in rows]
-    parts += [_curve(inherited, places, at, "inherited"), _curve(own, places, at, "own")]
+    parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
     radius = _radius(rows)
-    for row, x in zip(rows, places, strict=True):
+    for row, x in zip(rows, xs, strict=True):
         if value := _on_axis(row.own_rel_l2):
             scale = 1.5 if row.call_id in culprits else radius / 3.2
-            place = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
-            parts.append(f'<path d="{_SQUARE}" transform="{place}" class="own"/>')
+            transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
+            parts.append(f'<path d="{_SQUARE}" transform="{transform}" class="own"/>')
         elif row.own_rel_l2 is not None:
             shape, y = (_EQUAL, _BASE - 12) if row.own_rel_l2 == 0 else (_CROSS, _TOP + 20)
             parts.append(_mark(shape, x, y, "own"))
@@ -144,7 +144,7 @@ def _both_errors(
 
 
 def _axis(
-    rows: Sequence[DiffRow], places: Sequence[float], step: float
+    rows: Sequence[DiffRow], xs: Sequence[float], step: float
 ) -> tuple[Callable[[float], float], list[str]]:
     """Return a function from a distance to y, and the SVG of the decades and tolerances."""
     tolerances = [_limit(row) for row in rows]
@@ -156,7 +156,7 @@ def _axis(
         return _TOP + _EDGE + (high - math.log10(value)) / (high - low) * _HEIGHT
 
     parts = [svg.decades(low, high, lambda exponent: at(10.0**exponent))]
-    for x, tolerance in zip(places, tolerances, strict=True):
+    for x, tolerance in zip(xs, tolerances, strict=True):
         if tolerance:
             y = at(tolerance)
             parts.append(
@@ -167,10 +167,10 @@ def _axis(
 
 
 def _curve(
-    values: Sequence[float | None], places: Sequence[float], at: Callable[[float], float], kind: str
+    values: Sequence[float | None], xs: Sequence[float], at: Callable[[float], float], kind: str
 ) -> str:
     path, pen = [], "M"
-    for value, x in zip(values, places, strict=True):
+    for value, x in zip(values, xs, strict=True):
         if shown := _on_axis(value):
             path.append(f"{pen}{x:.1f},{at(shown):.1f}")
         pen = "L" if shown else "M"

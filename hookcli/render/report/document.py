@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
-from hookcli.records.attention import AttentionMaps
+from hookcli.records.attention_records import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.runs import MOST_THUMBNAILS
-from hookcli.store.places.names import is_sheet
+from hookcli.store.locations.names import is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hookcli.records.attention import AttentionRow
+    from hookcli.records.attention_records import AttentionRow
     from hookcli.records.pictures import ChannelMaps
     from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
@@ -43,16 +43,16 @@ def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
-    places = {
+    links = {
         key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
         for key, file in files.items()
     }
-    return [(image.file, places[image.key]) for image in document.images if image.key in places]
+    return [(image.file, links[image.key]) for image in document.images if image.key in links]
 
 
 def for_script(
     grids: Sequence[Grid],
-    places: Mapping[str, int],
+    index_of: Mapping[str, int],
     address: Callable[[str], str],
     *,
     is_first: bool,
@@ -63,11 +63,11 @@ def for_script(
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
         {name: getattr(grid, name) for name in ("size", "places", "channels")}
-        | {"call": places[grid.call_id], "picture": files.index(grid.file)}
+        | {"call": index_of[grid.call_id], "picture": files.index(grid.file)}
         | ({name: getattr(grid, name) for name in _FIGURES} if has_figures else {})
         | ({"maps": _describe_maps(grid.maps, address)} if grid.maps else {})
         for grid in grids
-        if grid.call_id in places
+        if grid.call_id in index_of
     ]
     return {"pictures": [] if is_first else [address(file) for file in files], "grids": facts}
 

@@ -13,7 +13,7 @@ from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.outside.files import OutsideError
-from hookcli.records.attention import mean_over_heads
+from hookcli.records.attention_records import mean_over_heads
 from hookcli.records.images import describe_intensities
 from hookcli.records.report import AS_LEFT
 from hookcli.records.rows import MAY_FIND_NOTHING
@@ -52,7 +52,7 @@ from hookcli.render.report.templates import (
     ours,
     script_data,
 )
-from hookcli.store.places.names import is_sheet
+from hookcli.store.locations.names import is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,9 +108,9 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     several = len(document.images) > 1
     backwards = "gradients" in (document.command or ("", *document.options))[1:2]
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
-    places = {row.call_id: index for index, row in enumerate(layers)}
+    index_of = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
-    drawn = [place for place, image in enumerate(images) if image.key in grids]
+    drawn = [index for index, image in enumerate(images) if image.key in grids]
     start = drawn[0] if drawn else 0
     first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
@@ -133,7 +133,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "first": start,
         "colours": document.colours,
     }
-    pictures = _describe_pictures(document, images, places, address=address, start=start)
+    pictures = _describe_pictures(document, images, index_of, address=address, start=start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return {
@@ -146,15 +146,15 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
         "intensities": [text for text, _ in describe_intensities(document.images)],
         "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
-        "top_data": script_data(top_for_script(document, places, images)),
-        "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
+        "top_data": script_data(top_for_script(document, index_of, images)),
+        "ranked_data": ours(pack_ranked(document, index_of, images) if several else ""),
         "heats_of": pictures_by_image(
             heat for heat in document.heats if heat.kind not in ("attention", "rollout")
         ),
         "rollouts_of": pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
-        "links": [(name, linked(place)) for name, place in list_pictures(document)],
+        "links": [(name, linked(location)) for name, location in list_pictures(document)],
         "anchors": anchors,
-        "place_of": places,
+        "index_of": index_of,
         # the calls whose pictures the page shows
         "pictured": {row.call_id for row in layers if not backwards or row.side == "grad_output"},
         "first_grids": {grid.call_id: grid for grid in reversed(first)},
@@ -198,7 +198,7 @@ def _draw_over_depth(
 def _describe_pictures(
     document: ReportDocument,
     images: Sequence[ImageResult],
-    places: Mapping[str, int],
+    index_of: Mapping[str, int],
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
@@ -211,7 +211,7 @@ def _describe_pictures(
     for index, image in enumerate(images):
         own = for_script(
             grids.get(image.key, []),
-            places,
+            index_of,
             address if image.key in embedded else linked,
             is_first=index == start,
             has_figures=few or (address is not linked and image.key in embedded),

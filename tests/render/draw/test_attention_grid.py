@@ -40,8 +40,8 @@ def test_the_place_of_the_query_is_framed_in_the_picture_and_in_every_map():
     """A quarter of the picture from its middle on; the frame lies outside of it."""
     maps = np.ones((2, 4, 4), np.float32)
     picture = draw_heads(seen(), maps, ["0", "1"], ["title"], (0.5, 0.5, 0.25, 0.25))
-    for place in range(3):
-        framed = (tile(picture, place) == MARK).all(-1)
+    for index in range(3):
+        framed = (tile(picture, index) == MARK).all(-1)
         rows, columns = np.nonzero(framed)
         assert (rows.min(), rows.max(), columns.min(), columns.max()) == (83, 126, 83, 126)
         assert not framed[84:126, 84:126].any()
@@ -86,9 +86,9 @@ def decode(picture: Canvas) -> np.ndarray:
     return np.asarray(picture.to_image(load_palette("ember")).convert("RGB"))
 
 
-def tile(picture: Canvas, place: int) -> np.ndarray:
-    """The picture (place 0) or a map of the first row."""
-    left = LEFT + place * STEP
+def tile(picture: Canvas, index: int) -> np.ndarray:
+    """The picture (index 0) or a map of the first row."""
+    left = LEFT + index * STEP
     return decode(picture)[TOP : TOP + SIDE, left : left + SIDE]
 
 

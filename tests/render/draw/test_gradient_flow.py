@@ -219,8 +219,8 @@ def test_as_many_layers_are_named_as_have_room(count, named):
     names = [text for text in find(svg, "text", "tick") if text.get("transform")]
     assert len(names) == named
     assert len(list(svg.iter(f"{SVG}title"))) == count
-    places = [float(re.findall(r"[\d.]+", name.get("transform"))[0]) for name in names]
-    assert all(b - a >= 12.9 for a, b in itertools.pairwise(places))
+    xs = [float(re.findall(r"[\d.]+", name.get("transform"))[0]) for name in names]
+    assert all(b - a >= 12.9 for a, b in itertools.pairwise(xs))
 
 
 def test_a_hostile_name_stays_text():

@@ -38,7 +38,7 @@ from hookcli.render.draw.canvas import (
 from hookcli.render.draw.grid import draw_grid, draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.pipeline import inspect_images
-from hookcli.store.places.directory import Directory
+from hookcli.store.locations.directory import Directory
 from tests.configs import inspect_config
 from tests.toy_runs import write_into
 
@@ -130,14 +130,14 @@ def test_a_sheet_says_where_its_tiles_are():
     """Two layers of tiles of 2 x 3, drawn twice as large; between two tiles are 4 pixels."""
     levels = np.array(RAMP_LEVELS, np.uint8)
     rows = [("conv1", levels, ("0", "1")), ("conv2", levels[::-1], ("0", "1"))]
-    sheet, places = draw_sheet(rows, ["title"], 6)
+    sheet, boxes = draw_sheet(rows, ["title"], 6)
     first, second = (enlarged(each, 2) for each in RAMP_LEVELS)
-    corners = [[(p.top, p.left), (p.top, p.left + p.step_x)] for p in places]
+    corners = [[(p.top, p.left), (p.top, p.left + p.step_x)] for p in boxes]
     assert [find(sheet.pixels, first), find(sheet.pixels, second)] == [
         [corners[0][0], corners[1][1]],
         [corners[0][1], corners[1][0]],
     ]
-    assert {(p.width, p.height, p.step_x, p.columns) for p in places} == {(6, 4, 6 + 4, 2)}
+    assert {(p.width, p.height, p.step_x, p.columns) for p in boxes} == {(6, 4, 6 + 4, 2)}
 
 
 def test_no_pictures_are_written_when_none_are_asked_for(tmp_path):
@@ -510,7 +510,7 @@ def find(pixels: NDArray, block: NDArray) -> list[tuple[int, int]]:
 def first_tile(pixels: NDArray) -> list[int]:
     """Row and column where the first pixel of the colour map stands; text and page have other
     indices."""
-    return [int(place) for place in np.argwhere(pixels <= NOT_FINITE)[0]]
+    return [int(index) for index in np.argwhere(pixels <= NOT_FINITE)[0]]
 
 
 def count_tiles(pixels: NDArray, width: int) -> int:

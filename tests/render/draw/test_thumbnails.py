@@ -42,8 +42,8 @@ def test_thumbnails_are_side_by_side_in_rows_and_do_not_overlap():
     colors = [RED, GREEN, BLUE] * 3  # one more than a row
     pixels = read(draw_thumbnails([shrink(plain(color)) for color in colors]))
     assert pixels.shape == (2 * SIDE, COLUMNS * SIDE, 3)
-    for place, color in enumerate(colors):
-        row, column = divmod(place, COLUMNS)
+    for index, color in enumerate(colors):
+        row, column = divmod(index, COLUMNS)
         tile = pixels[row * SIDE :, column * SIDE :][:SIDE, :SIDE]
         assert abs(tile - color).max() < 12
     assert pixels[SIDE:, SIDE:].max() < 8  # the rest of the second row is black

@@ -260,8 +260,8 @@ def test_the_images_of_the_channel_that_is_typed_are_shown(page):
     shown = page.locator("#top-channels button")
     page.wait_for_selector("#top-channels h3:has-text('channel 5')")
     assert shown.locator(".value").all_inner_texts() == ["1.25", "not finite"]
-    for place, image in enumerate((2, 0)):
-        assert abs(color_of(page, shown.nth(place).locator(".thumb")) - COLORS[image]).max() < 12
+    for index, image in enumerate((2, 0)):
+        assert abs(color_of(page, shown.nth(index).locator(".thumb")) - COLORS[image]).max() < 12
     page.wait_for_url(lambda url: url.endswith("#conv/5"))
     page.fill("#top-channel", "")
     page.wait_for_selector("#top-channels h3:has-text('channel 4')")  # which stands out

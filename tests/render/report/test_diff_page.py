@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from hookcli.distance.blame import Blame, OwnError
 from hookcli.distance.comparison import Comparison, DiffRow
+from hookcli.distance.culprits import Blame, OwnError
 from hookcli.distance.tolerance import Tolerance
 from hookcli.render.report.diff_page import DiffPicture, draw_distances, render_difference
 

@@ -25,7 +25,7 @@ from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import contact
 from hookcli.render.report import document as report_document
 from hookcli.render.report import page as run_page
-from hookcli.store.places.directory import Directory
+from hookcli.store.locations.directory import Directory
 from tests.conftest import run_in
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
@@ -368,13 +368,13 @@ OUTSIDE = (
 )
 
 
-@pytest.mark.parametrize("place", PICTURES)
-def test_a_picture_outside_the_run_folder_is_refused_by_its_field(place):
+@pytest.mark.parametrize("field", PICTURES)
+def test_a_picture_outside_the_run_folder_is_refused_by_its_field(field):
     for name in OUTSIDE:
         with pytest.raises(DamagedError) as caught:
-            convert(document(**PICTURES[place](name)), ReportDocument)
-        assert str(caught.value) == f"{place}: expected the name of a file in the run folder"
-    convert(document(**PICTURES[place]("grids/cat-2/001_a.b_c#1.png")), ReportDocument)
+            convert(document(**PICTURES[field](name)), ReportDocument)
+        assert str(caught.value) == f"{field}: expected the name of a file in the run folder"
+    convert(document(**PICTURES[field]("grids/cat-2/001_a.b_c#1.png")), ReportDocument)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
 
 
 @pytest.mark.parametrize(
-    ("count", "file", "said", "place"),
+    ("count", "file", "said", "link"),
     [
         (20, "sheets/{}.png", None, None),
         (21, "sheets/{}.png", "All 10 sheets", "sheets/{}.png"),
@@ -423,7 +423,7 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
     ],
 )
 def test_a_page_of_too_many_images_links_to_pictures_and_embeds_none(
-    most_20, tmp_path, count, file, said, place
+    most_20, tmp_path, count, file, said, link
 ):
     whole = document()
     image, grid = whole["images"][0], whole["grids"][0]
@@ -435,7 +435,7 @@ def test_a_page_of_too_many_images_links_to_pictures_and_embeds_none(
     for text in (render_report(whole), render_report(whole, open_files(tmp_path))):
         section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
         links = re.findall('<a href="(.*?)">(.*?)</a>', section)
-        wanted = [(place.format(key), f"a b/{key}?.png") for key in keys[:10]] if place else []
+        wanted = [(link.format(key), f"a b/{key}?.png") for key in keys[:10]] if link else []
         assert links == wanted
         assert texts(section, "summary") == ([said] if said else [])
 
@@ -783,7 +783,7 @@ def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.store.places.directory.os.replace", killed)
+        patch.setattr("hookcli.store.locations.directory.os.replace", killed)
         assert run("report", "run").code == 130
     (ran / ".partial-report.html").write_bytes(b"half")
     assert run("report", "run").code == 0

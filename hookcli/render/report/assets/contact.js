@@ -89,11 +89,11 @@ const contact = {};  // what other scripts may use
 
   function showImageOf(index) {
     current = index;
-    const tile = tiles[index], place = matching.indexOf(tile);
+    const tile = tiles[index], at = matching.indexOf(tile);
     byId("panel-title").textContent = tile.firstElementChild.title;
-    byId("panel-place").textContent = place < 0 ? "" : `${counted(place + 1)} of ${counted(matching.length)}`;
-    byId("panel-before").ariaDisabled = place <= 0;  // a disabled button would lose the focus
-    byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
+    byId("panel-place").textContent = at < 0 ? "" : `${counted(at + 1)} of ${counted(matching.length)}`;
+    byId("panel-before").ariaDisabled = at <= 0;  // a disabled button would lose the focus
+    byId("panel-next").ariaDisabled = at < 0 || at === matching.length - 1;
     const filled = document.querySelector(`template[data-panel="${index}"]`) ?? byId("panel-filled");
     inside.replaceChildren(filled.content.cloneNode(true));
     inside.querySelector(".large").append(...largeOf(index));

@@ -53,8 +53,8 @@
   }
 
   function sayMissing(picture) {
-    const place = picture.getAttribute("src");
-    (picture.closest("button") ?? picture).replaceWith(element("p", { className: "dim", textContent: `This picture is not beside the page: ${place}` }));
+    const file = picture.getAttribute("src");
+    (picture.closest("button") ?? picture).replaceWith(element("p", { className: "dim", textContent: `This picture is not beside the page: ${file}` }));
   }
 
   // The images that fire a channel most: a channel that the reader types, or conspicuous channels.
@@ -66,13 +66,13 @@
     byId("top-images").scrollIntoView();
   }
 
-  function showLayer(place, channel = "") {
-    if (!gallery[place]) return;
-    chosen.value = place;
+  function showLayer(index, channel = "") {
+    if (!gallery[index]) return;
+    chosen.value = index;
     typed.value = channel;
-    typed.max = data.channels[gallery[place][0]] - 1;
-    byId("top-before").ariaDisabled = place === 0;
-    byId("top-next").ariaDisabled = place === gallery.length - 1;
+    typed.max = data.channels[gallery[index][0]] - 1;
+    byId("top-before").ariaDisabled = index === 0;
+    byId("top-next").ariaDisabled = index === gallery.length - 1;
     keepChannel();
     showChannels();
   }
@@ -112,8 +112,8 @@
   // The images that fire every channel most; unpacked when the first number is typed.
   let reading = null;
   function readRanked() {
-    reading ??= inflate([bytesOf(byId("ranked").textContent)]).json().then(({ calls, others }) => new Map(calls.map(([call, each, places, values]) => (
-      [call, { each, pairs: places.map((place, index) => [others[place - tiles.length] ?? place, values[index]]) }]
+    reading ??= inflate([bytesOf(byId("ranked").textContent)]).json().then(({ calls, others }) => new Map(calls.map(([call, each, positions, values]) => (
+      [call, { each, pairs: positions.map((position, index) => [others[position - tiles.length] ?? position, values[index]]) }]
     ))));
     return reading;
   }
@@ -135,7 +135,7 @@
   }
 
   if (chosen) {
-    chosen.append(...gallery.map(([call], place) => new Option(data.calls[call], place)));
+    chosen.append(...gallery.map(([call], index) => new Option(data.calls[call], index)));
     chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
     byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
     byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));

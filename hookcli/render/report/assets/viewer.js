@@ -70,8 +70,8 @@ function tileAt(grid, event, picture) {
   return column >= 0 && column < grid.places.columns && row >= 0 && index < grid.channels.length ? index : -1;
 }
 
-// The position of a tile in the picture of its grid.
-function placeOf({ places }, index) {
+// The upper left corner of a tile in the picture of its grid.
+function cornerOf({ places }, index) {
   return { x: places.left + (index % places.columns) * places.step_x, y: places.top + Math.floor(index / places.columns) * places.step_y };
 }
 
@@ -98,7 +98,7 @@ function show() {
   showChoice(grid);
   showScale(grid);
   draw(grid);
-  const { x, y } = placeOf(grid, tile), { width, height } = grid.places;
+  const { x, y } = cornerOf(grid, tile), { width, height } = grid.places;
   Object.assign(byId("mark").style, { left: `${100 * x / grid.size[0]}%`, top: `${100 * y / grid.size[1]}%`, width: `${100 * width / grid.size[0]}%`, height: `${100 * height / grid.size[1]}%` });
   keepAddress();
 }
@@ -152,7 +152,7 @@ async function draw(grid) {
   const isWhole = maps?.naturalWidth === grid.maps?.columns * grid.maps?.size[1];
   const drawn = isWhole ? maps : await load(grid.src);
   if (mine.join() !== [shown, layer, tile].join()) return;
-  let { width, height } = grid.places, { x, y } = placeOf(grid, tile);
+  let { width, height } = grid.places, { x, y } = cornerOf(grid, tile);
   byId("size").textContent = isWhole ? sizeOf(grid.maps) : "";
   if (isWhole) {
     [height, width] = grid.maps.size;

@@ -16,7 +16,7 @@ from hookcli.outside.urls import Url
 from hookcli.reading.run_files import RemoteFiles, open_files
 from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
-from hookcli.store.places import storage
+from hookcli.store.locations import storage
 from hookcli.summary.chunks import Chunk
 from tests.store.test_folder import DONE, REQUEST, planned
 from tests.toy_runs import run_of

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.comparison import blame as blame_module
-from hookcli.comparison.blame import Blamer, _Measured, _Mover
+from hookcli.comparison import own_errors
+from hookcli.comparison.own_errors import Blamer, _Measured, _Mover
 from hookcli.comparison.quantizing import quantizing_error
 from hookcli.comparison.seen_calls import SeenCalls
-from hookcli.distance.blame import OwnError
-from hookcli.distance.blame import find_culprits as decide
+from hookcli.distance.culprits import OwnError
+from hookcli.distance.culprits import find_culprits as decide
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
 from hookcli.records.layouts import Channels
 
@@ -390,7 +390,7 @@ def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(monke
     net = nn.Sequential(nn.Flatten(), layer).eval()
     found = []
     monkeypatch.setattr(
-        blame_module,
+        own_errors,
         "find_culprits",
         lambda errors, *words: found.extend(errors) or decide(errors, *words),
     )

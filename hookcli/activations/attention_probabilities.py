@@ -76,7 +76,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
         weights: Any = functional.multi_head_attention_forward(**{**given, **asked})[1]
         return torch.as_tensor(weights).float().reshape(-1, *weights.shape[-3:])
     width, heads = given["embed_dim_to_check"], given["num_heads"]
-    queries, keys = (_project(given, place, name) for place, name in enumerate(("query", "key")))
+    queries, keys = (_project(given, index, name) for index, name in enumerate(("query", "key")))
     scores = (queries * (width // heads) ** -0.5) @ keys.transpose(-2, -1)
     mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
     if mask is not None and mask.dim() == 3:
@@ -91,10 +91,10 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
     return _softmax(scores, *shown)
 
 
-def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return one image's projected queries (place 0) or keys (1), (N, heads, tokens, width)."""
+def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
+    """Return one image's projected queries (index 0) or keys (1), (N, heads, tokens, width)."""
     width, heads = given["embed_dim_to_check"], given["num_heads"]
-    part = slice(place * width, (place + 1) * width)
+    part = slice(index * width, (index + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
     own = given[f"{name[0]}_proj_weight"] if given.get("use_separate_proj_weight") else weight[part]
     tokens = given[name] if given[name].dim() == 3 else given[name][:, None]

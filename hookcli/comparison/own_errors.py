@@ -1,4 +1,4 @@
-"""Blame: run B once more on A's tensors, and find the calls that differ by themselves.
+"""Own errors: run B once more on A's tensors, and find the calls that differ by themselves.
 
 Every call of B gets A's inputs, because every call before it passes on A's output instead of its
 own. The distance of its output from A's is the own error of the call. To know how much of the error
@@ -23,7 +23,7 @@ from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.order import NORM
 from hookcli.comparison.quantizing import QuantizingNoise, find_changed_weights
 from hookcli.comparison.side import naming, to_array
-from hookcli.distance.blame import ROUNDING, OwnError, find_culprits, owner_of
+from hookcli.distance.culprits import ROUNDING, OwnError, find_culprits, owner_of
 from hookcli.distance.judge import find_floor
 from hookcli.distance.metrics import is_same, measure_arrays
 from hookcli.distance.tolerance import EPSILON, coarser, error_of_sum
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.comparison.seen_calls import SeenCalls
-    from hookcli.distance.blame import Blame
+    from hookcli.distance.culprits import Blame
     from hookcli.passes.runner import Runner, Side
     from hookcli.records.calls import Call
 
-    Values = NDArray[np.generic]
+    TensorArray = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
 _FUSED = ("BatchNorm", "ReLU", "relu")  # what PyTorch computes together with such a layer
@@ -198,7 +198,7 @@ class Blamer:
             yield replace(lone, call_id=call_id, module_type=self._types[call_id])
 
     def _find_lone(
-        self, values: Mapping[str, Values], own: _Measured
+        self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
         """Group the calls of only A and of only B by the common call that follows them."""
         found: dict[str, tuple[list[str], list[str]]] = {}
@@ -239,11 +239,11 @@ def run_again(
     runner: Runner,
     image: str,
     pixels: Tensor,
-    feed: Callable[[str], Values | None],
+    feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
     """Run an image, while each call passes on what ``feed`` returns instead of its own output."""
-    runner.run_fed(Batch([image], runner.place(pixels.contiguous())), feed, observer)
+    runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
 @dataclass(slots=True)
@@ -264,10 +264,10 @@ class _Measured:
     vague: set[str] = field(default_factory=set)  # those that follow quantized values of tools
     has_floor: bool = True
     _last: str = ""
-    _last_array: Values = field(default_factory=lambda: np.empty(0))  # what B computed there
+    _last_array: TensorArray = field(default_factory=lambda: np.empty(0))  # what B computed there
     _is_vague: bool = False
 
-    def feed(self, call_id: str) -> Values | None:
+    def feed(self, call_id: str) -> TensorArray | None:
         """Return the output of A that a call of the fed run passes on."""
         return self.seen.values.get(self.partners.get(call_id, ""))
 
@@ -297,12 +297,12 @@ class _Measured:
         self._is_vague = False
         self._last, self._last_array = partner, np.array(array)
 
-    def _passes_on(self, a: Values, b: Values) -> bool:
+    def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
         """Return whether A and B both return what the last call returned, whose error it is."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
-    def _measure(self, partner: str, call: Call, a: Values, b: Values) -> OwnError:
+    def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
         """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
@@ -320,7 +320,7 @@ class _Measured:
         has_maps = axis is not None and a.size > a.shape[axis]  # a channel of one number may be 0
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
-    def _find_replaced(self, array: Values) -> str:
+    def _find_replaced(self, array: TensorArray) -> str:
         """Find the call of A, after the last common one, that a call of B replaces."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
@@ -328,11 +328,11 @@ class _Measured:
         gap = itertools.takewhile(lambda call_id: call_id not in taken, ids[start:])
         return next((each for each in gap if self._is_same(each, array)), "")
 
-    def _is_same(self, call_id: str, array: Values) -> bool:
+    def _is_same(self, call_id: str, array: TensorArray) -> bool:
         values = self.seen.values[call_id]
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
-    def is_idle(self, call_id: str, array: Values) -> bool:
+    def is_idle(self, call_id: str, array: TensorArray) -> bool:
         """Return whether a call only passes on values of another call, or a part of them."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
@@ -391,7 +391,7 @@ class _Mover:
         self._epsilon = epsilon
         self._random = np.random.default_rng(0)
 
-    def __call__(self, values: Values) -> Values:
+    def __call__(self, values: TensorArray) -> TensorArray:
         """Move floating-point values by the last digit of a coarser dtype."""
         if values.dtype.kind != "f":
             return values
@@ -399,13 +399,13 @@ class _Mover:
         steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
         steps[values == 0] = 0  # the neighbours of zero are next to nothing
-        moved: Values = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
+        moved: TensorArray = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 
 
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
-) -> Values | None:
+) -> TensorArray | None:
     """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
     values = own.feed(call_id)
     if values is None:

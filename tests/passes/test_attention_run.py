@@ -11,7 +11,7 @@ from torch import nn
 
 from hookcli.hooks.layers import list_layers
 from hookcli.networks.inputs import PLAIN
-from hookcli.passes.attention import AttentionSettings, attend
+from hookcli.passes.attention_run import AttentionSettings, attend
 from hookcli.passes.find_attention import find_attention
 
 ADDED = "its softmax is added to other weights before it weighs the values"

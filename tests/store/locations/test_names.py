@@ -9,7 +9,7 @@ import pytest
 
 from hookcli.images.read import list_images
 from hookcli.records.calls import Call, LayerInfo
-from hookcli.store.places.names import grid_name, is_run_file, picture_file, seen_file
+from hookcli.store.locations.names import grid_name, is_run_file, picture_file, seen_file
 
 LONG = "x" * 51 + r"-[0-9a-f]{8}"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hookcli.distance.blame import OwnError, find_culprits
+from hookcli.distance.culprits import OwnError, find_culprits
 from hookcli.distance.tolerance import coarser
 
 ROUNDED = 1e-7

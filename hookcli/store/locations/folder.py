@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hookcli.outside.urls import Place
+    from hookcli.outside.urls import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Folder(Protocol):
     instead.
     """
 
-    path: Place
+    path: Location
 
     def lock(self) -> Lock:
         """Take the lock, after which this object sees all earlier changes by other processes."""

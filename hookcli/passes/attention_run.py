@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hookcli.activations.attention import call_probabilities
 from hookcli.activations.attention_maps import (
     CLASS_TOKEN,
     CallAttention,
@@ -32,6 +31,7 @@ from hookcli.activations.attention_maps import (
     thin_map,
     thin_queries,
 )
+from hookcli.activations.attention_probabilities import call_probabilities
 from hookcli.hooks.filter import is_inside
 from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.operations import listen_to_operations, split_path
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.operations import OperationCall
     from hookcli.networks.inputs import ModelInputs
     from hookcli.passes.find_attention import AttentionCall, FoundAttention
-    from hookcli.records.attention import AttentionRow
+    from hookcli.records.attention_records import AttentionRow
     from hookcli.records.calls import LayerInfo
 
 _OTHER_TOKENS = "its queries and keys differ from those for the first image"
@@ -93,7 +93,7 @@ class _AttentionListener:
     def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
         self.settings, self.key, self.found = settings, key, found
         places = [call.places for call in found.calls]
-        self._wanted = {(call.path, call.place): call for call in found.calls}
+        self._wanted = {(call.path, call.index): call for call in found.calls}
         self._can_roll_out = not found.refuse_rollout()
         sizes = [(each.heads, each.query_grid, each.key_grid) for each in places if _is_drawn(each)]
         self._side = choose_side(sizes, settings.limit)
@@ -106,11 +106,11 @@ class _AttentionListener:
         """Return the attention call of an operation, and the operation, for ``end``."""
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
-        place = self._counts[operation.path]
+        index = self._counts[operation.path]
         self._counts[operation.path] += 1
-        if place >= self.found.counts.get(operation.path, 0):
-            self._note_other(operation.path, place)
-        wanted = self._wanted.pop((operation.path, place), None)
+        if index >= self.found.counts.get(operation.path, 0):
+            self._note_other(operation.path, index)
+        wanted = self._wanted.pop((operation.path, index), None)
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
@@ -137,14 +137,14 @@ class _AttentionListener:
             rollout = self._query_map(self._rollout[None, None], self.found.calls[0].places)
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
-    def _note_other(self, path: str, place: int) -> None:
+    def _note_other(self, path: str, index: int) -> None:
         """Add a row without figures for a call that did not occur for the first image."""
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
             layers = {layer.module_path: layer for layer in list_layers(self.settings.model)}
             order = len(self.found.calls) + len(self.found.hidden) + len(self._other) + 1
-            call = Call(layers[module_path], place, order, "attention")
+            call = Call(layers[module_path], index, order, "attention")
             self._other.append(hidden_row(call, _NOT_FOUND))
 
     def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:

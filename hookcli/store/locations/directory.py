@@ -23,8 +23,8 @@ from hookcli.outside.files import (
     write_all,
 )
 from hookcli.outside.locks import take_lock
-from hookcli.store.places.folder import Entry, Folder, Lock
-from hookcli.store.places.names import LOCK, PARTIAL
+from hookcli.store.locations.folder import Entry, Folder, Lock
+from hookcli.store.locations.names import LOCK, PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

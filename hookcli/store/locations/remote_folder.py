@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.store.places import storage
-from hookcli.store.places.folder import Entry, Folder
-from hookcli.store.places.lease import Lease, refuse_locked
-from hookcli.store.places.names import LOCKS
+from hookcli.store.locations import storage
+from hookcli.store.locations.folder import Entry, Folder
+from hookcli.store.locations.lease import Lease, refuse_locked
+from hookcli.store.locations.names import LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -120,12 +120,12 @@ class RemoteFolder(Folder):
 
 
 @contextmanager
-def _explain(verb: str, place: Url) -> Iterator[None]:
+def _explain(verb: str, location: Url) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         is_away = isinstance(error, storage.StorageError)
         raise OutputError(
-            f"cannot {verb} {str(place)!r}: {error.strerror or error}",
+            f"cannot {verb} {str(location)!r}: {error.strerror or error}",
             storage.TRY_AGAIN if is_away else f"name a folder that you may {verb}",
         ) from error

@@ -9,9 +9,9 @@ from hookcli.config import GridStyle
 from hookcli.outside import tables
 from hookcli.products.product import Cost, Product
 from hookcli.products.tensors import check_disk
-from hookcli.records.attention import AttentionMaps, AttentionRow
+from hookcli.records.attention_records import AttentionMaps, AttentionRow
 from hookcli.records.pictures import HeatPicture
-from hookcli.store.places import names
+from hookcli.store.locations import names
 from hookcli.summary.attention_tally import AttentionTally
 from hookcli.summary.chunks import merge_by_call
 
@@ -29,7 +29,7 @@ _FLOAT_BYTES = 4
 _ROLLOUT = "000_rollout.png"
 
 
-class Attention(Product):
+class AttentionHeads(Product):
     """Statistics of attention calls and, if the run draws every layer, pictures of the heads."""
 
     def __init__(self, scope: Scope) -> None:

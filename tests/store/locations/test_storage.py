@@ -6,9 +6,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError, RequestError
-from hookcli.store.places import storage
-from hookcli.store.places.remote_folder import RemoteFolder
-from tests.store.places.test_remote_folder import RUN, memory, open_run  # noqa: F401
+from hookcli.store.locations import storage
+from hookcli.store.locations.remote_folder import RemoteFolder
+from tests.store.locations.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 
 class Flaky:

@@ -11,11 +11,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
 from hookcli.store.chunks import ChunkFiles
-from hookcli.store.places import lease, remote_folder, storage
-from hookcli.store.places.lease import Lease
-from hookcli.store.places.remote_folder import RemoteFolder
+from hookcli.store.locations import lease, remote_folder, storage
+from hookcli.store.locations.lease import Lease
+from hookcli.store.locations.remote_folder import RemoteFolder
 from hookcli.summary.chunks import Chunk
-from tests.store.places.test_remote_folder import RUN, memory, open_run  # noqa: F401
+from tests.store.locations.test_remote_folder import RUN, memory, open_run  # noqa: F401
 from tests.store.test_folder import DONE
 
 FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
@@ -42,7 +42,7 @@ def test_a_second_run_is_refused_and_the_error_says_who_writes():
 def test_a_second_run_is_refused_before_it_begins(run, cat, monkeypatch):
     monkeypatch.setattr("hookcli.plan.check.find_spec", lambda _name: True)  # of Ray
     # as if it were the storage of all processes
-    monkeypatch.setattr("hookcli.plan.check._check_places", lambda _config: None)
+    monkeypatch.setattr("hookcli.plan.check._check_locations", lambda _config: None)
     with open_run():
         ended = run("inspect", "squeezenet1_1", cat, "-o", RUN, "--cluster", "auto", "--dry-run")
     assert ended.code == 5

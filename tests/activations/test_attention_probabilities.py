@@ -19,16 +19,16 @@ from torchvision.models.video.swin_transformer import (
     SwinTransformer3d,
 )
 
-from hookcli.activations.attention import call_probabilities
 from hookcli.activations.attention_maps import (
     CLASS_TOKEN,
     cell_of,
     measure_attention,
     query_map,
 )
+from hookcli.activations.attention_probabilities import call_probabilities
 from hookcli.activations.token_places import NO_PLACE, PADDING, TokenPlaces
 from hookcli.outside.tables import column_names, render_csv
-from hookcli.records.attention import AttentionRow
+from hookcli.records.attention_records import AttentionRow
 from hookcli.records.calls import Call, LayerInfo
 from tests.attention_calls import attention_of, without_fast_path
 from tests.small_models import build_small

@@ -177,27 +177,27 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
         kind = each.kind or each.module_type
-        for place, (own, _) in enumerate(each.figures):
+        for index, (own, _) in enumerate(each.figures):
             found = (owner_of(each.call_id), own)
             kinds = (kind, "", *(["weighted"] if kind.startswith(_WEIGHTED) else ()))
             for name in kinds:
-                alike[name, place].append(found)
+                alike[name, index].append(found)
     for each in errors:
         usual, kind, owner = [], each.kind or each.module_type, owner_of(each.call_id)
-        for place in range(len(each.figures)):
+        for index in range(len(each.figures)):
             others, weighted, every = (
-                [own for other, own in alike[name, place] if other != owner]
+                [own for other, own in alike[name, index] if other != owner]
                 for name in (kind, "weighted", "")
             )
             is_few = len(others) < _FEW
             if is_few:
                 is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
                 others = weighted if is_alike else every
-            is_layer = kind.startswith(_WEIGHTED) and not place
+            is_layer = kind.startswith(_WEIGHTED) and not index
             factor = _find_factor(others) if is_layer else OUTSTANDING
             limits = [factor * (statistics.median(others) if others else 0.0)]
             if each.noise and (is_few or is_layer):
-                limits.append(_NOISES[place] * each.noise)
+                limits.append(_NOISES[index] * each.noise)
             usual.append(max(limits) if is_few else min(limits))
         yield usual
 

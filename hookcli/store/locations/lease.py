@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.outside.files import cannot_write
-from hookcli.store.places import storage
-from hookcli.store.places.folder import Lock
-from hookcli.store.places.names import LOCKS, lock_file
+from hookcli.store.locations import storage
+from hookcli.store.locations.folder import Lock
+from hookcli.store.locations.names import LOCKS, lock_file
 
 if TYPE_CHECKING:
     from hookcli.outside.urls import Url
