@@ -499,9 +499,6 @@ GUARDED = {  # each with another way on Windows
     "images.prepare: SIGCHLD",
     "images.prepare: fork",  # the name of a way to start processes
 }
-HOLDS_DESCRIPTORS = {
-    *("outside.files", "store.locations.directory", "store.locations.file_lock"),
-}  # to be removed with the owned folder on pathlib
 
 
 def _list_names(node: ast.AST) -> list[str]:
@@ -517,8 +514,7 @@ def test_nothing_needs_what_only_posix_has():
     found = {
         f"{module}: {name}"
         for file in PACKAGE.rglob("*.py")
-        if (module := ".".join(file.relative_to(PACKAGE).with_suffix("").parts))
-        not in HOLDS_DESCRIPTORS
+        for module in [".".join(file.relative_to(PACKAGE).with_suffix("").parts)]
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         for name in _list_names(node)
         if ONLY_POSIX.fullmatch(name)

@@ -84,7 +84,7 @@ def refuse_in_run(file: Path, out: Location | None = None) -> None:
     """Refuse a file that a run could write into its folder, also into the folder ``out`` later."""
     full = file.resolve()
     for folder in full.parents[:3]:
-        is_runs = is_run_file(str(full.relative_to(folder)))
+        is_runs = is_run_file(full.relative_to(folder).as_posix())
         if is_runs and (is_run(folder) or (out and folder == out.resolve())):
             what = f"{str(file)!r} is a file of the run in {str(folder)!r}"
             raise OutputError(what, "name a file outside run folders")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_channel_that_is_not_finite_comes_first_whatever_the_rank(bad, rank):
 NAN, INF = math.nan, math.inf
 LAYER, SIGNED = {"scale": "layer"}, {"signed": True}
 # of each case the channels, the style, and the levels
-SCALES = {
+SCALES: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "from lowest to highest": ([[-7, 3], [0.25, 0]], {}, [[0, 239], [239, 0]]),
     "evenly spaced": ([[0, 239, 1, 120]], {}, [[0, 239, 1, 120]]),
     "against each other": ([[0, 239], [10, 20]], LAYER, [[0, 239], [10, 20]]),

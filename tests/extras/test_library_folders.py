@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ LIBRARIES = {
     "smp": ("smp_folders/unet", "config.json", "model.safetensors", ""),
     "hf": ("folders/vit", "config.json", "model.safetensors", "pytorch_model.bin"),
 }
-MARKS = {
+MARKS: dict[str, Any] = {
     "timm": (),
     "open_clip": pytest.mark.libraries,
     "smp": pytest.mark.libraries,

@@ -127,8 +127,8 @@ def test_a_picture_is_turned_upright_as_its_exif_data_says(orientation, expected
     assert [
         [upright.getpixel((x, y))[0] for x in range(upright.width)] for y in range(upright.height)
     ] == expected
-    stored = np.array([[[0], [1], [2]], [[3], [4], [5]]])
-    assert turn(stored, orientation)[..., 0].tolist() == expected
+    pixels = np.array([[[0], [1], [2]], [[3], [4], [5]]])
+    assert turn(pixels, orientation)[..., 0].tolist() == expected
 
 
 def test_transparency_is_laid_on_white():

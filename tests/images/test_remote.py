@@ -299,6 +299,6 @@ def test_a_process_that_prepares_images_uses_the_options_of_storages(interruptib
     storage.use_options([("anon", "true"), ("endpoint_url", "http://localhost")])
     options = storage.list_options()
     storage.use_options(())
-    _begin_worker(None, options, 0)
+    _begin_worker(options, 0)
     assert storage._options == {"anon": True, "endpoint_url": "http://localhost"}
     storage.use_options(())

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 from hookcli.summary.tally import add_records
 
-FIGURES = {"mean": 0.0, "std": 1.0, "min": -2.0, "max": 2.0, "zero_fraction": 0.0}
+FIGURES: Any = {"mean": 0.0, "std": 1.0, "min": -2.0, "max": 2.0, "zero_fraction": 0.0}
 STATS = TensorStats((1, 4, 2, 2), "float32", **FIGURES)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
 TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True, dtype="float32")

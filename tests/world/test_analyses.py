@@ -73,7 +73,7 @@ def read_page(name):
 def files_of(folder):
     return {
         str(file.relative_to(folder)): file.read_bytes()
-        for file in Path(folder).rglob("*")
+        for file in Path(folder).rglob("[!.]*")
         if file.is_file()
     }
 

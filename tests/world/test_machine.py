@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_processes_read_images_unasked_only_at_the_terminal(run, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(images, "_MOST_READ_FIRST", 0)  # as with many images
     np.save("rows.npy", np.zeros((2, 3, 32, 32), np.float32))
-    asked = {"layers": "features.0", "device": "cpu"}
+    asked: Any = {"layers": "features.0", "device": "cpu"}
     hookcli.inspect("tests.toy_models:Squeezed", "rows.npy", out="python", **asked)
     assert started == []
     hookcli.inspect("tests.toy_models:Squeezed", "rows.npy", out="asked", workers=2, **asked)

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-STILL_HELD = {"fcntl"}  # by the owned folder; to become empty with it
-PROGRAM = f"""
+PROGRAM = """
 import builtins, multiprocessing, os, signal, sys
 
-GONE = {{"fcntl", "resource", "pwd", "grp", "termios"}} - {STILL_HELD!r}
+GONE = {"fcntl", "resource", "pwd", "grp", "termios"}
 plain = builtins.__import__
 
 def refuse(name, globals=None, locals=None, fromlist=(), level=0):
-    if name in GONE and (globals or {{}}).get("__name__", "").startswith("hookcli"):
+    if name in GONE and (globals or {}).get("__name__", "").startswith("hookcli"):
         raise ModuleNotFoundError(name)
     return plain(name, globals, locals, fromlist, level)
 
@@ -28,10 +27,10 @@ if __name__ == "__main__":
     multiprocessing.set_start_method("spawn")
     import hookcli
 
-    asked = {{"layers": "features.0", "device": "cpu"}}
+    asked = {"layers": "features.0", "device": "cpu"}
     run = hookcli.inspect("tests.toy_models:Squeezed", "rows", out="out", workers=1, **asked)
     assert len(run.rows) == 1
-    again = {{**asked, "workers": 1, "resume": True}}
+    again = {**asked, "workers": 1, "resume": True}
     try:
         hookcli.inspect("tests.toy_models:Squeezed", "rows", out="out", **again)
     except hookcli.errors.CompleteError:
