@@ -498,6 +498,7 @@ GUARDED = {  # each with another way on Windows
     "images.prepare: /dev/shm",
     "images.prepare: SIGCHLD",
     "images.prepare: fork",  # the name of a way to start processes
+    *("outside.files: O_NONBLOCK", "outside.files: O_NOCTTY"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
-_OUTLIERS = 15  # rows of the table, and marks on the picture
+_OUTLIERS = 15  # rows of the table, and at most so many marks on the picture
 _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and images of each
 
 
@@ -199,7 +200,7 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
         folder.write(_TABLE, render_csv(MapRow, rows).encode())
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
         folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
-        named = {row.image for row in rows if row.group or row.rank <= _OUTLIERS}
+        named = {row.image for row in rows if row.group or row.rank <= _count_outliers(rows)}
         pictures = copy_pictures(analysis.runs[0], folder, first=named)
         values = {
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
@@ -226,13 +227,17 @@ def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -
     rows = document.images
     labelled = {label: [rows[index].image for index in each] for label, each in by_label.items()}
     alike = frozenset(row.image for row in rows if row.group)
-    far = frozenset(row.image for row in rows if row.rank <= _OUTLIERS)
+    far = frozenset(row.image for row in rows if row.rank <= _count_outliers(rows))
     groups = [
         Group(f"near duplicates ({len(alike)})", "near duplicate", alike, len(rows)),
         Group(f"outliers ({len(far)})", "outlier", far, len(rows)),
         *group_by_label(labelled if len(by_label) > 1 else {}, len(rows)),
     ]
     return [group for group in groups if group.images]
+
+
+def _count_outliers(rows: Sequence[MapRow]) -> int:
+    return min(_OUTLIERS, math.ceil(len(rows) / 10))  # of twelve images, not all are outliers
 
 
 def _name_axes(document: MapDocument) -> list[str]:
@@ -248,7 +253,7 @@ def _draw(
     from hookcli.render.draw.scatter_png import draw_scatter
 
     rows = document.images
-    rings = [index for index, row in enumerate(rows) if row.rank <= _OUTLIERS]
+    rings = [index for index, row in enumerate(rows) if row.rank <= _count_outliers(rows)]
     points = [(row.x, row.y) for row in rows]
     said = f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores"
     one, two = _name_axes(document)
@@ -280,6 +285,6 @@ def _make_data(
             for key in tiles
         ],
         "near": list(near.values()),
-        "outliers": min(_OUTLIERS, len(rows)),
+        "outliers": _count_outliers(document.images),
         "images": len(rows),
     }
