@@ -27,6 +27,7 @@ def test_the_images_are_laid_out_and_nothing_is_written(folder):
     assert found.result.duplicates == (("a", "b"),)
     assert found.files.keys() == NAMES
     assert "component 1" in found.page.html
+    assert "outliers (1)" in found.page.html
     assert not (folder.parent / "hookcli-analyses").exists()
 
 
