@@ -77,7 +77,7 @@ Workers: TypeAlias = Annotated[
     int | None,
     Flag(
         "--workers N",
-        "Processes that read images.  [default: depends on the cores; from Python 0]",
+        "Processes that read images.  [default: depends on the cores; 0 in Python]",
         at_least=0,
         at_most=1024,
         panel="Images",

@@ -29,7 +29,7 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of one tensor inside a hook."""
+    """What a hook recorded of one tensor: its statistics, a sample and a sketch."""
 
     call: Call
     layout: Layout

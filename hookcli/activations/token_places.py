@@ -13,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-# A trail holds, for each value of a tensor, the index of a pixel counted from 1, or a constant:
+# A trail holds, for each value of a tensor, the index of a pixel, from 1, or a constant:
 # OUTSIDE for cells that ``pad`` added beside the image, LEARNED for tokens that do not come from
 # one part of the image, LOST for tensors that hookcli could not follow, and WEIGHTS for weights
 # that mix channels.
@@ -21,7 +21,7 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The pixels of origin of a tensor's values, in its shape.
+    """For each value of a tensor, the pixel that it comes from; ``own`` has the tensor's shape.
 
     In a product of tensors with positions, such as queries and keys, and in what is made from it,
     ``own`` is the pixel of each value's row, and ``columns`` of its column. All others have no

@@ -273,8 +273,9 @@ def judge(
     procedure). The standard deviation over folds counts as at least one image of a fold, since
     folds of few images agree by chance.
 
-    ``hits`` says whose labels the best layer predicted, and whose the pixels, if they are known. An
-    exact test of all images together (McNemar 1947) shows whether the folds are too few to tell.
+    ``hits`` says for each image whether the best layer, and whether the pixels, predicted its
+    label. An exact test of all images together (McNemar 1947) shows whether the folds are too few
+    to tell.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}

@@ -54,11 +54,11 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk to run; ``index`` is the position of its first image among all, from 0."""
+    """A chunk to run; ``first_image`` is the index of its first image in the run."""
 
     number: int
     sources: tuple[ImageSource, ...]
-    index: int
+    first_image: int
     start: ChunkStart
 
 

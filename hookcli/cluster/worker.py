@@ -95,8 +95,8 @@ class Worker:
                 return WorkerFailure.from_error(error, runner.running.chunk)
             for job in ended.jobs:
                 job()
-        indices = {source.key: work.index + i for i, source in enumerate(work.sources)}
+        positions = {source.key: work.first_image + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
-        tops = list_tops(count, ended.list_records(), indices)
+        tops = list_tops(count, ended.list_records(), positions)
         files.save(self._setup.folder, ended.chunk)
         return ChunkResult(ended.chunk, tops, platform.node(), tuple(warnings))

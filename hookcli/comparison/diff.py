@@ -98,7 +98,7 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Check that a comparison, whose rows ``judge`` made, compared any values."""
+    """Refuse a tolerance that matches no call, and a comparison that compared no values."""
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):

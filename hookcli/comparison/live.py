@@ -290,7 +290,7 @@ class _Listed:
         self._layers = {layer.module_path: layer for layer in layers}
 
     def has(self, seen: SeenCall | None) -> bool:
-        """Return whether a call is listed; no call is not."""
+        """Return whether the comparison lists a call; False for None."""
         layer = self._layers.get(seen.call.layer.module_path) if seen else None
         return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 

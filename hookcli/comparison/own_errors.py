@@ -242,7 +242,7 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image, while each call passes on what ``feed`` returns instead of its own output."""
+    """Run an image again; each call passes on ``feed(id)`` instead of its own output."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 

@@ -285,7 +285,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the index in A of a call of B whose index was only counted."""
+        """Return the call index in A for a call of B whose own call index is only a count."""
         # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
         # first ones, as exporters fold calls that do not depend on the input.
         path, index = key

@@ -185,7 +185,7 @@ class Judge:
         return replace(pair, a=a, b=b)
 
     def _index_for(self, image: str) -> int:
-        """Return a new call's index in ``_order``: after the image's previous call, or else 0."""
+        """Return where a new call belongs in ``_order``: after the image's previous call, or 0."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1

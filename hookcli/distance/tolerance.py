@@ -141,7 +141,7 @@ def coarser(*dtypes: str) -> str:
 
 
 def is_gate(operator: str) -> bool:
-    """Return whether an operator multiplies a number of a fixed range by its input."""
+    """Return whether an operator multiplies its input by a factor of a fixed range (SiLU)."""
     name = operator.lower()
     return any(part in name for part in _GATES) and "hard" not in name
 

@@ -70,7 +70,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes along which the channel differs, the slowest first; None: unknown."""
+        """Return the axes along which the channel varies, the slowest first; None if unknown."""
         if tensor not in self._trails:
             return None
         trail = self._trails[tensor]

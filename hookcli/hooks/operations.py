@@ -96,7 +96,7 @@ class Listener(Protocol):
         """Receive an operation before it runs; return a value for ``end``, or None for no end."""
 
     def end(self, call: object, output: object) -> object:
-        """Receive the output, None if the operation raised; return a replacement or None."""
+        """Receive the output (None if it raised); return a tensor to replace it, or None."""
 
 
 @contextmanager

@@ -27,11 +27,11 @@ _STANDARD = Path(os.__file__).parent
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split ``FILE.py:FUNCTION`` at its last colon; FUNCTION is empty without one."""
-    place, _, function = name.rpartition(":")
+    """Split ``FILE.py:FUNCTION`` at its last colon; without one, FILE is empty."""
+    file, _, function = name.rpartition(":")
     is_path = "/" in function or "\\" in function  # of C:\\FILE.py
-    is_whole = place != "" and (is_path or os.path.isfile(name))  # noqa: PTH113  pathlib's may raise
-    return (name, "") if is_whole else (place, function)
+    is_whole = file != "" and (is_path or os.path.isfile(name))  # noqa: PTH113  pathlib's may raise
+    return (name, "") if is_whole else (file, function)
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:

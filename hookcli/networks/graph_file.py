@@ -294,7 +294,7 @@ def read_graph(file: Path) -> Any:
 
 
 def guard_onnx(file: Path) -> ForeignCode:
-    """Return a block in which the content of an ONNX file may raise any exception."""
+    """Return a block that turns exceptions over the content of an ONNX file into one error."""
     verb, hint = "is damaged, or no ONNX file", "export the model again"
     return ForeignCode(repr(str(file)), verb=verb, hint=hint)
 

@@ -191,8 +191,8 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def is_location(location: str) -> bool:
-    """Return whether this is a folder, a path, or ``hf-hub:`` with the name of a repository."""
+def is_folder_or_repository(location: str) -> bool:
+    """Return whether ``location`` is a folder, a path, or ``hf-hub:NAME``."""
     return location.startswith((ON_HUB, *_PATHS)) or _is_folder(location)
 
 

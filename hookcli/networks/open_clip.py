@@ -18,7 +18,7 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_location,
+    is_folder_or_repository,
     quiet,
     require_config,
 )
@@ -78,7 +78,7 @@ class OpenClip(FileSource):
     @classmethod
     def find(cls, name: str, seed: int) -> OpenClip:
         library, rest = import_open_clip(name), name.removeprefix(cls.prefix)
-        if is_location(rest):
+        if is_folder_or_repository(rest):
             files = find_files(rest)
             hint = "open_clip's push_to_hf_hub writes one"
             config, _ = require_config(files, name, hint, "open_clip_config.json")

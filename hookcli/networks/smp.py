@@ -21,7 +21,7 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_location,
+    is_folder_or_repository,
     require_config,
 )
 from hookcli.networks.source import ModelWithWeights
@@ -87,7 +87,7 @@ class Smp(FileSource):
     @classmethod
     def find(cls, name: str, seed: int) -> Smp:
         smp, rest = import_smp(name), name.removeprefix(cls.prefix)
-        if is_location(rest):
+        if is_folder_or_repository(rest):
             files = find_files(rest)
             hint = "model.save_pretrained(FOLDER) writes it"
             _, config = require_config(files, name, hint)

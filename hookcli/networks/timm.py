@@ -20,7 +20,7 @@ from hookcli.networks.hub import (
     fail_fast_offline,
     find_files,
     is_cached,
-    is_location,
+    is_folder_or_repository,
     require_config,
 )
 from hookcli.networks.presets import requested_changes
@@ -80,7 +80,7 @@ class Timm(FileSource):
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
         rest = name.removeprefix(cls.prefix)
-        if not is_location(rest):
+        if not is_folder_or_repository(rest):
             return cls(name, _find_builder(rest))
         files = find_files(rest)
         return cls(name, _find_own_builder(name, files), files=files)

@@ -193,7 +193,7 @@ class _Finder:
         return next((reason for reason, indices in reasons.items() if index in indices), "")
 
     def compare(self, other: _Finder) -> None:
-        """Remove the token places of each call whose places differ in the pass of ``other``."""
+        """Remove the token places of each call for which ``other`` found different ones."""
         others = {(call.path, call.index): call.places for call in other.calls}
         self.calls = [
             replace(call, places=call.places.unlike(others.get((call.path, call.index)), _CHOSEN))

@@ -68,7 +68,7 @@ class BrokenForwardError(ForwardError):
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn another ModelError of the block into a BrokenForwardError without observations."""
+    """Turn a ModelError in the block into a BrokenForwardError that has no observations."""
     try:
         yield
     except BrokenForwardError:
@@ -309,7 +309,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Return each pixel's largest magnitude, (h, w), over all other axes of (1, …, h, w)."""
+    """Return the largest absolute gradient of each pixel, (h, w), of (1, …, h, w)."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)

@@ -191,7 +191,7 @@ class _Paths:
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether the numbers in the names count all calls of a module, and no others."""
+        """Return whether all calls of a module, and no others, share one name with a number."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)

@@ -86,7 +86,7 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
 
 
 def list_multiplied(node: Any) -> tuple[str, ...]:
-    """Return the values whose shapes say what a node costs."""
+    """Return the values whose shapes say what a node costs: data, weight and output."""
     indices = _MULTIPLIED.get(node.op_type, ())
     return (*(node.input[index] for index in indices), node.output[0]) if indices else ()
 
@@ -111,8 +111,8 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
     """Return the weights in each value that does not depend on the inputs: their sizes by name."""
-    indices = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
-    filled = {name for node, each in indices for at in each for name in node.input[at : at + 1]}
+    filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
+    filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
     real = {name for node in graph.node for name in node.input[1:] if node.op_type in _LAYERS}
     found = {each.name: _measure(each.name, each, filled, real) for each in graph.initializer}
@@ -207,11 +207,11 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
                 numbers = array.astype(np.float64), step.astype(np.float64), np.isfinite(array)
             elif base != name and scales and array.dtype.kind in "iu":
                 zero = tensors.get(scales[0].name.removesuffix("scale") + "zero_point")
-                scale, offset = (
+                scale, zero_point = (
                     onnx.numpy_helper.to_array(each).astype(np.float64) if each else np.zeros(())
                     for each in (scales[0], zero)
                 )
-                numbers = _dequantize(array, scale, offset, axes.get(name))
+                numbers = _dequantize(array, scale, zero_point, axes.get(name))
             else:
                 numbers = _UNKNOWN
             if base.endswith(_TURNED):  # the shape of a square weight does not tell
@@ -229,8 +229,8 @@ def _dequantize(
         if axis is None and len(fitting) != 1:
             return _UNKNOWN
         shape[fitting[0] if axis is None else axis] = scale.size
-    step, offset = scale.reshape(shape), zero.reshape(shape if zero.size > 1 else [1] * array.ndim)
+    step, zero = scale.reshape(shape), zero.reshape(shape if zero.size > 1 else [1] * array.ndim)
     limits = np.iinfo(array.dtype)
     # symmetric ranges of int8 often leave out -128
     inside = (array > limits.min + (limits.min < 0)) & (array < limits.max)
-    return (array.astype(np.float64) - offset) * step, step, inside
+    return (array.astype(np.float64) - zero) * step, step, inside

@@ -338,7 +338,7 @@ def list_outputs(side: Side) -> Side:
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Settle the plan, the score and the attention of a run; without weights, only the plan."""
+    """Make the plan of a run and, with weights, choose its score and its attention calls."""
     features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)

@@ -113,14 +113,14 @@ def rank_images(
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0
     shown = {image.key: index for index, image in enumerate(totals.images)}
-    index_of = {at: shown[key] for at, key in enumerate(keys) if key in shown}
+    shown_index = {at: shown[key] for at, key in enumerate(keys) if key in shown}
 
     def rank(call_id: str) -> RankedImages:
         values = top.values[call_id][:, :each].ravel().tolist()
         indices = top.indices[call_id][:, :each].ravel().tolist()
         return RankedImages(
             each,
-            tuple(index_of.get(at) for at in indices),
+            tuple(shown_index.get(at) for at in indices),
             tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values),
         )
 

@@ -186,7 +186,7 @@ def suggest_range(low: float, high: float) -> str:
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number with six digits that is not larger, or with ``up`` not smaller."""
+    """Round a number down to six significant digits, or up if ``up``, and return it as text."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)

@@ -126,7 +126,7 @@ class RunFolder:
         self._folder.remove([JOURNAL])
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Keep the files and the request of ``held`` to resume it; otherwise, replace them."""
+        """Start the run: to resume, keep the files of ``held``; otherwise, replace them."""
         text = render_json(self.request).encode()
         if held is not None:
             old = self._folder.read(REQUEST)

@@ -57,7 +57,7 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Add one of ``list_tops``, without calls that have another number of channels."""
+        """Merge a tally of later images; skip calls whose number of channels differs."""
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
             if len(values) == len(self.values.get(call_id, values)):

@@ -103,7 +103,7 @@ class Analysis:
     runs: tuple[Run, ...]
     facts: tuple[AnalysedRun, ...]
     command: tuple[str, ...] | None
-    location: Path | None  # of the analysis; None writes nothing
+    location: Path | None  # the folder of the results; None writes nothing
     output: AnalysisOptions
     exit_code: int = errors.DONE  # of the run that was made for the analysis
 

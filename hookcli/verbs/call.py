@@ -93,7 +93,7 @@ class Listener:
         """Called when the models of a source are known; None stands for the quick sources."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a bar for ``total`` steps, which are called ``noun``, if that is worth one."""
+        """Return a bar for ``total`` steps, called ``noun``; it shows nothing for short work."""
         if not (is_long and _is_watched()):
             return Progress()
         return (_NotebookBar if _is_notebook() else _Bar)(total, noun)

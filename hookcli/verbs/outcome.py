@@ -113,7 +113,7 @@ class Outcome:
         return None
 
     def text(self) -> str | None:
-        """Return what the command prints if that is no table; None for a table."""
+        """Return the text that the command prints; None if it prints a table instead."""
         return None
 
     def __init_subclass__(cls) -> None:

@@ -156,7 +156,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return one bar per channel or, if ``axis`` is None, one per value, at most ``MOST_BARS``."""
+    """Return bars of channels or, if ``axis`` is None, of values: means of neighbours if many."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)

@@ -123,7 +123,7 @@ def _ramp(width: int) -> NDArray[np.float32]:
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return colours (…, 3), 0 to 255, and opacities (…), of shares (…) of the largest value."""
+    """Return colours (…, 3), 0 to 255, and opacities (…) of shares (…) of the largest value."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)

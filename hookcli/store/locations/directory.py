@@ -159,7 +159,7 @@ class Directory(Folder):
         return _to_entry(self._locate(name).lstat()).is_file
 
     def _locate(self, name: str, *, make: bool = False) -> Path:
-        """Return the path of a file, none of whose folders is a link; ``make`` creates them."""
+        """Return the path of a file, or raise if one of its folders is a link; may make them."""
         if not is_inside(name):
             raise ValueError(f"{name!r} is not a name inside a folder")
         *folders, last = name.split("/")
