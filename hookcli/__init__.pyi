@@ -407,7 +407,7 @@ def golden(
         no_recursive: Skip folders inside a folder.
         null: Names in lists end with NUL (find -print0).
         on_error: What to do when the model fails on an image.  [default: stop]
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         pair: Second image, for optical flow.  [default: the same]
@@ -553,7 +553,7 @@ def gradients(
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         save_weights: With --prune: write the pruned weights as .safetensors.
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         threads: Threads of torch.  [default: the cores]
         cluster: Run on a Ray cluster; auto starts one on this machine.
         cluster_workers: Number of workers.  [default: all that fit]
@@ -700,7 +700,7 @@ def gradients(
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         save_weights: With --prune: write the pruned weights as .safetensors.
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         threads: Threads of torch.  [default: the cores]
         cluster: Run on a Ray cluster; auto starts one on this machine.
         cluster_workers: Number of workers.  [default: all that fit]
@@ -851,7 +851,7 @@ def inspect(
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         save_weights: With --prune: write the pruned weights as .safetensors.
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         threads: Threads of torch.  [default: the cores]
         cluster: Run on a Ray cluster; auto starts one on this machine.
         cluster_workers: Number of workers.  [default: all that fit]
@@ -1004,7 +1004,7 @@ def inspect(
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         save_weights: With --prune: write the pruned weights as .safetensors.
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         threads: Threads of torch.  [default: the cores]
         cluster: Run on a Ray cluster; auto starts one on this machine.
         cluster_workers: Number of workers.  [default: all that fit]
@@ -1144,7 +1144,7 @@ def map(
         no_recursive: Skip folders inside a folder.
         null: Names in lists end with NUL (find -print0).
         on_error: What to do when the model fails on an image.  [default: stop]
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         pair: Second image, for optical flow.  [default: the same]
@@ -1267,7 +1267,7 @@ def places(
         no_recursive: Skip folders inside a folder.
         null: Names in lists end with NUL (find -print0).
         on_error: What to do when the model fails on an image.  [default: stop]
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         pair: Second image, for optical flow.  [default: the same]
@@ -1364,7 +1364,7 @@ def probe(
         no_recursive: Skip folders inside a folder.
         null: Names in lists end with NUL (find -print0).
         on_error: What to do when the model fails on an image.  [default: stop]
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         pair: Second image, for optical flow.  [default: the same]
@@ -1480,7 +1480,7 @@ def similarity(
         no_recursive: Skip folders inside a folder.
         null: Names in lists end with NUL (find -print0).
         on_error: What to do when the model fails on an image.  [default: stop]
-        workers: Processes that read images.  [default: depends on the cores; from Python 0]
+        workers: Processes that read images.  [default: depends on the cores; 0 in Python]
         edit: Change the values that pass through a layer; explained below.
         prune: Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.
         pair: Second image, for optical flow.  [default: the same]
