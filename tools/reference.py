@@ -52,7 +52,8 @@ FILES = {
     names.DOCUMENT: "What the page is made of.",
     names.REQUEST: "What was asked. It is written first.",
     names.MANIFEST: "Everything that is needed to repeat the run. It is written last: a run without it is incomplete.",
-    f"{names.PARTS}/": "The finished chunks of a run that is not complete; deleted at its end.",
+    f"{names.LOCK}": "Empty: locked while a run writes into the folder."
+    ,f"{names.PARTS}/": "The finished chunks of a run that is not complete; deleted at its end.",
 }  # fmt: skip
 HEAD = "<!-- Written by tools/reference.py from the code; `make docs-reference` writes it again. -->\n\n"
 

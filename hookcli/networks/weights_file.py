@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
@@ -114,6 +114,8 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 def _load(file: Path, stream: BufferedReader) -> object:
     # The name ``file`` may stand for another file by now.
     if file.suffix == ".safetensors":
+        if not _is_utf8(file):  # safetensors opens no such name
+            return load(stream.read())
         tensors = load_file(file)  # mapped into memory
         if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116
             raise WeightsError(f"cannot read the weights {file}: another process replaced it")
@@ -128,6 +130,14 @@ def _load(file: Path, stream: BufferedReader) -> object:
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
     return content
+
+
+def _is_utf8(file: Path) -> bool:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:

@@ -134,7 +134,9 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
     made = None
     try:
         with _uninterrupted():
-            made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+            made = tempfile.TemporaryDirectory(
+                prefix=prefix, dir=parent, ignore_cleanup_errors=True
+            )
         yield Path(made.name)
     finally:
         if made is not None:
@@ -170,6 +172,8 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):
             is_ours = not is_link(left.lstat()) and {*os.listdir(left)} == {_LOCK, _UNFINISHED}  # noqa: PTH208
+            facts = (left / _LOCK).lstat()
+            is_ours = is_ours and stat.S_ISREG(facts.st_mode) and not facts.st_size
             if is_ours and (lock := take_lock(left / _LOCK)):
                 lock.release()
                 shutil.rmtree(left)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
-from hookcli.store.locations.names import portable_name
+from hookcli.store.locations.names import is_too_long, portable_name
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 
@@ -47,6 +47,7 @@ def resume_chunks(
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
         chunks = _read_usable_chunks(settings, sources, folder, saved.chunks)
+        _refuse_other_names(folder, saved.chunks)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -54,7 +55,6 @@ def resume_chunks(
             listener.resumed(len(totals.images) + len(totals.skipped))
         else:  # the saved top images also cover chunks that cannot be used
             chunks = []
-            _refuse_other_names(folder, saved.chunks)
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
@@ -62,9 +62,11 @@ def resume_chunks(
 
 def _refuse_other_names(folder: RunFolder, count: int) -> None:
     """Earlier versions of hookcli took names that not every system allows."""
-    chunks = filter(None, (read_chunk(folder, number) for number in range(count)))
-    keys = [image.key for chunk in chunks for image in chunk.images]
-    if other := next((key for key in keys if portable_name(key) != key), None):
+    names: list[str] = []
+    for chunk in filter(None, (read_chunk(folder, number) for number in range(count))):
+        names += [image.key for image in chunk.images if portable_name(image.key) != image.key]
+        names += [file for file in chunk.written_files if is_too_long(file)]
+    if other := next(iter(names), None):
         raise RequestError(
             f"`resume`: the run in {str(folder.path)!r} has files called {other!r}, which not "
             "every system allows",

@@ -15,6 +15,7 @@ import pytest
 from hookcli.images import local, read
 from hookcli.outside.files import safe_name
 from hookcli.plan import prepared
+from hookcli.store.locations import names
 from hookcli.summary import chunks
 from tests.conftest import interrupted_after
 
@@ -184,6 +185,20 @@ def test_a_run_with_a_key_that_windows_does_not_allow_is_not_gone_on_with(run, m
     ended = run("inspect", *words, "-o", "out", "--resume")
     assert ended.code == 2
     assert "--resume: the run in 'out' has files called 'con', which not every" in ended.err
+    assert saved() == before
+
+
+def test_a_picture_whose_name_is_too_long_now_is_not_mixed_with_others(run, monkeypatch):
+    Path("rows").mkdir()
+    for number in range(40):
+        np.save(f"rows/{number}.npy", np.full((3, 32, 32), 1, np.float32))
+    words = (WORDS[0], "rows", *WORDS[2:])
+    interrupt(run, words, at=2)
+    before = saved()
+    monkeypatch.setattr(names, "_LONGEST_PICTURE", 4)
+    ended = run("inspect", *words, "-o", "out", "--resume")
+    assert ended.code == 2
+    assert "which not every system allows" in ended.err
     assert saved() == before
 
 

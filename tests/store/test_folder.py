@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import signal
 import stat
@@ -555,6 +554,7 @@ def test_a_run_that_was_killed_while_its_first_journal_was_written_can_go_on(how
 
 
 def test_a_request_that_cannot_be_written_leaves_no_empty_one_among_other_files():
+    resource = pytest.importorskip("resource")  # not on Windows
     Path("run").mkdir()
     Path("run/notes.txt").write_text("mine")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -666,6 +666,7 @@ def test_an_existing_file_is_replaced():
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else():
+    resource = pytest.importorskip("resource")  # not on Windows
     Path("a").mkdir()
     Path("a/c.txt").write_bytes(b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -746,3 +747,15 @@ def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
         Path("run/layers.csv").touch()
         with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
             check_folder(Path("run"), replace(NAMES, replace_run=True))
+
+
+def test_a_file_that_became_a_link_is_neither_appended_to_nor_read(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "run/journal").symlink_to(tmp_path / "mine")
+    folder = Directory(tmp_path / "run")
+    with pytest.raises(OutputError, match="it is a link, which is never followed"):
+        folder.append("journal", b"more")
+    with pytest.raises(OSError, match="it is a link"):
+        folder.read_part("journal", 0, 2)
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -835,6 +834,7 @@ def test_every_part_comes_back_from_disk_as_it_was(cut):
 @contextlib.contextmanager
 def largest_file(limit):
     """Limit every file to ``limit`` bytes, as on a full disk."""
+    resource = pytest.importorskip("resource")  # not on Windows
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
-import resource
 import signal
 import stat
 import threading
@@ -28,6 +27,8 @@ def guard():
     """A test that waits at a pipe is ended, and one that reads a device runs out of memory
     early.
     """
+
+    resource = pytest.importorskip("resource")  # not on Windows
 
     def give_up(_signal, _frame):
         raise TimeoutError("still waiting")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import struct
-import termios
 
 import numpy as np
 import pytest
@@ -100,6 +98,8 @@ for folder, (environment, number, commands) in json.loads(Path(sys.argv[1]).read
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     """The output of each command in each scene."""
+    fcntl = pytest.importorskip("fcntl")  # not on Windows
+    termios = pytest.importorskip("termios")
     home = tmp_path_factory.mktemp("show")
     request, theirs, mine = {}, [], {}
     for name, (environment, columns, commands) in SCENES.items():

@@ -78,7 +78,7 @@ class Directory(Folder):
             raise OutputError(what, ANOTHER) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        with open_regular(self._locate(name)) as stream:
+        with open_regular(self._locate_file(name)) as stream:
             stream.seek(start)
             return stream.read(stop - start)
 
@@ -106,7 +106,7 @@ class Directory(Folder):
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file; if that fails, the file keeps its earlier content."""
-        with self._explain(name), self._locate(name).open("ab", buffering=0) as stream:
+        with self._explain(name), self._locate_file(name).open("ab", buffering=0) as stream:
             before = stream.tell()
             try:
                 write_all(stream.fileno(), data)
@@ -146,7 +146,10 @@ class Directory(Folder):
         prefix = f"{name}/" if name else ""
         try:
             with os.scandir(self._locate(f"{prefix}x").parent) as inside:
-                found = {each.name: each.stat(follow_symlinks=False) for each in inside}
+                found = {}
+                for each in inside:
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        found[each.name] = each.stat(follow_symlinks=False)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return
@@ -174,6 +177,13 @@ class Directory(Folder):
                     errno.ELOOP, "a folder in its name is a link, which is never followed"
                 )
         return path / last
+
+    def _locate_file(self, name: str) -> Path:
+        file = self._locate(name)
+        with suppress(FileNotFoundError):
+            if is_link(file.lstat()):
+                raise OSError(errno.ELOOP, "it is a link, which is never followed")
+        return file
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
