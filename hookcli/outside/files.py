@@ -100,6 +100,11 @@ def full_name(file: Path) -> Path:
         return file
 
 
+def real_path(file: Path) -> Path:
+    """Return a path without links; unlike ``Path.resolve``, a loop of links is no error."""
+    return Path(os.path.realpath(file))
+
+
 def split_key(name: str) -> tuple[str, str]:
     """Split ``FILE:KEY``; the key is empty if a file has the whole name, or if FILE is none."""
     file, _, key = name.rpartition(":")

@@ -25,7 +25,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
-from hookcli.outside.urls import IN_MEMORY, choose
+from hookcli.outside.urls import HELD, IN_MEMORY, choose
 from hookcli.records.rules import RULES, SHARES
 from hookcli.records.text import count
 from hookcli.store.ownership import refuse_in_run
@@ -176,7 +176,7 @@ def _check_machine(config: RunConfig) -> None:
 
 def _check_locations(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
-    is_held = out.startswith("memory://")
+    is_held = out.startswith(HELD)
     if choose(out, local=False, remote=not (is_spread or is_held)):
         raise RequestError(
             f"without `cluster`, the run folder must be local, not {out!r}",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.images.filesystems import choose_filesystem
-from hookcli.outside.files import hash_file, safe_name, split_key
+from hookcli.outside.files import hash_file, real_path, safe_name, split_key
 from hookcli.outside.urls import to_local
 from hookcli.records.command import command_words
 from hookcli.store.admission import check_folder
@@ -56,7 +56,7 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
     config = scope.config
     folder = name_folder(config, sources)
     if isinstance(folder, Path):
-        refuse_run_folder(folder.resolve().parent)
+        refuse_run_folder(real_path(folder).parent)
     if config.folder.resume:
         model = config.run.model
         known = ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_both
-from hookcli.outside.files import ANOTHER
+from hookcli.outside.files import ANOTHER, real_path
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
@@ -22,7 +23,6 @@ from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from hookcli.outside.urls import Location
     from hookcli.store.locations.folder import Folder
@@ -82,17 +82,17 @@ def is_run(location: Location) -> bool:
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
     """Refuse a file that a run could write into its folder, also into the folder ``out`` later."""
-    full = file.resolve()
+    full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())
-        if is_runs and (is_run(folder) or (out and folder == out.resolve())):
+        if is_runs and (is_run(folder) or (isinstance(out, Path) and folder == real_path(out))):
             what = f"{str(file)!r} is a file of the run in {str(folder)!r}"
             raise OutputError(what, "name a file outside run folders")
 
 
 def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
     """Raise an OutputError if a folder is a run folder, or is inside one."""
-    full = folder.resolve()
+    full = real_path(folder)
     for each in (full, *full.parents):
         if is_run(each):
             raise OutputError(f"{str(folder if each == full else each)!r} is a run's folder", hint)

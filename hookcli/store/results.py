@@ -119,13 +119,14 @@ def make_results(
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        before = Directory(folder).read(kind.list_name)
         with temporary_folder(folder) as temporary:
             results = ResultFolder(folder, temporary, kind.hint)
             yield results
             names = sorted(results.files)
             if make_list is not None:
                 (temporary / kind.list_name).write_bytes(make_list(names))
-            _publish(Directory(folder), kind, {*names, kind.list_name}, temporary)
+            _publish(Directory(folder), kind, {*names, kind.list_name}, temporary, before)
     except OSError as error:
         raise cannot_write(folder, error, kind.hint) from error
     finally:
@@ -134,8 +135,13 @@ def make_results(
                 each.rmdir()
 
 
-def _publish(folder: Directory, kind: Kind, names: set[str], made: Path) -> None:
+def _publish(
+    folder: Directory, kind: Kind, names: set[str], made: Path, before: bytes | None
+) -> None:
     with folder.lock():
+        if folder.read(kind.list_name) != before:
+            what = f"another command wrote into {str(folder.path)!r} meanwhile"
+            raise OutputError(what, kind.hint)
         known = _find_files(folder, kind)
         for name in names:
             found = folder.find(name)

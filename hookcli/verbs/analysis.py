@@ -13,7 +13,7 @@ from hookcli.config import DEFAULTS, InspectConfig, SaveStyle, TensorRequest, Th
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import reversible
-from hookcli.outside.files import refuse_url, safe_name
+from hookcli.outside.files import real_path, refuse_url, safe_name
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import shown, to_location
 from hookcli.records.analysis import Pool
@@ -280,7 +280,7 @@ def _check_kept(keep: Path, location: Path | None) -> None:
     refuse_url(keep)
     new = "name a new folder with `keep_run`"
     try:
-        kept, other = keep.resolve(), None if location is None else location.resolve()
+        kept, other = real_path(keep), None if location is None else real_path(location)
         if other and (kept.is_relative_to(other) or other.is_relative_to(kept)):
             raise OutputError(f"the run and the analysis cannot both be in {str(keep)!r}", new)
         if keep.is_dir() and any(keep.iterdir()):

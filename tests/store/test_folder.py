@@ -759,3 +759,11 @@ def test_a_file_that_became_a_link_is_neither_appended_to_nor_read(tmp_path):
     with pytest.raises(OSError, match="it is a link"):
         folder.read_part("journal", 0, 2)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_files_are_deleted_with_the_folders_that_they_leave_empty(tmp_path):
+    folder = Directory(tmp_path)
+    for name in ("a/b/1", "a/b/2", "c/3", "c/mine"):
+        folder.write(name, b"x")
+    folder.remove({"a/b/1", "a/b/2", "c/3"})
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["c", "mine"]

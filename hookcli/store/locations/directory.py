@@ -126,16 +126,14 @@ class Directory(Folder):
             return False
 
     def remove(self, names: Iterable[str]) -> None:
-        emptied = set()
         for name in sorted(names):
             if not self.is_file(name):
                 continue
             with self._explain(name):
                 self._locate(name).unlink(missing_ok=True)
-            emptied |= {*Path(name).parents[:-1]}
-        for folder in sorted(emptied, key=lambda each: -len(each.parts)):
-            with suppress(OSError):
-                self._locate(folder.as_posix()).rmdir()
+            with suppress(OSError):  # at once, so that a kill leaves no empty folders
+                for folder in Path(name).parents[:-1]:
+                    self._locate(folder.as_posix()).rmdir()
 
     def list_partial(self, names: Iterable[str]) -> set[str]:
         parts = (name.rpartition("/") for name in names)
