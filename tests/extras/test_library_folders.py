@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -109,7 +110,7 @@ class Evil:
 def test_a_pickle_that_would_run_code_is_refused(own):
     (own.folder / own.weights).unlink()
     torch.save({"fc.bias": Evil()}, own.folder / own.pickled)
-    assert "holds more than tensors (io.open)" in own.inspect(*PRETRAINED, code=4)
+    assert re.search(r"holds more than tensors \(_?io.open\)", own.inspect(*PRETRAINED, code=4))
     assert not Path("ran").exists()
 
 

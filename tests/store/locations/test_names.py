@@ -14,6 +14,7 @@ from hookcli.store.locations.names import grid_name, is_run_file, picture_file, 
 LONG = "x" * 51 + r"-[0-9a-f]{8}"
 
 
+@pytest.mark.filterwarnings("ignore:pathlib.PurePath.is_reserved")  # Python 3.13 has another
 @pytest.mark.parametrize(
     ("files", "keys"),
     [
