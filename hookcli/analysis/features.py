@@ -232,7 +232,9 @@ class SavedCall:
         order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
             width = math.prod(part.stop - part.start for part in ranges)
-            part = np.empty((len(order), width), np.float32)
+            part = np.zeros(
+                (len(order), width), np.float32
+            )  # garbage may be NaN, and warns when cast
             for tensor in self.run.saved[self.call_id]:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
