@@ -102,8 +102,7 @@ def test_workers_of_a_cluster_compute_the_same_and_have_the_same_library(
     assert run(*words, "-o", "here", "--threads", "1").code == 0
     assert run(*words, *there, "-o", "there").code == 0
     assert_same_folders("here", "there")
-    library = sys.modules["transformers"]  # the package replaces itself while it is imported
-    ray.before = lambda *_work: monkeypatch.setattr(library, "__version__", "5.99.0")
+    ray.before = lambda *_work: monkeypatch.setattr(hf, "__version__", "5.99.0")
     ended = run(*words, *there, "-o", "again")
     assert ended.code == 4
     assert "differs in transformers: 5.99.0, not " in ended.err
