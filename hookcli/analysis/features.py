@@ -63,8 +63,6 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class SavedCall:
-    """A call whose tensors a run saved."""
-
     run: Run
     call_id: str
     layout: str
@@ -75,12 +73,10 @@ class SavedCall:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The keys of the images with a saved tensor, in the run's order."""
         return self.run.images_of(self.call_id)
 
     @property
     def width(self) -> int:
-        """The number of saved values of one image."""
         return math.prod(self.run.shape_of(self.call_id)[1:])
 
     def read(self, only: str | None = None) -> Iterator[Block]:
@@ -190,7 +186,6 @@ class SavedCall:
         return reduced
 
     def read_places(self, only: str | None = None) -> Iterator[Places]:
-        """Yield the places of each image, in the order of the shards; ``only`` as in ``read``."""
         for block in self.read(only):
             layout = block.layout
             self._check_places(block)
@@ -299,7 +294,6 @@ def _read_pool(run: Run) -> str:
 
 
 def check_finite(features: Array) -> None:
-    """Raise a RequestError if features have a NaN or an Inf."""
     if not np.isfinite(features).all():
         raise RequestError("the features have NaN or Inf", "leave out the images that have them")
 

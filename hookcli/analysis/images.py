@@ -78,13 +78,11 @@ class Geometry:
         return np.stack([x - 0.5, y - 0.5], 1).round(1)
 
     def locate(self, grid: tuple[int, int]) -> dict[str, NDArray[np.generic]]:
-        """Return columns with the row, the column and the middle pixel of each place."""
         rows, columns = np.indices(grid, np.int32).reshape(2, -1)
         x, y = self.find_pixels(grid).T
         return {"row": rows, "column": columns, "x": x, "y": y}
 
     def find_pixel(self, place: int, grid: tuple[int, int]) -> Pixel:
-        """Return the pixel in the middle of a place; twice None if it is unknown."""
         x, y = self.find_pixels(grid)[place]
         return (float(x), float(y)) if self.part else (None, None)
 
@@ -104,7 +102,6 @@ def list_files(run: Run) -> dict[str, str]:
 
 
 def list_contents(run: Run) -> dict[str, str]:
-    """Return the hash of each image's content, by image key."""
     return {image["key"]: image["sha256"] for image in run.manifest["images"]}
 
 
@@ -115,7 +112,6 @@ def match_contents(run: Run, other: Run) -> dict[str, str]:
 
 
 def read_fact(run: Run, name: str, kind: type[T]) -> T:
-    """Return a value of a run's manifest, which a stranger may have written."""
     try:
         return convert(run.manifest.get(name), kind)
     except DamagedError as error:
@@ -123,7 +119,6 @@ def read_fact(run: Run, name: str, kind: type[T]) -> T:
 
 
 def list_geometry(run: Run) -> dict[str, Geometry]:
-    """Return where the places of each image are, by image key."""
     images = read_fact(run, "images", tuple[ImageResult, ...])
     for image in images:
         if image.part is not None and not _is_area(image.part):

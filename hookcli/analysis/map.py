@@ -122,8 +122,6 @@ class MapDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest images of each image."""
-
     places: NDArray[np.int64]  # positions of the nearest images, (images, N), the nearest first
     distances: NDArray[np.float64]  # (images, N)
     # Groups of near duplicates, in ascending order: any two images are at most ``near`` apart.
@@ -263,7 +261,6 @@ def map_images(
 
 
 def list_neighbours(keys: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
-    """Yield the nearest images of each image, in the order of ``keys``."""
     for key, indices, distances in zip(keys, neighbours.places, neighbours.distances, strict=True):
         for rank, (index, distance) in enumerate(zip(indices, distances, strict=True), 1):
             yield NeighbourRow(key, rank, keys[index], float(distance))

@@ -125,7 +125,6 @@ class Foreground:
     is_above: bool
 
     def has(self, features: Features) -> NDArray[np.bool_]:
-        """Return which places (P, C) are in front, (P,)."""
         first = self.components.project(features)[:, 0]
         return first > self.threshold if self.is_above else first <= self.threshold
 
@@ -150,7 +149,6 @@ class Matches:
 
 
 def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
-    """Return the components of the places of all images, or of those in the foreground."""
     # The foreground is the side of a threshold of the first component that is rarer at the edges.
     components = _find(call, lambda places: places.values)
     if not foreground:
@@ -215,7 +213,6 @@ def compare_places(place: Features | Floats, features: Features | Floats) -> Flo
 
 
 def match_places(a: Features, b: Features) -> Matches:
-    """Return, for each place of an image (P, C), the most similar one of another image (Q, C)."""
     one, two = _normalize(a), _normalize(b)
     forward, backward = np.empty(len(one), np.int64), np.empty(len(two), np.int64)
     best, best_back = np.empty(len(one)), np.full(len(two), -np.inf)
@@ -239,8 +236,6 @@ def _normalize(features: Features) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer for the places of one image."""
-
     places: Places
     row: PlacesRow
     columns: Mapping[str, NDArray[np.generic]]  # of the table of places, (P,) each
@@ -251,7 +246,6 @@ class Answered:
 
 
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
-    """Yield the colours of the places of every image."""
     for places in call.read_places():
         colours, coordinates = colour_places(basis, places.values)
         share = None
@@ -265,7 +259,6 @@ def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
 def answer_similarity(
     call: SavedCall, image: str, point: tuple[int, int], geometry: Mapping[str, Geometry]
 ) -> Iterator[Answered]:
-    """Yield the similarity of the places of every image to one place: ``point`` of ``image``."""
     start = read_image(call, image)
     place = geometry[image].find_place(point, start.grid)
     for places in call.read_places():
@@ -290,7 +283,6 @@ def answer_matches(
     *,
     mutual: bool = False,
 ) -> tuple[Answered, Answered]:
-    """Return the matches of places of two images; without ``point``, some good ones are marked."""
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
     kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)
@@ -336,7 +328,6 @@ def answer_matches(
 
 
 def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int]) -> list[int]:
-    """Return places with good matches that are far from each other, mutual matches first."""
     apart = max(grid) / 5
     order = np.lexsort((-matches.similarity, ~matches.is_mutual))
     chosen: list[int] = []
@@ -351,14 +342,12 @@ def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int
 
 
 def read_image(call: SavedCall, key: str) -> Places:
-    """Return the places of one image."""
     for places in call.read_places(key):
         return places
     raise RequestError(f"{call.call_id!r} has no tensor of {key!r}", "choose other `layers`")
 
 
 def write_bases(bases: Mapping[str, Basis]) -> bytes:
-    """Return bases as a safetensors file; ``read_bases`` reads it. The keys are ids of calls."""
     arrays: dict[str, NDArray[np.float64]] = {}
     for number, basis in enumerate(bases.values()):
         parts = {"": basis.components}
@@ -374,7 +363,6 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
 
 
 def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
-    """Return the basis of each layer from the folder of another analysis, by the id of the call."""
     if choose(name, local=False, remote=True):
         raise RequestError(
             f"{name!r} is a URL, and a basis must be on this machine", "copy the folder"
@@ -403,7 +391,6 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
 
 
 def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Basis:
-    """Return the basis of a layer from those of another analysis; the width must fit, too."""
     basis = bases.get(reversible(call_id))
     if basis is None:
         raise RequestError(f"there is no basis of {call_id!r}", f"there are: {', '.join(bases)}")

@@ -145,13 +145,10 @@ class ProbeDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class ProbeScore:
-    """The share of right predictions in each fold, and the predicted label of each image."""
-
     folds: tuple[float, ...]
     predicted: NDArray[np.str_]
 
     def row(self, layer: str, features: int, control: Control = "") -> ProbeRow:
-        """Return the row of a layer."""
         mean, spread = float(np.mean(self.folds)), float(np.std(self.folds))
         return ProbeRow(layer, control, mean, spread, self.folds, features)
 
@@ -202,7 +199,6 @@ def _standardize(fitted: Features, tested: Features) -> None:
 
 
 def check_labels(labels: Sequence[str], folds: int) -> None:
-    """Check that there are several labels, each with enough images to split."""
     counts = Counter(labels)
     if len(counts) < _FEWEST:
         raise RequestError(
@@ -225,7 +221,6 @@ def probe_layer(
     pool: Pool = "mean",
     folds: int = 5,
 ) -> Probed:
-    """Return the row of a layer, and the label that is predicted for each image in ``keys``."""
     known = set(call.images)
     for key in keys:
         if key not in known:
@@ -371,7 +366,6 @@ def probe_pixels(
 
 
 def read_pixels(run: Run, keys: Sequence[str]) -> Features:
-    """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768)."""
     files, contents = list_files(run), list_contents(run)
     rows = np.empty((len(keys), 3 * PIXELS * PIXELS), np.float32)
     for row, key in enumerate(keys):
@@ -392,7 +386,6 @@ def read_pixels(run: Run, keys: Sequence[str]) -> Features:
 def list_confusions(
     labels: Sequence[str], predicted: Sequence[str], classes: Mapping[str, int]
 ) -> Iterator[ConfusionRow]:
-    """Yield how often each label was predicted as each, in the order of ``classes``."""
     counts = Counter(zip(labels, predicted, strict=True))
     for pair in product(classes, classes):
         if counts[pair]:

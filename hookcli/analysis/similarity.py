@@ -62,8 +62,6 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerSimilarity:
-    """The linear CKA of each call of A with each call of B."""
-
     a: tuple[str, ...]  # the ids of the rows
     b: tuple[str, ...]  # the ids of the columns; those of A without B
     left_out: tuple[str, ...]  # the ids of the calls that have the same features for all images
@@ -73,14 +71,12 @@ class LayerSimilarity:
     is_one_run: bool
 
     def list_pairs(self) -> Iterator[PairRow]:
-        """Yield a row for every pair of layers; with one run, each pair of two layers once."""
         for row, one in enumerate(self.a):
             for column, two in enumerate(self.b):
                 if not self.is_one_run or column > row:
                     yield PairRow(one, two, float(self.ckas[row, column]))
 
     def list_partners(self) -> Iterator[PairRow]:
-        """Yield, for each layer of A, its pair with the most similar other layer of B."""
         ranked = self.ckas.copy()
         if self.is_one_run:
             np.fill_diagonal(ranked, -np.inf)
@@ -183,7 +179,6 @@ def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
 
 
 def split_images(count: int) -> list[NDArray[np.int64]]:
-    """Return the batches of images, each as positions among ``count`` images."""
     # More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
     if count < LEAST:
         raise RequestError(

@@ -28,10 +28,7 @@ class LostWorkerError(Exception):
 
 
 class RayCluster:
-    """A ``with`` block that joins or starts a Ray cluster, and stops all workers at its end."""
-
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Start nothing yet; every worker will receive ``setup``."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()
@@ -51,7 +48,6 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return the requested number of workers; without a request, as many as fit."""
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
         room = sum(
@@ -67,24 +63,20 @@ class RayCluster:
         return room
 
     def start_worker(self) -> Any:
-        """Return the Ray handle of a new worker, which Ray starts when the cluster has room."""
         kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
         actor = kind.remote(self._shared)
         self._actors.append(actor)
         return actor
 
     def stop_worker(self, actor: Any) -> None:
-        """Stop a worker, which may already have been killed."""
         self._actors.remove(actor)
         self._ray.kill(actor)
 
     def wait(self, calls: Iterable[Any], seconds: float) -> Any | None:
-        """Wait until any of ``calls`` ends, and return this call; None after ``seconds``."""
         ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
         return ended[0] if ended else None
 
     def get(self, call: Any) -> Any:
-        """Wait for the result of a worker's call; a LostWorkerError says that it was lost."""
         try:
             return self._ray.get(call)
         except self._lost as error:
@@ -97,7 +89,6 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start a cluster until ``stack`` closes, unless this process has joined one."""
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO

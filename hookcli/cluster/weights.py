@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights, or of a whole model."""
-
     url: str  # from which torchvision downloads it; empty for a user's own file
     data: bytes
     field: str = "weights"  # the field of the model's request that names a user's own file
 
     def store(self, request: ModelRequest) -> ModelRequest:
-        """Write the file into torch's cache unless this node has it; return the request for it."""
         name, key = split_key(getattr(request, self.field))
         own = Path(name)
         if not self.url and own.is_file():
@@ -51,5 +48,4 @@ def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
 
 
 def read_model(request: ModelRequest) -> SentWeights:
-    """Return the file of a whole model, without weights in other files."""
     return SentWeights("", read_regular(Path(request.name)), field="name")

@@ -101,21 +101,18 @@ class ForeignCode:
 
 
 def ask(thing: object, name: str, default: object = None) -> Any:
-    """Return an attribute of a foreign object, or ``default`` if reading it raises anything."""
     with Forgiveness():
         return getattr(thing, name)
     return default
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error; empty if the error's (foreign) ``__str__`` raises."""
     with Forgiveness():
         return str(error).strip()
     return ""
 
 
 def first_line(error: BaseException) -> str:
-    """Return 200 characters of the first line of an error, or the name of the error's class."""
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def check_folder(location: Location, planned: PlannedNames) -> HeldRun | None:
-    """Check that a run may write files into a folder, and return the run that it already holds."""
     folder = find_folder(location)
     if folder is None:
         return None
@@ -29,7 +28,6 @@ def check_folder(location: Location, planned: PlannedNames) -> HeldRun | None:
 
 
 def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | None:
-    """Check an open folder as ``check_folder`` does, but not its lock."""
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (planned.replace_run or planned.replace_any):
         if held.complete is not None:

@@ -27,7 +27,6 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Location, page: bytes) -> Location:
-    """Replace ``report.html`` in a run folder and its size in the manifest; return where it is."""
     try:
         folder = open_folder(path)
         if find_run(folder) is None:

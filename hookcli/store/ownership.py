@@ -32,15 +32,12 @@ R = TypeVar("R", Request, FileList)
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run that is in a folder."""
-
     known: frozenset[str]  # the names of the run's files
     journal: frozenset[str]  # of files that a killed run may have left as ``.partial-NAME``
     complete: FileList | None  # the files in the manifest; None for an unfinished run
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run that a folder holds; None if the folder is no run folder."""
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
     if request:
@@ -69,7 +66,6 @@ def _has_begun(folder: Folder, request: bytes | None) -> bool:
 
 
 def is_run(location: Location) -> bool:
-    """Return whether a folder is a run folder."""
     try:
         return find_run(open_folder(location)) is not None
     except OSError:
@@ -91,7 +87,6 @@ def refuse_in_run(file: Path, out: Location | None = None) -> None:
 
 
 def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
-    """Raise an OutputError if a folder is a run folder, or is inside one."""
     full = real_path(folder)
     for each in (full, *full.parents):
         if is_run(each):
@@ -99,7 +94,6 @@ def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return a sentence for each file of a complete run that is missing or has a different size."""
     # ``measure`` returns the present size of a file in bytes, or None if the file is missing.
     found = {}
     for name, size in sizes.items():

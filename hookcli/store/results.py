@@ -42,8 +42,6 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """The files of a result while they are made, in a temporary folder or in memory."""
-
     location: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
     _hint: str = ""
@@ -51,19 +49,16 @@ class ResultFolder:
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file in the folder, and return its name, which may come from a run."""
         with self.open(name) as stream:
             stream.write(data)
         return name
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file that was written."""
         data = self.files[name]
         return data if isinstance(data, bytes) else (self._made / name).read_bytes()
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Yield a stream whose content becomes a file."""
         if self.location is None:
             memory = io.BytesIO()
             yield memory

@@ -61,7 +61,6 @@ class Directory(Folder):
                 self.lock().close()
 
     def is_in_place(self) -> bool:
-        """Return whether ``path`` still leads to this folder; False if the folder was moved."""
         try:
             return os.path.samestat(self._root.stat(), self._facts)
         except OSError:
@@ -101,11 +100,9 @@ class Directory(Folder):
         return name
 
     def adopt(self, name: str, file: Path) -> None:
-        """Move a file of this file system to ``name``; this may raise an OSError."""
         replace_file(file, self._locate(name, make=True))
 
     def append(self, name: str, data: bytes) -> None:
-        """Append to a file; if that fails, the file keeps its earlier content."""
         with self._explain(name), self._locate_file(name).open("ab", buffering=0) as stream:
             before = stream.tell()
             try:
@@ -140,7 +137,6 @@ class Directory(Folder):
         return set(filter(self.is_file, (f"{top}{s}{PARTIAL}{last}" for top, s, last in parts)))
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield everything in a folder except the lock, and temporary folders of other commands."""
         prefix = f"{name}/" if name else ""
         try:
             with os.scandir(self._locate(f"{prefix}x").parent) as inside:
@@ -160,7 +156,6 @@ class Directory(Folder):
         return _to_entry(self._locate(name).lstat()).is_file
 
     def _locate(self, name: str, *, make: bool = False) -> Path:
-        """Return the path of a file, or raise if one of its folders is a link; may make them."""
         if not is_inside(name):
             raise ValueError(f"{name!r} is not a name inside a folder")
         *folders, last = name.split("/")
@@ -192,8 +187,6 @@ class Directory(Folder):
 
 
 class DirectoryLock(Lock):
-    """The lock of a folder on this machine: the file ``.hookcli.lock``, which stays there."""
-
     def __init__(self, folder: Directory, file: Path) -> None:
         self._folder = folder
         found = folder.find(LOCK)

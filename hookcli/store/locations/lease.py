@@ -38,16 +38,12 @@ _RENEWAL = 20.0  # seconds between renewals
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The content of a lock file."""
-
     owner: str  # the machine and process that hold the lock, for messages
     id: str  # unique to the owner
     expires: float  # in seconds since 1970
 
 
 class Lease(Lock):
-    """The lock of a run folder in cloud storage."""
-
     def __init__(self, path: Url) -> None:
         self._path = path
         owner = f"process {os.getpid()} on {platform.node()}"
@@ -62,7 +58,6 @@ class Lease(Lock):
         threading.Thread(target=self._keep, daemon=True).start()
 
     def check(self) -> None:
-        """Raise an OutputError if the lock was not renewed in time, or another run took it."""
         loss = self._loss
         if not loss and time.time() > self._holder.expires:
             loss = "it was not renewed in time"
@@ -73,7 +68,6 @@ class Lease(Lock):
             )
 
     def close(self) -> None:
-        """Stop renewing the lock, and delete the lock file if this run still owns the lock."""
         self._closed.set()
         with self._mutex, contextlib.suppress(OSError):
             if not self._find_loss():
