@@ -66,7 +66,7 @@ def reversible(text: str) -> str:
     """Return ``text`` with ``%XX`` for each byte that is not UTF-8 (a surrogate in Python).
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    possible file name. A surrogate that represents no byte becomes three ``%XX``.
+    possible file name.
     """
     if text.isascii() and "%" not in text:
         return text

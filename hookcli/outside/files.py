@@ -8,10 +8,8 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import stat
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
@@ -132,39 +130,8 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder, and delete it when the ``with`` block ends, even after a Ctrl-C."""
-    made = None
-    try:
-        with _uninterrupted():
-            made = tempfile.TemporaryDirectory(
-                prefix=prefix, dir=parent, ignore_cleanup_errors=True
-            )
-        yield Path(made.name)
-    finally:
-        if made is not None:
-            with _uninterrupted():
-                made.cleanup()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let signals that end the program wait for the block; only the main thread hears them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not None  # a program in C that embeds Python has its own
-    }
-    try:
-        yield
-    finally:
-        for number, handler in reversed(before.items()):  # Ctrl-C last, as it may end the loop
-            signal.signal(number, handler)
-        for caught in came[:1]:
-            signal.raise_signal(caught)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 @contextlib.contextmanager

@@ -150,10 +150,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field with an option, its flag and its value, also of requests inside a request.
-
-    The name of a field in an inner request is the path to the field: ``run.model.seed``.
-    """
+    """Yield fields with an option; an inner request's have paths as names: ``run.model.seed``."""
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)
@@ -165,10 +162,8 @@ def list_values(
 
 
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the paths of fields and of those inside them, also by the names of their options.
-
-    For a field with an optional request, this is the option that the request requires.
-    """
+    """Yield the paths of fields, also by their options, and of the fields of inner requests."""
+    # The option of an optional request is the one that the request requires.
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
         required = (each.flag for each in parts if each.is_required and field.kind != field.request)
