@@ -33,7 +33,6 @@ from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
-from hookcli.store.locations.folders import open_folder
 from hookcli.store.locations.names import (
     ATTENTION,
     CAM,
@@ -157,11 +156,6 @@ class Run:
 
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
-            if not names:  # an earlier version wrote the run
-                inside = open_folder(self.folder).entries(RECORDS)
-                names = [name for name, _ in inside if is_records_file(name)]
-                if self.files.measure(RECORDS) is not None:
-                    names.append(RECORDS)
             found = [each for each in names if self.files.has(each)]
             if not found:
                 raise RequestError(f"the run in {quote(self.folder)} has no {RECORDS}", AGAIN)

@@ -158,32 +158,7 @@ class FileList(Request):
     """The files of a complete run, from its ``manifest.json``, which is not among them."""
 
     files: tuple[str, ...]  # relative to the run folder
-    # in bytes, by file; empty in earlier versions
-    sizes: dict[str, Whole] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DoneImage:
-    """An image of a complete run, either used or skipped."""
-
-    file: str  # for an image of a tensor file, with the name in that file
-    sha256: str = ""  # of the file; empty for a skipped image
-
-
-@dataclass(frozen=True, slots=True)
-class DoneFinding:
-    """A finding of a complete run."""
-
-    rule: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneRun(Request):
-    """The request, the images and the findings of a complete run, from its ``manifest.json``."""
-
-    images: tuple[DoneImage, ...] = ()
-    skipped: tuple[DoneImage, ...] = ()
-    findings: tuple[DoneFinding, ...] = ()
+    sizes: dict[str, Whole] = field(default_factory=dict)  # in bytes, by file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

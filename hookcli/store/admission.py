@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from hookcli.store.ownership import HeldRun
 
 
-def check_folder(location: Location, planned: PlannedNames) -> HeldRun | None:
+def check_folder(location: Location, planned: PlannedNames) -> None:
     folder = find_folder(location)
-    if folder is None:
-        return None
-    folder.refuse_locked()
-    return find_replaceable_run(folder, planned)
+    if folder is not None:
+        folder.refuse_locked()
+        find_replaceable_run(folder, planned)
 
 
 def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | None:

@@ -150,15 +150,10 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
-    # Earlier versions recorded no code and no versions; what the old request lacks is not compared.
-    known, wanted = (decode_both(each, Request)[0] for each in (old, request))
-    versions, before = wanted.get("versions"), known.get("versions")
-    if isinstance(versions, dict) and isinstance(before, dict):
-        names = [name for name in before | versions if name not in _MACHINE]
-        wanted["versions"] = {name: versions.get(name) for name in names}
+    (known, before), (wanted, now) = (decode_both(each, Request) for each in (old, request))
+    names = [name for name in {**before.versions, **now.versions} if name not in _MACHINE]
+    wanted["versions"] = {name: now.versions.get(name) for name in names}
     for name in wanted:
-        if name not in known and name in _HINTS:
-            continue
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
             raise RequestError(
                 f"`resume`: the run in {str(path)!r} was started {difference}",

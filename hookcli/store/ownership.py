@@ -12,13 +12,7 @@ from hookcli.outside.files import ANOTHER, real_path
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import (
-    LOCK,
-    MANIFEST,
-    REQUEST,
-    UNJOURNALED,
-    is_run_file,
-)
+from hookcli.store.locations.names import LOCK, MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ def find_run(folder: Folder) -> HeldRun | None:
         is_ours = _decode(request, Request) is not None
     elif listing is not None:
         is_ours = request is None and folder.find(REQUEST) is None
-    elif _has_begun(folder, request):
+    elif request is None and _has_begun(folder):
         return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
     else:
         is_ours = False
@@ -55,14 +49,11 @@ def find_run(folder: Folder) -> HeldRun | None:
     return HeldRun(journal.union({REQUEST}, listed), journal | UNJOURNALED, listing)
 
 
-def _has_begun(folder: Folder, request: bytes | None) -> bool:
+def _has_begun(folder: Folder) -> bool:
     """Return whether a run was killed while it wrote its request, the first file of all."""
-    begun = {REQUEST}  # empty: earlier versions locked the request before they wrote it
-    if request is None:
-        begun = folder.list_partial([REQUEST])
-        if not (begun and folder.is_file(LOCK)):
-            return False
-    return begun == {name for name, _ in folder.entries()}
+    begun = folder.list_partial([REQUEST])
+    is_locked = bool(begun) and folder.is_file(LOCK)
+    return is_locked and begun == {name for name, _ in folder.entries()}
 
 
 def is_run(location: Location) -> bool:

@@ -23,21 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of results.
+    """A kind of results."""
 
-    Attributes:
-        name: what it is, for messages.
-        article: the article of ``name``.
-        list_name: the file that names all others.
-        read_list: returns the names in the list; None if another program wrote it.
-        hint: what to do about a folder that cannot be used.
-    """
-
-    name: str
+    name: str  # in messages, after ``article``
     article: str
-    list_name: str
+    list_name: str  # the file that names all others
+    # returns the names in the list; None if another program wrote it
     read_list: Callable[[bytes], Iterable[str] | None]
-    hint: str = ANOTHER
+    hint: str = ANOTHER  # what to do about a folder that cannot be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +95,10 @@ def check_results(folder: Path, kind: Kind) -> bool:
 def make_results(
     folder: Path | None, kind: Kind, make_list: Callable[[Sequence[str]], bytes] | None = None
 ) -> Iterator[ResultFolder]:
-    """Yield a folder in which the ``with`` block writes the files of a result.
+    """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    If the block ends without an error, the files replace those of an earlier result in ``folder``;
-    otherwise ``folder`` does not change. ``make_list`` makes the list from the names of the other
-    files; without it, the block writes the list. None keeps the files in memory.
+    ``make_list`` makes the list of the other files; without it, the block writes the list. Without
+    a ``folder``, the files stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)

@@ -88,7 +88,7 @@ def test_a_folder_is_checked_before_the_work(tmp_path):
     with pytest.raises(OutputError, match="is a file, not a folder"):
         check_folder(tmp_path / "file", overwrite=True)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/run.json").write_text("")  # as a run begins
+    (tmp_path / "run/run.json").write_text('{"hookcli": "1", "command": ["hookcli", "inspect"]}')
     for name in ("run", "run/inner"):
         with pytest.raises(OutputError, match="run' is a run's folder"):
             check_folder(tmp_path / name, overwrite=True)

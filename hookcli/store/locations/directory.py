@@ -37,11 +37,7 @@ _MOMENT = 0.2  # seconds: a command that only looks whether the folder is locked
 
 
 class Directory(Folder):
-    """A folder on this machine.
-
-    No part of a file's name may be a link: hookcli checks this before each use of a name. The path
-    to the folder itself may contain links.
-    """
+    """A folder on this machine, whose own path may contain links, but no name of a file in it."""
 
     path: Path
 

@@ -30,16 +30,13 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-_LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # by earlier versions in cloud storage
 TOP = f"{PARTS}/top.json"
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
-_ALWAYS = frozenset(
-    {JOURNAL, _LATER_JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
-)
+_ALWAYS = frozenset({JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
 _OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
@@ -128,8 +125,7 @@ def saliency_file(image_key: str) -> str:
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    names = (picture, f"{picture.removesuffix('.png')}.{form}")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys((picture, f"{picture.removesuffix('.png')}.{form}")))
 
 
 def is_sheet(name: str) -> bool:

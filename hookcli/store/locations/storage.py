@@ -42,7 +42,6 @@ _PACKAGES = {
     "s3a": "hookcli[s3]",
 }
 
-
 TRY_AGAIN = "try again when the storage can be used; `resume=True` continues a run"
 
 

@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import hookcli
-from hookcli.errors import OutputError, RequestError
+from hookcli.errors import OutputError
 from hookcli.outside.urls import Url
 from hookcli.reading.run_files import RemoteFiles, open_files
 from hookcli.store.chunks import ChunkFiles
@@ -23,7 +23,6 @@ from tests.toy_runs import run_of
 
 RUN = Url("memory://bucket/run")
 TOY = replace(run_of(conv=np.arange(48, dtype="f4").reshape(1, 3, 4, 4)), kept="both")
-LATER = "parts/later.written.jsonl"  # of earlier versions
 
 
 @pytest.fixture(autouse=True)
@@ -88,15 +87,6 @@ def test_a_chunk_of_another_process_belongs_to_the_run():
     assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
 
 
-def test_a_chunk_that_is_run_again_leaves_nothing_of_the_first_time():
-    with open_run():
-        for name in ("seen/cat.jpg", "sheets/cat.png"):
-            chunk = ChunkFiles()
-            chunk.write(name, b"new")
-            chunk.save(RUN, Chunk(3, written_files=[name]))
-        assert [name for name in files() if "cat" in name] == ["sheets/cat.png"]
-
-
 def test_a_run_that_was_killed_is_known_with_all_its_files():
     with open_run() as run:
         run.write("layers.csv", b"rows")
@@ -106,26 +96,6 @@ def test_a_run_that_was_killed_is_known_with_all_its_files():
     put("notes.txt")
     with open_run(replace_any=True):
         assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
-
-
-def test_a_run_that_was_killed_is_known_with_the_files_of_each_time_that_it_wrote():
-    with open_run() as run:
-        run.write("layers.csv", b"rows")
-        run.write("skipped.csv", b"rows")
-    with open_run(replace_any=True):
-        assert files() == ["parts/written.jsonl", "run.json"]
-
-
-def test_the_second_journal_of_an_earlier_version_goes_with_the_run():
-    with open_run() as run:
-        run.write("layers.csv", b"rows")
-    begun, later = storage.read_file(RUN / "parts/written.jsonl").rsplit(b"\n", 2)[:2]
-    put("parts/written.jsonl", begun + b'\n"parts/later.written.jsonl"\n')
-    put(LATER, later + b"\n")
-    with open_run(resume=True) as run:
-        assert run.read("layers.csv") == b"rows"
-        run.complete(DONE, ["layers.csv"])
-    assert files() == ["layers.csv", "manifest.json", "run.json"]
 
 
 def test_a_run_goes_on_with_what_is_there():
@@ -139,27 +109,10 @@ def test_a_run_goes_on_with_what_is_there():
         assert run.holds("skipped.csv")
 
 
-def test_a_run_with_another_request_does_not_go_on():
-    with open_run():
-        pass
-    other = replace(REQUEST, command=("hookcli", "gradients", "toy"))
-    with (
-        pytest.raises(RequestError, match="was started with inspect, not gradients"),
-        open_run(other, resume=True),
-    ):
-        pass
-
-
 def test_a_run_that_is_there_is_not_replaced_unasked():
     with open_run() as run:
         run.complete(DONE, [])
     assert refusal() == f"{str(RUN)!r} already holds a run"
-
-
-def test_a_run_that_was_interrupted_is_named():
-    with open_run():
-        pass
-    assert refusal() == f"{str(RUN)!r} holds a run that did not finish"
 
 
 def test_files_that_no_run_wrote_are_not_overwritten():
@@ -275,21 +228,12 @@ def test_a_bucket_that_does_not_exist_is_a_folder_that_does_not(run, monkeypatch
         assert f"there is no folder '{RUN}'" in ended.err
 
 
-def test_a_url_and_a_folder_are_compared(run, toy):
-    ended = run("diff", toy, copy(toy))
-    assert ended.code == 0, ended.err
-
-
 def test_a_golden_file_may_be_at_a_url(run, toy, tmp_path):
     put("golden.json", TOY.write_golden(tmp_path / "golden.json").read_bytes())
     assert run("diff", RUN / "golden.json", toy).code == 0
     ended = run("diff", RUN / "none.json", toy)
     assert ended.code == 2
     assert f"there is no folder and no file '{RUN}/none.json'" in ended.err
-
-
-def test_golden_files_of_a_url_and_a_folder_are_the_same(run, toy):
-    assert run("golden", toy) == run("golden", copy(toy))
 
 
 def test_a_run_at_a_url_is_exported(run, toy, tmp_path):
