@@ -40,7 +40,6 @@ def test_a_file_names_images_by_path_file_name_or_key(opened, tmp_path, name):
         ("image,label\nx.jpg,cat\n", "has labels for other files: none of its 1 names"),
         ("image,label\na,cat\na,dog\n", "has two labels for 'a': cat and dog"),
         ("file,label\na,cat\n", "has no image and label in line 2"),
-        ("image,label\n", "has no labels"),
         ("", "has no labels"),
         ('image,label\n"a,cat\n', "is not a CSV file"),
     ],
