@@ -56,8 +56,7 @@ class MapRow:
         label: the label of the image; empty without labels.
         x: the first principal component of the image's features.
         y: the second principal component.
-        rank: the rank of the image by ``outlier_score``, from 1 for the image that is farthest from
-            its neighbours.
+        rank: the rank by ``outlier_score``: 1 for the image farthest from its neighbours.
         outlier_score: the mean distance of the image from its nearest neighbours.
         nearest: the key of the nearest image.
         distance: the distance of the nearest image: one minus the cosine of the features.
@@ -103,8 +102,7 @@ class MapDocument(AnalysisDocument):
         explained: the shares of the variance that the two axes of the map have.
         duplicates: groups of near duplicates, each with the keys of its images.
         duplicate_distance: the largest distance of two images of a group.
-        crowded: the number of images to which more than 20 others are near, at about the same
-            distance; they are in no group.
+        crowded: the number of images that are near more than 20 others, and in no group.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """

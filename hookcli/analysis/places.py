@@ -49,13 +49,10 @@ class PlacesRow:
         image: the key of the image.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the pixel at the middle of the most similar place, or of the place that matches
-            ``--at``, counted from 0 at the left edge; null without such a place, or if it is not
-            known where places lie.
+        x: the pixel of the most similar or matching place, from 0 at the left; null if unknown.
         y: the same from the upper edge.
         foreground: the share of places in the foreground; null unless it was asked for.
-        similarity: the cosine of the angle between the two places' features; the mean over all
-            matches if no point was given.
+        similarity: the cosine of the two places' features; without a point, the matches' mean.
         matched: the number of places with a match; null unless places were matched.
         mutual: the number of places whose match chooses them, too; null unless places were matched.
     """
@@ -80,10 +77,8 @@ class LayerPlaces:
         layer: the id of the call.
         features: the number of features of a place.
         places: the number of places of all images.
-        prefix: the number of tokens of an image that were left out because they cover no part of
-            it, such as class tokens.
-        explained: the share of the variance along each of the three components; empty unless they
-            were asked for.
+        prefix: the number of left out tokens of an image, which cover no part of it.
+        explained: the share of the variance along each component; empty if not asked for.
     """
 
     layer: str

@@ -70,9 +70,8 @@ class ProbeRow:
         spread: the standard deviation of the share over the folds.
         folds: the share in each fold.
         features: the number of features of an image.
-        p_value: how probable so high an accuracy would be if the layer were no better than the
-            pixels, or than chance: the larger of the two, adjusted for the number of layers
-            (``judge``); null for a control.
+        p_value: the probability of this accuracy if the layer were no better than the pixels, or
+            chance: the larger of both, adjusted for the number of layers; null for a control.
     """
 
     layer: str
@@ -125,10 +124,8 @@ class ProbeDocument(AnalysisDocument):
         best: the id of the call with the highest accuracy.
         verdict: whether any layer is clearly above the controls, in words.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
-        left_out: the ids of the calls that have no class token, or the same features for all
-            images; empty if the user chose the layers.
-        confusions: what the best layer predicts for the images of each label; pairs of labels
-            without images are left out.
+        left_out: the calls without a class token or with constant features, unless chosen.
+        confusions: what the best layer predicts for each label's images; empty pairs are left out.
         predictions: what the best layer predicts for each image.
     """
 

@@ -51,8 +51,7 @@ class PairRow:
     Attributes:
         a: the id of a call in the first run.
         b: the id of a call in the second run, or in the first if there is only one.
-        cka: the linear CKA of the two calls' features; 1 means the same up to rotation and scale,
-            and 0 means that they have nothing in common.
+        cka: the linear CKA of the two calls' features: 1 is the same up to rotation and scale.
     """
 
     a: str
@@ -90,10 +89,8 @@ class SimilarityDocument(AnalysisDocument):
 
     Attributes:
         images: the number of images that were compared.
-        batch: the number of images whose similarities were compared at once; all images if CKA is
-            exact.
-        left_out: the ids of the calls that have the same features for all images; empty if the user
-            chose the layers.
+        batch: the number of images that were compared at once; all images if CKA is exact.
+        left_out: the calls with the same features for all images, unless the user chose them.
         pairs: every pair of layers; with one run, each pair once.
         partners: for each layer of the first run, the most similar other layer.
     """

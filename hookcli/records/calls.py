@@ -56,8 +56,7 @@ class LayerInfo:
         is_leaf: whether the module has no children; also True for a ``MultiheadAttention``.
         params: the number of parameters of the module and of all modules inside it.
         channels: the position of the channel axis in the output, as far as the type shows it.
-        tokens: the patch size and the extra tokens of the model's sequences, as far as it shows
-            them.
+        tokens: the patch size and the extra tokens of the model's sequences, as far as known.
         width: the number of channels that the module's parameters show; 0 if they do not show it.
         inferred: pairs of a ``Call.tensor`` and the layout inferred in a forward pass, at most one
             for each number of axes; question marks mean that no axis holds the channels.

@@ -64,10 +64,8 @@ class Layout:
         channel_axis: the index of the channel axis; None if unknown.
         height: the number of rows of one feature map; 0 if the tensor has no rows and columns.
         width: the number of columns, in the form of ``height``.
-        prefix: the number of tokens before the image's tokens: class, distillation and register
-            tokens. Others may follow them, such as detection tokens.
-        inferred: whether hookcli inferred the layout from other tensors, such as an input of the
-            same shape, because neither the module's type nor the shape decides.
+        prefix: the number of tokens before the image's tokens; others may follow them.
+        inferred: whether hookcli inferred the layout from other tensors, such as an input.
     """
 
     name: str = "unknown"
