@@ -32,13 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the places of an image of ``size`` (width, height) are."""
-
-    # ``part`` is what the network saw: left, top, right and bottom; None if that is unknown.
+    """Where the places of an image are."""
 
     file: str
-    size: tuple[int, int]
-    part: Box | None
+    size: tuple[int, int]  # width, height
+    part: Box | None  # left, top, right and bottom of what the network saw; None if unknown
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
         """Return the position of the place at a pixel (x, y); ``grid`` is (rows, columns)."""

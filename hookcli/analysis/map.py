@@ -131,11 +131,9 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Return the nearest images of each image, by scikit-learn; fewer if there are fewer images.
+    """Return the nearest images of each image, by scikit-learn, from features (images, C).
 
-    In ``features`` (images, C), a row of zeros has the distance 1 from all other rows. ``near`` is
-    the largest distance of near duplicates; None takes ``NEAR`` times the median distance of two
-    images.
+    ``near`` is the largest distance of near duplicates; None is ``NEAR`` times the median distance.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors

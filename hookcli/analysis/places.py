@@ -136,11 +136,9 @@ class Basis:
 class Matches:
     """The place of a second image that is most similar to each place of a first; all are (P,)."""
 
-    # A match is mutual if its own most similar place is the place itself.
-
     places: NDArray[np.int64]
     similarity: Floats
-    is_mutual: NDArray[np.bool_]
+    is_mutual: NDArray[np.bool_]  # whether the match's own most similar place is the place itself
 
 
 def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
@@ -200,10 +198,7 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
     """Return the cosines of one place (C,) and places (P, C), (P,); 0 for features of zeros."""
-    wide, one = features.astype(np.float64), place.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(one)
-    products = wide @ one
-    cosines: Floats = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
+    cosines: Floats = _normalize(features) @ _normalize(place[None])[0]
     return cosines.clip(-1, 1)
 
 
@@ -224,7 +219,7 @@ def match_places(a: Features, b: Features) -> Matches:
     return Matches(forward, best.clip(-1, 1), mutual)
 
 
-def _normalize(features: Features) -> Floats:
+def _normalize(features: Features | Floats) -> Floats:
     lengths = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
     return features / np.where(lengths > 0, lengths, 1)
 

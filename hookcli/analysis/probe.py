@@ -258,16 +258,10 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    The test over the folds is one-sided, paired, and corrected for the images that the training
-    sets share (Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning
-    52). A layer must be above the pixels and above chance, so that the larger p-value counts; it is
+    A layer must be above the pixels and above chance, so that the larger p-value counts; it is
     adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
-    procedure). The standard deviation over folds counts as at least one image of a fold, since
-    folds of few images agree by chance.
-
-    ``hits`` says for each image whether the best layer, and whether the pixels, predicted its
-    label. An exact test of all images together (McNemar 1947) shows whether the folds are too few
-    to tell.
+    procedure). ``hits`` says for each image whether the best layer, and whether the pixels,
+    predicted its label: an exact test of all images (McNemar 1947) shows whether the folds suffice.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -300,6 +294,9 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
+    """Test one-sidedly, in pairs, with a correction for the images that training sets share."""
+    # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
+    # deviation counts as at least one image of a fold, since folds of few images agree by chance.
     from scipy.special import stdtr
 
     number, differences = len(folds), np.subtract(folds, base)

@@ -1,9 +1,5 @@
 """Which layers compute the same: linear centered kernel alignment (CKA) of every pair of layers.
 
-CKA compares the similarities of images in one layer with those in another, so that layers of
-different widths, models and seeds can be compared. It is 1 if the features of one layer are those
-of the other, rotated and scaled.
-
 The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
 JMLR 13, equation 5): hookcli centers the matrix of similarities so that the images' own similarity
 does not count, and CKA is the cosine of two such matrices. For many images, the products of the
@@ -125,12 +121,8 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of every call in ``a`` with every call in ``b``.
-
-    Without ``b``, the calls in ``a`` are compared with each other. Memory does not grow with the
-    number of layers; the similarities are kept in a temporary file. ``layer_done`` is called with
-    the number of layers that were read. Constant features are an error unless ``may_leave_out``.
-    """
+    """Return the linear CKA of every call in ``a`` with every call in ``b``, or in ``a`` itself."""
+    # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
     images = _match_images(a, b)
     batches = split_images(len(images[0]))
@@ -164,15 +156,6 @@ def compare_layers(
         max(map(len, batches)),
         is_one_run=not b,
     )
-
-
-def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
-    """Return about how much memory and how much disk a comparison needs, in bytes."""
-    images = max(len(call.images) for call in calls)
-    similarities = [len(batch) ** 2 for batch in split_images(images)]
-    features = min(_PART, 4 * images * max(call.width for call in calls))
-    memory = 2 * features + 8 * sum(similarities) + 12 * max(similarities) + _SLICE
-    return memory, 4 * sum(similarities) * len(calls)
 
 
 def split_images(count: int) -> list[NDArray[np.int64]]:

@@ -70,18 +70,6 @@ _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(La
 
 
 @dataclass(frozen=True, slots=True)
-class _ShownModel:
-    name: str
-    weights: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _ShownFacts:
-    model: _ShownModel
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """A finished run, opened with ``load_run``.
 
@@ -200,14 +188,14 @@ class Run:
 
     def _repr_html_(self) -> str:
         try:
-            facts = convert(self.manifest, _ShownFacts)
+            findings = convert(self.manifest.get("findings", ()), tuple[Finding, ...])
         except DamagedError as error:
             raise cannot_read(self.folder / MANIFEST, error) from error
-        layers = self.layers
+        layers, model = self.layers, self.manifest["model"]
         images = count(len(self.images), "image")
-        title = f"{facts.model.name}: {count(len(layers), 'call')}, {images}"
+        title = f"{model['name']}: {count(len(layers), 'call')}, {images}"
         notes = [
-            *notebook.describe_run(facts.model.weights, facts.findings),
+            *notebook.describe_run(model["weights"], findings),
             *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
@@ -234,7 +222,16 @@ class Run:
             RequestError: no tensor of this call was saved, or the index of the saved tensors names
                 an image that the manifest does not have.
         """
-        known = _keys_of(self, call_id)
+        if call_id not in self.saved:
+            raise _no_tensor(self, call_id)
+        known = {key for tensor in self.saved[call_id] for key in tensor.images}
+        strangers = sorted(known.difference(self.images))
+        if strangers or not known:
+            what = (
+                f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
+            )
+            file = quote(self.folder / INDEX)
+            raise RequestError(f"{file} is damaged: {call_id!r} has {what}", AGAIN)
         return tuple(key for key in self.images if key in known)
 
     def shape_of(self, call_id: str) -> tuple[int, ...]:
@@ -347,28 +344,25 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
     """Return the saved call ids that match forms (ids or globs, or several with commas)."""
-    separate = [each for form in forms for each in _split(run, form)]
-    chosen = {call_id for form in separate for call_id in _match(run, form)}
+    chosen: set[str] = set()
+    for form in forms:
+        separate = [form] if form in run.calls else [each for each in form.split(",") if each]
+        for each in separate or [form]:
+            pattern = each.replace("[", "[[]")  # a bracket in a form begins an output key
+            matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
+            if not matched:
+                raise _no_tensor(run, each)
+            chosen.update(matched)
     return tuple(call_id for call_id in run.calls if call_id in chosen)
-
-
-def _split(run: Run, form: str) -> list[str]:
-    """Return the forms between the commas of ``form``; ``form`` itself if it is a saved call id."""
-    separate = [each for each in form.split(",") if each]
-    return [form] if form in run.calls or not separate else separate
-
-
-def _match(run: Run, form: str) -> list[str]:
-    pattern = form.replace("[", "[[]")  # a bracket in a form begins an output key
-    matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
-    if not matched:
-        raise _no_tensor(run, form)
-    return matched
 
 
 def _rows_of(run: Run, call_id: str) -> _SavedRows:
     if call_id not in run._rows:
-        run._rows[call_id] = _find_rows(run, call_id)
+        images = run.images_of(call_id)
+        rows: _SavedRows = {}
+        for tensor in run.saved[call_id]:
+            rows |= {key: (tensor, row) for row, key in enumerate(tensor.images)}
+        run._rows[call_id] = {key: rows[key] for key in images}
     return run._rows[call_id]
 
 
@@ -379,25 +373,6 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
             "run `hookcli.inspect` again, with `save='tensors'`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
-
-
-def _find_rows(run: Run, call_id: str) -> _SavedRows:
-    images = run.images_of(call_id)
-    rows = {
-        key: (tensor, row) for tensor in run.saved[call_id] for row, key in enumerate(tensor.images)
-    }
-    return {key: rows[key] for key in images}
-
-
-def _keys_of(run: Run, call_id: str) -> set[str]:
-    if call_id not in run.saved:
-        raise _no_tensor(run, call_id)
-    known = {key for tensor in run.saved[call_id] for key in tensor.images}
-    strangers = sorted(known.difference(run.images))
-    if strangers or not known:
-        what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
-        raise RequestError(f"{quote(run.folder / INDEX)} is damaged: {call_id!r} has {what}", AGAIN)
-    return known
 
 
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:

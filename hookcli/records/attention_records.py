@@ -18,10 +18,9 @@ class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
     If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
-    ``entropy``, ``prefix_share`` and ``distance`` are tuples with one value per head, averaged over
-    the images. They leave out queries that pad a window, and queries whose attention contains NaN
-    or Inf. If no query of a head is left, the value is null. The ``distance`` is also null if none
-    of the head's attention goes to the image. A tuple is empty if no head has a known value.
+    ``entropy``, ``prefix_share`` and ``distance`` have the mean over the images for each head,
+    without queries that pad a window or whose attention contains NaN or Inf; null without any
+    query. They are empty if no head has a value.
 
     Attributes:
         order: the position among the attention calls of a forward pass, counted from 1.
@@ -76,8 +75,7 @@ class AttentionMaps:
     A map shows how much one query of one head attends to each patch of the image. The picture has a
     block for each query, at the query's position on the image; a block holds one map per head, from
     top to bottom. A class token's block is below all other blocks, at the left. The palette index
-    of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255. The page
-    lays the colours of the palette over a grey copy of the image.
+    of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255.
 
     Attributes:
         image: the key of the image.

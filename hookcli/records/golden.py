@@ -42,8 +42,7 @@ SketchText: TypeAlias = Annotated[
 class SketchForm:
     """The form of the sketches in a golden file.
 
-    A sketch is a short summary of a tensor, by which hookcli compares two runs without their
-    tensors. Only sketches of the same version can be compared.
+    A sketch sums up a tensor. Only sketches of the same version can be compared.
 
     Attributes:
         version: the version of the form.

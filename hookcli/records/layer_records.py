@@ -131,9 +131,7 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    hookcli makes the columns of the file, their types and their descriptions from this class. A
-    file of an earlier version may lack a column whose field has a default. Such a file never lacks
-    the statistics in ``IN_EVERY_VERSION``.
+    hookcli makes the columns of the file, their types and their descriptions from this class.
 
     Attributes:
         image: the key of the image.

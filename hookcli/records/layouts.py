@@ -1,8 +1,7 @@
 """Layouts: which axes of an activation are the batch, the channels, the rows and the columns.
 
 hookcli derives a layout from the module's type and the shapes. If these do not decide, the layout
-is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong. No
-later step then treats an axis as channels.
+is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong.
 """
 
 from __future__ import annotations

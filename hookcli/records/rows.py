@@ -56,9 +56,8 @@ class _CallColumns:
 class LayerRow(Statistics, _CallColumns):
     """A row of ``layers.csv``: one tensor of one call, over the images of the run.
 
-    The statistics cover the values of all images together. The mean, the standard deviation, the
-    minimum and the maximum are null if no value is finite. The share of zeros is null only if there
-    are no values, as for a missing gradient.
+    The statistics cover the values of all images together. They are null if no value is finite, and
+    the share of zeros if there are no values, as for a missing gradient.
 
     Attributes:
         order: the position of the call in the order in which the observed calls started, counted
