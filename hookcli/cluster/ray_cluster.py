@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from hookcli.errors import ModelError, RequestError
 from hookcli.outside.foreign import first_line, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from hookcli.cluster.work import WorkerSetup
     from hookcli.config import ClusterRequest
@@ -28,24 +28,13 @@ class LostWorkerError(Exception):
 
 
 class RayCluster:
-    def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        self._request, self._setup = request, setup
+    def __init__(self, ray: Any, request: ClusterRequest, setup: WorkerSetup) -> None:
+        self._ray, self._request = ray, request
+        self._has_cuda = setup.settings.config.run.model.device.startswith("cuda")
         self._actors: list[Any] = []
-        self._stack = ExitStack()
-
-    def __enter__(self) -> RayCluster:
-        self._ray = _import_ray()
-        lost = self._ray.exceptions
+        self._shared = ray.put(setup)
+        lost = ray.exceptions
         self._lost = (lost.RayActorError, lost.ObjectLostError, lost.OutOfMemoryError)
-        with ExitStack() as stack:
-            self._connect(stack)
-            self._shared = self._ray.put(self._setup)
-            stack.callback(self._stop_workers)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()
 
     def count_workers(self) -> int:
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
@@ -88,30 +77,7 @@ class RayCluster:
                 ) from error
             raise LostWorkerError from error
 
-    def _connect(self, stack: ExitStack) -> None:
-        if self._ray.is_initialized():
-            return
-        is_auto = self._request.address == AUTO
-        code = stack.enter_context(TemporaryDirectory())
-        has_code = copy_code(self._setup.settings.config, Path(code))
-        try:
-            session = stack.enter_context(_make_session_folder()) if is_auto else None
-            stack.callback(self._ray.shutdown)  # runs before the stack deletes the two folders
-            self._ray.init(
-                address="local" if is_auto else self._request.address,
-                include_dashboard=False if is_auto else None,
-                log_to_driver=False,
-                logging_level="ERROR",
-                _temp_dir=session,
-                runtime_env={"working_dir": code} if has_code else None,
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RequestError(
-                f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
-                "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
-            ) from error
-
-    def _stop_workers(self) -> None:
+    def stop_workers(self) -> None:
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -123,7 +89,41 @@ class RayCluster:
     def _gpus(self) -> float:
         if self._request.gpus is not None:
             return self._request.gpus
-        return float(self._setup.settings.config.run.model.device.startswith("cuda"))
+        return float(self._has_cuda)
+
+
+@contextmanager
+def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayCluster]:
+    """Join or start a Ray cluster, and stop all workers at the end of the ``with`` block."""
+    ray = _import_ray()
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            _connect(ray, request, setup, stack)
+        cluster = RayCluster(ray, request, setup)
+        stack.callback(cluster.stop_workers)
+        yield cluster
+
+
+def _connect(ray: Any, request: ClusterRequest, setup: WorkerSetup, stack: ExitStack) -> None:
+    is_auto = request.address == AUTO
+    code = stack.enter_context(TemporaryDirectory())
+    has_code = copy_code(setup.settings.config, Path(code))
+    try:
+        session = stack.enter_context(_make_session_folder()) if is_auto else None
+        stack.callback(ray.shutdown)  # runs before the stack deletes the two folders
+        ray.init(
+            address="local" if is_auto else request.address,
+            include_dashboard=False if is_auto else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=session,
+            runtime_env={"working_dir": code} if has_code else None,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RequestError(
+            f"no Ray cluster can be used at {request.address!r}: {first_line(error)}",
+            "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
+        ) from error
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.cluster.ray_cluster import RayCluster
+from hookcli.cluster.ray_cluster import join_cluster
 from hookcli.cluster.weights import read_model, read_weights
 from hookcli.cluster.work import ChunkResult, Work, WorkerFailure, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
@@ -63,7 +63,7 @@ def run_on_cluster(
         use_threads(cluster.cpus),
         closing(model.runner),
         make_folder(prepared) as folder,
-        RayCluster(cluster, setup) as ray_cluster,
+        join_cluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(model, setup, settings.config)
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it

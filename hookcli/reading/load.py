@@ -33,21 +33,7 @@ from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
-from hookcli.store.locations.names import (
-    ATTENTION,
-    CAM,
-    GRIDS,
-    HEAT,
-    INDEX,
-    LAYERS,
-    MANIFEST,
-    RECORDS,
-    SALIENCY,
-    SHEETS,
-    holds_data,
-    is_records_file,
-    is_run_file,
-)
+from hookcli.store.locations import names
 from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
@@ -61,7 +47,8 @@ if TYPE_CHECKING:
     from hookcli.reading.shards import Array
     from hookcli.records.tensor_index import SavedTensor
 
-_PICTURES = CAM, SALIENCY, HEAT, ATTENTION, GRIDS, SHEETS  # in the order in which a notebook shows
+# The pictures that a notebook shows, in its order
+_PICTURES = names.CAM, names.SALIENCY, names.HEAT, names.ATTENTION, names.GRIDS, names.SHEETS
 _SavedRows: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
@@ -122,14 +109,14 @@ class Run:
             RequestError: the table is missing or damaged.
         """
         try:
-            text = self.files.read(LAYERS).decode()
+            text = self.files.read(names.LAYERS).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
             return [
                 {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
                 for row in rows
             ]
         except (OSError, ValueError, csv.Error) as error:
-            raise cannot_read(self.folder / LAYERS, error) from error
+            raise cannot_read(self.folder / names.LAYERS, error) from error
 
     @property
     def records(self) -> pyarrow.Table:
@@ -143,13 +130,13 @@ class Run:
         from hookcli.reading.parquet_reader import read_records
 
         try:
-            names = list(filter(is_records_file, self.manifest["files"]))
-            found = [each for each in names if self.files.has(each)]
+            parts = filter(names.is_records_file, self.manifest["files"])
+            found = list(filter(self.files.has, parts))
             if not found:
-                raise RequestError(f"the run in {quote(self.folder)} has no {RECORDS}", AGAIN)
+                raise RequestError(f"the run in {quote(self.folder)} has no {names.RECORDS}", AGAIN)
             return read_records(map(self.files.open, found))
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise cannot_read(self.folder / RECORDS, error) from error
+            raise cannot_read(self.folder / names.RECORDS, error) from error
 
     def figures(self) -> pyarrow.Table:
         """Return the rows of ``layers.csv`` as an Arrow table with typed columns.
@@ -169,7 +156,7 @@ class Run:
         try:
             return pa.Table.from_pylist(rows, schema)
         except (pa.ArrowException, OverflowError) as error:
-            raise cannot_read(self.folder / LAYERS, error) from error
+            raise cannot_read(self.folder / names.LAYERS, error) from error
 
     def grid(self, call_id: str, image_key: str | None = None) -> Image.Image:
         """Return the picture of a call's feature maps as a Pillow image.
@@ -190,7 +177,7 @@ class Run:
         try:
             findings = convert(self.manifest.get("findings", ()), tuple[Finding, ...])
         except DamagedError as error:
-            raise cannot_read(self.folder / MANIFEST, error) from error
+            raise cannot_read(self.folder / names.MANIFEST, error) from error
         layers, model = self.layers, self.manifest["model"]
         images = count(len(self.images), "image")
         title = f"{model['name']}: {count(len(layers), 'call')}, {images}"
@@ -209,7 +196,7 @@ class Run:
             folder, key = name.removesuffix(".png").split("/")[:2]
             return _PICTURES.index(folder), indices.get(key, len(indices))
 
-        files = filter(is_run_file, self.manifest["files"])
+        files = filter(names.is_run_file, self.manifest["files"])
         shown = (n for n in files if n.partition("/")[0] in _PICTURES and n.endswith(".png"))
         return sorted(shown, key=rank)
 
@@ -230,7 +217,7 @@ class Run:
             what = (
                 f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
             )
-            file = quote(self.folder / INDEX)
+            file = quote(self.folder / names.INDEX)
             raise RequestError(f"{file} is damaged: {call_id!r} has {what}", AGAIN)
         return tuple(key for key in self.images if key in known)
 
@@ -316,22 +303,23 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
         hint = "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
         raise RequestError(what, hint) from error
     files = open_files(folder)
-    require_file(files, MANIFEST)
-    document, listed = read_json(files, MANIFEST, FileList)
+    require_file(files, names.MANIFEST)
+    document, listed = read_json(files, names.MANIFEST, FileList)
     try:
         golden_facts(document)
     except DamagedError as error:
-        raise RequestError(f"{quote(folder / MANIFEST)} is damaged: {error}", AGAIN) from error
+        file = quote(folder / names.MANIFEST)
+        raise RequestError(f"{file} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)
-    for name in filter(holds_data, damage):
+    for name in filter(names.holds_data, damage):
         raise RequestError(f"the run in {quote(folder)} is damaged: {damage[name]}", AGAIN)
-    saved = _read_index(files) if INDEX in listed.files else {}
+    saved = _read_index(files) if names.INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
     """Share one tuple of keys: else the index of 20,000 images and 50 calls needs 60 MB."""
-    calls = read_json(files, INDEX, TensorIndex)[1].calls
+    calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
         call_id: tuple(

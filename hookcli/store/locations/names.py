@@ -37,7 +37,6 @@ _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a pictu
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
 _ALWAYS = frozenset({JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
-_OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
 _PART = re.compile(
@@ -150,7 +149,8 @@ def is_run_file(name: str) -> bool:
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
-    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
+    is_table = name in (TOP_IMAGES, ATTENTION_TABLE)
+    return is_table or name in _ALWAYS or any(each.fullmatch(name) for each in patterns)
 
 
 @dataclass(frozen=True, slots=True)
