@@ -9,15 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from torch import nn
 
-from hookcli.networks import torchvision
 from hookcli.outside.files import cannot_write
 from hookcli.store.chunks import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import interrupted_after, own_state, run_in
 from tests.world.test_folders import assert_same_folders, draw
-from tests.world.test_on_error import PLAIN, SKIP, images, inspected, unlucky
+from tests.world.test_on_error import SKIP, images, inspected, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 HERE = ("--threads", "1")
@@ -77,16 +75,6 @@ def test_a_run_that_ended_with_an_error_of_the_model_goes_on_without_the_image(r
     assert "continuing after 32 of 70 images" in ended.err
     assert run(*inspected(folder, *SKIP, *HERE, out="here")).code == 6
     assert_same_folders("here", "there")
-
-
-def test_a_run_whose_code_has_changed_is_not_resumed_on_a_cluster(run):
-    unlucky(40)
-    folder = images(70)
-    assert run(*inspected(folder, out="there"), *THERE).code == 4
-    unlucky(41)
-    ended = run(*inspected(folder, out="there"), *THERE, "--resume")
-    assert ended.code == 2
-    assert "the run in 'there' was started before net.py changed" in ended.err
 
 
 def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):
@@ -264,22 +252,3 @@ def test_a_run_resumed_elsewhere_has_the_bytes_of_an_uninterrupted_run(
     assert ended.code == 0, ended.err
     assert "continuing after " in ended.err
     assert_same_folders("cut", "whole")
-
-
-def build_small(**_words):
-    """A network for clips in place of one that takes a second to build."""
-    return nn.Sequential(nn.Conv3d(3, 2, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
-
-
-def test_a_clip_is_run_as_on_this_machine(run, monkeypatch):
-    monkeypatch.setattr(build_small, "__module__", "torchvision.models.video.resnet")
-    monkeypatch.setattr(torchvision, "find_builder", lambda _name: build_small)
-    for number in range(3):
-        draw(f"clip/{number}.png", number)
-    words = ("r3d_18", "clip", "--clip", "--size", "16", *PLAIN)
-    words += ("--edit", "0:scale=2")
-    assert run("inspect", *words, *HERE, "-o", "here").code == 0
-    ended = run("inspect", *words, *THERE, "--cluster-workers", "1", "-o", "there")
-    assert ended.code == 0, ended.err
-    assert json.loads(Path("there/manifest.json").read_text())["images"][0]["key"] == "clip"
-    assert_same_folders("here", "there")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -191,31 +190,6 @@ def test_what_raises_in_a_hook_of_ours_on_a_gradient_passes_through_unchanged():
     value.register_hook(lambda gradient: listen(None, gradient))
     with pytest.raises(BugError):
         call_backward(value.sum())
-
-
-# --- a model that cannot take several images at once
-
-
-def net_of_one():
-    """A model whose forward takes one image and no more."""
-    net(
-        "):\n        assert len(x) == 1, 'one image at a time'\n        return "
-        "self.conv(x).mean((2, 3))"
-    )
-
-
-def test_the_layers_of_a_model_that_cannot_take_batches_are_listed(run):
-    net_of_one()
-    ended = run("layers", "net.py:Net", "--size", "8", "--format", "csv")
-    assert ended.code == 0, ended.err
-    assert [row.split(",")[1] for row in ended.out.splitlines()] == ["call_id", "(model)", "conv"]
-
-
-def test_channels_of_a_model_that_cannot_take_batches_are_zeroed_one_at_a_time(run):
-    net_of_one()
-    ended = run("ablate", "net.py:Net", "photo.png", *PLAIN, "--format", "csv")
-    assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 3
 
 
 # --- what makes a model
@@ -426,43 +400,21 @@ def moving_net(when):
     )
 
 
-def run_of_a_still_net(run, words):
-    """What a run leaves whose model does not move."""
-    net(
-        "):\n        return self.fc(self.conv(x).mean((2, 3)))",
-        init="self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)",
-    )
-    ended = run(*words)
-    assert ended.code == 0, ended.err
-    files = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
-    for name in ("out", "w.safetensors"):
-        shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink(missing_ok=True)
-    return ended, files
-
-
 @pytest.mark.parametrize("when", MOVES)
 def test_a_model_that_changes_the_working_directory_changes_nothing_else(run, when):
     here = Path.cwd()
     Path("forms.txt").write_text("conv\n")
-    images = [
-        f"photo{number}.png" for number in range(10)
-    ]  # so many are read when their turn comes
+    images = [f"photo{number}.png" for number in range(10)]  # later ones are read in their turn
     for name in images:
         shutil.copy("photo.png", name)
     words = ["inspect", "net.py:Net", *images, *PLAIN, "-o", "out", "--layers", "@forms.txt"]
     words += ["--prune", "conv=0.5", "--save-weights", "w.safetensors", "--grids", "layers"]
-    words += ["--save", "tensors"]
-    still, expected = run_of_a_still_net(run, words)
     moving_net(when)
-    ended = run(*words)
-    assert (ended.code, ended.err, ended.out) == (0, still.err, still.out)
+    ended = run(*words, "--save", "tensors")
+    assert ended.code == 0, ended.err
     assert Path.cwd() == here
-    found = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
-    assert found.keys() == expected.keys()
-    code, still_code = (files.pop(Path("net.py")) for files in (found, expected))
-    own, still_own = (hashlib.sha256(text).hexdigest().encode() for text in (code, still_code))
-    found = {file: data.replace(own, still_own) for file, data in found.items()}
-    assert [str(file) for file in found if found[file] != expected[file]] == []
+    assert load_run("out")["conv"].shape[0] == 10
+    assert Path("w.safetensors").is_file()
     assert list(Path("far").iterdir()) == []
 
 

@@ -109,25 +109,11 @@ def test_a_run_goes_on_with_what_is_there():
         assert run.holds("skipped.csv")
 
 
-def test_a_run_that_is_there_is_not_replaced_unasked():
-    with open_run() as run:
-        run.complete(DONE, [])
-    assert refusal() == f"{str(RUN)!r} already holds a run"
-
-
 def test_files_that_no_run_wrote_are_not_overwritten():
     put("layers.csv")
     assert refusal() == f"{str(RUN)!r} holds files that no run wrote"
     message = f"'{RUN}/layers.csv' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True) == message
-
-
-def test_a_file_that_is_gone_at_the_end_is_named():
-    with open_run() as run:
-        run.write("layers.csv", b"rows")
-        storage.remove_file(RUN / "layers.csv")
-        with pytest.raises(OutputError, match=r"layers\.csv' was deleted"):
-            run.complete(DONE, ["layers.csv"])
 
 
 # --- reading
