@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
+from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d
 
 from hookcli.activations.pooling import saved_shape, take_activation
 from hookcli.config import SaveStyle
@@ -81,87 +82,39 @@ def test_a_view_of_a_larger_tensor_is_kept_as_its_own_values_alone():
     assert torch.equal(kept, whole[:, 1:3])
 
 
-def test_a_mean_or_a_maximum_is_one_value_a_channel_and_a_nan_is_the_largest():
-    assert take_activation(TWO_MAPS, NCHW, MEAN).tolist() == [[2.5, 2.0]]
-    assert take_activation(TWO_MAPS, NCHW, SaveStyle("max")).tolist() == [[4.0, 8.0]]
+def pool_by_hand(values, layout, pool):
+    """What is kept of an array (N, …): the pool of each channel, if the layout has rows."""
+    if pool == "none" or not layout.height:
+        return values
+    maps = np.moveaxis(values, layout.channel_axis, 1)
+    if layout.name == "NLC":
+        tokens = maps[:, :, layout.prefix : layout.prefix + layout.height * layout.width]
+        maps = tokens.reshape(*maps.shape[:2], layout.height, layout.width)
+    if pool in ("mean", "max"):
+        return getattr(maps, pool)(tuple(range(2, maps.ndim)))
+    if layout.name == "NCL":
+        return adaptive_avg_pool1d(torch.from_numpy(maps), int(pool)).numpy()
+    each = torch.from_numpy(maps).reshape(-1, 1, layout.height, layout.width)
+    return adaptive_avg_pool2d(each, int(pool)).numpy().reshape(*maps.shape[:-2], int(pool), -1)
+
+
+def test_each_channel_is_pooled_over_its_places_in_every_layout():
+    for name, pool in itertools.product(SHAPES, ("none", "mean", "max", "3", "7")):
+        shape, layout = SHAPES[name]
+        activation = counting(*shape)
+        kept = take_activation(activation, layout, SaveStyle(pool))
+        expected = pool_by_hand(activation.numpy(), layout, pool)
+        np.testing.assert_allclose(kept, expected, rtol=1e-6, err_msg=f"{name} {pool}")
+        if layout.channel_axis is not None and pool == "none":
+            kept = take_activation(activation, layout, SaveStyle(channels=(4, 9, 0)))
+            assert kept.tolist() == activation.numpy().take([4, 0], layout.channel_axis).tolist()
+
+
+def test_a_nan_is_the_maximum_of_its_channel():
     activation = TWO_MAPS.clone()
     activation[0, 0, 0, 0] = torch.nan
     kept = take_activation(activation, NCHW, SaveStyle("max"))
     assert str(kept.tolist()) == "[[nan, 8.0]]"
-
-
-def test_n_gives_means_over_parts_of_a_map():
-    activation = torch.arange(16.0).reshape(1, 1, 4, 4)
-    kept = take_activation(activation, Layout("NCHW", 1, 4, 4), SaveStyle("2"))
-    assert kept.tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]
-
-
-@pytest.mark.parametrize("pool", ["mean", "max", "3"])
-def test_channels_last_give_the_same_as_channels_first(pool):
-    first = counting(2, 5, 4, 6)
-    last = first.permute(0, 2, 3, 1).contiguous()
-    expected = take_activation(first, Layout("NCHW", 1, 4, 6), SaveStyle(pool))
-    assert torch.equal(take_activation(last, Layout("NHWC", 3, 4, 6), SaveStyle(pool)), expected)
-
-
-@pytest.mark.parametrize("pool", ["mean", "max", "3"])
-def test_tokens_give_the_same_as_maps_and_the_class_token_is_left_out(pool):
-    maps = counting(2, 5, 4, 6)
-    tokens = maps.flatten(2).transpose(1, 2)
-    with_class = torch.cat([torch.full((2, 1, 5), 1e6), tokens], 1)
-    expected = take_activation(maps, Layout("NCHW", 1, 4, 6), SaveStyle(pool))
-    layout = Layout("NLC", 2, 4, 6, 1)
-    assert torch.equal(take_activation(with_class, layout, SaveStyle(pool)), expected)
-
-
-@pytest.mark.parametrize("pool", ["mean", "max"])
-def test_a_clip_is_pooled_over_its_frames_too(pool):
-    clip = counting(2, 5, 3, 4, 6)
-    expected = clip.numpy().mean((2, 3, 4)) if pool == "mean" else clip.numpy().max((2, 3, 4))
-    first = take_activation(clip, Layout("NCDHW", 1, 4, 6), SaveStyle(pool))
-    last = clip.permute(0, 2, 3, 4, 1)
-    np.testing.assert_allclose(first, expected, rtol=1e-6)
-    assert torch.equal(take_activation(last, Layout("NDHWC", 4, 4, 6), SaveStyle(pool)), first)
-
-
-def test_n_pools_each_frame_of_a_clip_by_itself():
-    clip = counting(2, 5, 3, 4, 6)
-    frames = [adaptive_avg_pool2d(clip[:, :, frame], 2) for frame in range(3)]
-    for axes, layout in (
-        ((0, 1, 2, 3, 4), Layout("NCDHW", 1, 4, 6)),
-        ((0, 2, 3, 4, 1), Layout("NDHWC", 4, 4, 6)),
-    ):
-        kept = take_activation(clip.permute(axes), layout, SaveStyle("2"))
-        torch.testing.assert_close(kept, torch.stack(frames, 2))
-
-
-def test_n_pools_a_sequence_along_its_length():
-    sequence = torch.arange(8.0).reshape(1, 2, 4)
-    kept = take_activation(sequence, Layout("NCL", 1, 1, 4), SaveStyle("2"))
-    assert kept.tolist() == [[[0.5, 2.5], [4.5, 6.5]]]
-
-
-@pytest.mark.parametrize("name", ["NC", "NLC without a picture", "boxes"])
-def test_what_has_no_height_and_width_is_not_pooled(name):
-    shape, layout = SHAPES[name]
-    activation = counting(*shape)
-    for pool in ("mean", "max", "2"):
-        assert torch.equal(take_activation(activation, layout, SaveStyle(pool)), activation), pool
-
-
-def test_channels_keep_the_requested_order_without_those_that_do_not_exist():
-    activation = counting(2, 4, 3, 3)
-    style = SaveStyle(channels=(3, 9, 1))
-    kept = take_activation(activation, Layout("NCHW", 1, 3, 3), style)
-    assert torch.equal(kept, activation[:, [3, 1]])
-
-
-@pytest.mark.parametrize("name", ["NHWC", "NLC with a class token", "NDHWC", "NC"])
-def test_channels_are_chosen_where_the_layout_has_them(name):
-    shape, layout = SHAPES[name]
-    activation = counting(*shape)
-    kept = take_activation(activation, layout, SaveStyle(channels=(4, 0)))
-    assert kept.tolist() == activation.numpy().take([4, 0], layout.channel_axis).tolist()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -11,11 +11,8 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
-from hookcli.store.chunks import ChunkFiles
-from hookcli.store.locations import lease, remote_folder, storage
-from hookcli.store.locations.lease import Lease
+from hookcli.store.locations import lease, storage
 from hookcli.store.locations.remote_folder import RemoteFolder
-from hookcli.summary.chunks import Chunk
 from tests.store.locations.test_remote_folder import RUN, memory, open_run  # noqa: F401
 from tests.store.test_folder import DONE
 
@@ -79,20 +76,6 @@ def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
     assert storage.read_file(FIRST) == before
 
 
-def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
-    """While its owner slept, another run took the lock and ended, and a third began."""
-    first = RemoteFolder(RUN).lock()
-    storage.remove_file(FIRST)
-    third = RemoteFolder(RUN).lock()
-    first._renew()
-    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* holds it"):
-        first.check()
-    first.close()
-    third._renew()
-    third.check()
-    third.close()
-
-
 def test_a_run_that_has_lost_its_lock_changes_nothing():
     with open_run() as run:
         run.write("layers.csv", b"")
@@ -108,24 +91,6 @@ def test_a_run_that_has_lost_its_lock_changes_nothing():
             with pytest.raises(OutputError, match="another has it"):
                 change()
         assert dict.fromkeys(storage.list_files(RUN)) == before
-
-
-def test_what_another_run_wrote_until_the_lock_was_taken_is_known(monkeypatch):
-    """It was a chunk; the folder had been looked at before."""
-    with open_run():
-        pass
-
-    class Late(Lease):
-        def __init__(self, *of_folder):
-            chunk = ChunkFiles()
-            chunk.write("seen/dog.jpg", b"new")
-            chunk.save(RUN, Chunk(3, written_files=["seen/dog.jpg"]))
-            super().__init__(*of_folder)
-
-    monkeypatch.setattr(remote_folder, "Lease", Late)
-    with open_run(replace_run=True):
-        names = [*storage.list_files(RUN)]
-    assert names == ["lock/000001.json", "parts/written.jsonl", "run.json"]
 
 
 def test_one_of_two_simultaneous_runs_gets_the_lock(monkeypatch):
