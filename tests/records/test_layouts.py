@@ -110,12 +110,6 @@ def test_the_layout_of_tokens(shape, channels, pixels, tokens, layout):
     assert resolve_layout(shape, Channels(channels), pixels, tokens) == layout
 
 
-def test_the_tokens_of_the_image_are_between_the_others():
-    assert Layout("NLC", 2, 2, 3, 1).image_tokens == slice(1, 7)
-    assert Layout("NLC", 2).image_tokens == slice(None)
-    assert nchw(2, 3).image_tokens == slice(None)
-
-
 def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
     layer = LayerInfo("block", "Block", inferred=(("output:", "NLC"),))
     assert layer.layout_of((1, 197, 768), SQUARE) == Layout("NLC", 2, 14, 14, 1, inferred=True)
@@ -145,14 +139,6 @@ def test_what_is_cut_out_of_feature_maps_has_channels_first():
     model = nn.Sequential(MultiScaleRoIAlign(["0"], 7, 2), RoIPool(7, 1.0))
     assert channels_of(model) == {"": "unknown", "0": "first", "1": "first"}
     assert resolve_layout((150, 256, 7, 7), Channels.FIRST, (300, 400)).channel_axis == 1
-
-
-def test_attention_with_the_batch_first_puts_channels_last():
-    model = nn.Sequential(
-        nn.MultiheadAttention(4, 2, batch_first=True), nn.MultiheadAttention(4, 2)
-    )
-    hints = channels_of(model)
-    assert (hints["0"], hints["1"]) == ("likely last", "unknown")
 
 
 @pytest.mark.parametrize(

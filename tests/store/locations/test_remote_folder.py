@@ -94,19 +94,11 @@ def test_a_run_that_was_killed_is_known_with_all_its_files():
         chunk.write("seen/cat.jpg", b"new")
         chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]))
     put("notes.txt")
-    with open_run(replace_any=True):
-        assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
-
-
-def test_a_run_goes_on_with_what_is_there():
-    with open_run() as run:
-        run.write("layers.csv", b"rows")
     with open_run(resume=True) as run:
         assert run.read("layers.csv") == b"rows"
-        run.write("skipped.csv", b"")
-    with open_run(resume=True) as run:
-        assert run.holds("layers.csv")
-        assert run.holds("skipped.csv")
+        assert run.holds("seen/cat.jpg")
+    with open_run(replace_any=True):
+        assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
 
 
 def test_files_that_no_run_wrote_are_not_overwritten():
