@@ -1,8 +1,7 @@
 """Which layer knows the label: logistic regression on the features of each layer.
 
-The accuracy is cross-validated: each image is predicted by a classifier that has not seen it. There
-are two controls: the pixels of the photos, and the layers of another run, such as one of the same
-network with random weights.
+Each image is predicted by a classifier that has not seen it. There are two controls: the pixels of
+the photos, and the layers of another run, such as one of the network with random weights.
 """
 
 from __future__ import annotations

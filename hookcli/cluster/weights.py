@@ -35,11 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the file of weights that workers need for ``request``; None if they need no file.
-
-    The request must name its weights exactly (see ``pin_weights``). For a source with a cache of
-    its own, such as timm, every node fills its cache itself.
-    """
+    """Return the file of the exactly named weights; None if the nodes fill a cache themselves."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))

@@ -1,8 +1,7 @@
 """Documents as typed values: decoded from JSON files, and described by a JSON Schema.
 
 A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
-are ignored, since a later version may write some. The schema takes its descriptions from the texts
-under ``Attributes`` in the docstrings of the types.
+are ignored. The descriptions of the schema are the texts under ``Attributes`` in docstrings.
 """
 
 from __future__ import annotations

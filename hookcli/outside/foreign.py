@@ -23,8 +23,7 @@ class Surroundings:
     """A ``with`` block that restores the working directory and the standard streams at its end.
 
     A second block of the same object starts in the directory to which the foreign code changed in
-    the first one: a Python file may call ``os.chdir`` when it is imported, and a function in the
-    file later read files there.
+    the first one: a Python file may call ``os.chdir`` when it is imported, and read files later.
     """
 
     def __init__(self) -> None:
@@ -62,8 +61,7 @@ class Forgiveness:
 class ForeignCode:
     """A ``with`` block that turns any exception of foreign code, even ``SystemExit``, into ours.
 
-    This is the rule for calls into libraries with values that come from files, too. Errors of
-    hookcli pass through unchanged.
+    This is the rule for calls into libraries with values that come from files, too.
     """
 
     def __init__(

@@ -40,8 +40,7 @@ class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
     Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError`` if a file cannot be used; ``lock`` and ``read_part`` may raise an ``OSError``
-    instead.
+    ``OutputError``; ``lock`` and ``read_part`` may raise an ``OSError`` instead.
     """
 
     path: Location

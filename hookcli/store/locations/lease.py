@@ -1,14 +1,12 @@
 """The lock of a run folder in cloud storage: a small file that its owner keeps renewing.
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
-holds the lock. The lock ends when the owner deletes the file, or has not renewed it for 60 s. Then
-another process may create the file with the next number. The storage lets only one of several
-processes create a file, so only one process gets the lock. The clocks of the machines must agree
-within some seconds.
+holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may
+create the file with the next number, which the storage grants to only one of several. The clocks of
+the machines must agree within some seconds.
 
-``--resume`` does not break a lock: it fails until the lock expires. A cluster restarts a job with
-the same command, including ``--resume``, even while the first process lives. If ``--resume`` broke
-the lock, two runs could write at once.
+``--resume`` does not break a lock: a cluster restarts a job with the same command, including
+``--resume``, even while the first process lives, and two runs could then write at once.
 """
 
 from __future__ import annotations

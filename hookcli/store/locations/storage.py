@@ -1,8 +1,7 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``, a
-storage that cannot be used a ``StorageError``, and one file another ``OSError``. After an error
-that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
+A URL that fsspec cannot use raises a ``RequestError``, a storage that cannot be used a
+``StorageError``, and one file another ``OSError``. hookcli retries for 20 seconds if that may help.
 """
 
 from __future__ import annotations
