@@ -73,7 +73,7 @@ class ToyRun:
         pq.write_table(table, folder / "records.parquet/part-000000.parquet")
         self._write_layers(folder / "layers.csv", rows)
         write_json(folder / "report.json", {"images": self._facts()["images"]})
-        files = ["layers.csv"]
+        files = ["layers.csv", "records.parquet/part-000000.parquet"]
         if self.kept in ("tensors", "both"):
             self._write_tensors(folder)
             files.append("tensors/index.json")

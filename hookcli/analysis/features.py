@@ -51,20 +51,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of one call for one image: ``values`` are (places, C), row by row."""
-
-    # ``prefix`` is the number of left out tokens, which cover no part of the image.
+    """The places of one call for one image."""
 
     key: str
-    values: Features
+    values: Features  # (places, C), row by row
     grid: tuple[int, int]
-    prefix: int
+    prefix: int  # the number of left out tokens, which cover no part of the image
 
 
 @dataclass(frozen=True, slots=True)
 class SavedCall:
-    """A call whose tensors a run saved."""
-
     run: Run
     call_id: str
     layout: str
@@ -75,13 +71,7 @@ class SavedCall:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The keys of the images with a saved tensor, in the run's order."""
         return self.run.images_of(self.call_id)
-
-    @property
-    def width(self) -> int:
-        """The number of saved values of one image."""
-        return math.prod(self.run.shape_of(self.call_id)[1:])
 
     def read(self, only: str | None = None) -> Iterator[Block]:
         """Yield saved tensors in blocks, in the order of the shards, or that of one image."""
@@ -143,29 +133,12 @@ class SavedCall:
         return rows
 
     @property
-    def _first(self) -> tuple[tuple[int, ...], Layout]:
-        shape = self.run.saved[self.call_id][0].shape
-        return shape, self._find_layout(shape, next(iter(self.pixels.values()), None))
-
-    @property
     def places(self) -> int:
         """The number of places of an image, as far as the first image shows; 0 if it has none."""
-        _, layout = self._first
+        shape = self.run.saved[self.call_id][0].shape
+        layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None
         return layout.height * layout.width if has_places else 0
-
-    @property
-    def features(self) -> int:
-        """The number of features of a place, or of an image, as far as the first image shows."""
-        shape, layout = self._first
-        if layout.channel_axis is not None and (layout.is_spatial or layout.prefix):
-            return shape[layout.channel_axis]
-        return math.prod(shape[1:])
-
-    @property
-    def size(self) -> int:
-        """The size of ``pool_features`` in bytes, as far as the first image shows."""
-        return 4 * len(self.images) * self.features
 
     def _check_pool(self, how: Pool) -> None:
         if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
@@ -190,7 +163,6 @@ class SavedCall:
         return reduced
 
     def read_places(self, only: str | None = None) -> Iterator[Places]:
-        """Yield the places of each image, in the order of the shards; ``only`` as in ``read``."""
         for block in self.read(only):
             layout = block.layout
             self._check_places(block)
@@ -232,9 +204,7 @@ class SavedCall:
         order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
             width = math.prod(part.stop - part.start for part in ranges)
-            part = np.zeros(
-                (len(order), width), np.float32
-            )  # garbage may be NaN, and warns when cast
+            part = np.zeros((len(order), width), np.float32)  # garbage may be NaN, which warns
             for tensor in self.run.saved[self.call_id]:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
@@ -299,7 +269,6 @@ def _read_pool(run: Run) -> str:
 
 
 def check_finite(features: Array) -> None:
-    """Raise a RequestError if features have a NaN or an Inf."""
     if not np.isfinite(features).all():
         raise RequestError("the features have NaN or Inf", "leave out the images that have them")
 

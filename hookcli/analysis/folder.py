@@ -37,7 +37,6 @@ class AnalysisList(Document):
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Check that an analysis may be written into a local folder, which may hold an earlier one."""
     if check_results(folder, _ANALYSIS) and not overwrite:
         raise OutputError(
             f"{str(folder)!r} already has an analysis",
@@ -48,8 +47,6 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
 def make_folder(
     folder: Path | None, command: tuple[str, ...] | None
 ) -> AbstractContextManager[ResultFolder]:
-    """Return the folder in which a ``with`` block writes an analysis; None keeps it in memory."""
-
     def make_list(names: Sequence[str]) -> bytes:
         version = metadata.version("hookcli")
         listed = AnalysisList(hookcli=version, command=command, files=tuple(names))

@@ -32,13 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the places of an image of ``size`` (width, height) are."""
-
-    # ``part`` is what the network saw: left, top, right and bottom; None if that is unknown.
+    """Where the places of an image are."""
 
     file: str
-    size: tuple[int, int]
-    part: Box | None
+    size: tuple[int, int]  # width, height
+    part: Box | None  # left, top, right and bottom of what the network saw; None if unknown
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
         """Return the position of the place at a pixel (x, y); ``grid`` is (rows, columns)."""
@@ -78,13 +76,11 @@ class Geometry:
         return np.stack([x - 0.5, y - 0.5], 1).round(1)
 
     def locate(self, grid: tuple[int, int]) -> dict[str, NDArray[np.generic]]:
-        """Return columns with the row, the column and the middle pixel of each place."""
         rows, columns = np.indices(grid, np.int32).reshape(2, -1)
         x, y = self.find_pixels(grid).T
         return {"row": rows, "column": columns, "x": x, "y": y}
 
     def find_pixel(self, place: int, grid: tuple[int, int]) -> Pixel:
-        """Return the pixel in the middle of a place; twice None if it is unknown."""
         x, y = self.find_pixels(grid)[place]
         return (float(x), float(y)) if self.part else (None, None)
 
@@ -104,7 +100,6 @@ def list_files(run: Run) -> dict[str, str]:
 
 
 def list_contents(run: Run) -> dict[str, str]:
-    """Return the hash of each image's content, by image key."""
     return {image["key"]: image["sha256"] for image in run.manifest["images"]}
 
 
@@ -115,7 +110,6 @@ def match_contents(run: Run, other: Run) -> dict[str, str]:
 
 
 def read_fact(run: Run, name: str, kind: type[T]) -> T:
-    """Return a value of a run's manifest, which a stranger may have written."""
     try:
         return convert(run.manifest.get(name), kind)
     except DamagedError as error:
@@ -123,7 +117,6 @@ def read_fact(run: Run, name: str, kind: type[T]) -> T:
 
 
 def list_geometry(run: Run) -> dict[str, Geometry]:
-    """Return where the places of each image are, by image key."""
     images = read_fact(run, "images", tuple[ImageResult, ...])
     for image in images:
         if image.part is not None and not _is_area(image.part):

@@ -34,7 +34,6 @@ class Labels:
 
     @classmethod
     def read(cls, given: str | Sequence[object] | Mapping[str, object]) -> Labels:
-        """Read labels before it is known which images there are."""
         if isinstance(given, str):
             return cls(repr(given), None if given == "folders" else _read_file(given))
         if not isinstance(given, Mapping):
@@ -115,6 +114,5 @@ def _show(label: object) -> str:
 
 
 def count_labels(labels: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of images of each label, the most common label first."""
     counts = Counter(labels.values())
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

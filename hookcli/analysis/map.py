@@ -56,8 +56,7 @@ class MapRow:
         label: the label of the image; empty without labels.
         x: the first principal component of the image's features.
         y: the second principal component.
-        rank: the rank of the image by ``outlier_score``, from 1 for the image that is farthest from
-            its neighbours.
+        rank: the rank by ``outlier_score``: 1 for the image farthest from its neighbours.
         outlier_score: the mean distance of the image from its nearest neighbours.
         nearest: the key of the nearest image.
         distance: the distance of the nearest image: one minus the cosine of the features.
@@ -103,8 +102,7 @@ class MapDocument(AnalysisDocument):
         explained: the shares of the variance that the two axes of the map have.
         duplicates: groups of near duplicates, each with the keys of its images.
         duplicate_distance: the largest distance of two images of a group.
-        crowded: the number of images to which more than 20 others are near, at about the same
-            distance; they are in no group.
+        crowded: the number of images that are near more than 20 others, and in no group.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """
@@ -122,8 +120,6 @@ class MapDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest images of each image."""
-
     places: NDArray[np.int64]  # positions of the nearest images, (images, N), the nearest first
     distances: NDArray[np.float64]  # (images, N)
     # Groups of near duplicates, in ascending order: any two images are at most ``near`` apart.
@@ -135,11 +131,9 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Return the nearest images of each image, by scikit-learn; fewer if there are fewer images.
+    """Return the nearest images of each image, by scikit-learn, from features (images, C).
 
-    In ``features`` (images, C), a row of zeros has the distance 1 from all other rows. ``near`` is
-    the largest distance of near duplicates; None takes ``NEAR`` times the median distance of two
-    images.
+    ``near`` is the largest distance of near duplicates; None is ``NEAR`` times the median distance.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -263,7 +257,6 @@ def map_images(
 
 
 def list_neighbours(keys: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
-    """Yield the nearest images of each image, in the order of ``keys``."""
     for key, indices, distances in zip(keys, neighbours.places, neighbours.distances, strict=True):
         for rank, (index, distance) in enumerate(zip(indices, distances, strict=True), 1):
             yield NeighbourRow(key, rank, keys[index], float(distance))

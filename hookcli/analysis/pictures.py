@@ -27,7 +27,6 @@ def copy_pictures(
     first: Collection[str] = frozenset(),
     only: Collection[str] | None = None,
 ) -> ImagePictures:
-    """Copy the pictures of at most 2,000 images into a folder, and return what they show."""
     # Of a larger run, images with a picture, those in ``first`` before others; ``only`` has keys.
     try:
         known = decode(run.files.read(DOCUMENT), ImagePictures)

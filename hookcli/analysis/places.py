@@ -49,13 +49,10 @@ class PlacesRow:
         image: the key of the image.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the pixel at the middle of the most similar place, or of the place that matches
-            ``--at``, counted from 0 at the left edge; null without such a place, or if it is not
-            known where places lie.
+        x: the pixel of the most similar or matching place, from 0 at the left; null if unknown.
         y: the same from the upper edge.
         foreground: the share of places in the foreground; null unless it was asked for.
-        similarity: the cosine of the angle between the two places' features; the mean over all
-            matches if no point was given.
+        similarity: the cosine of the two places' features; without a point, the matches' mean.
         matched: the number of places with a match; null unless places were matched.
         mutual: the number of places whose match chooses them, too; null unless places were matched.
     """
@@ -80,10 +77,8 @@ class LayerPlaces:
         layer: the id of the call.
         features: the number of features of a place.
         places: the number of places of all images.
-        prefix: the number of tokens of an image that were left out because they cover no part of
-            it, such as class tokens.
-        explained: the share of the variance along each of the three components; empty unless they
-            were asked for.
+        prefix: the number of left out tokens of an image, which cover no part of it.
+        explained: the share of the variance along each component; empty if not asked for.
     """
 
     layer: str
@@ -125,7 +120,6 @@ class Foreground:
     is_above: bool
 
     def has(self, features: Features) -> NDArray[np.bool_]:
-        """Return which places (P, C) are in front, (P,)."""
         first = self.components.project(features)[:, 0]
         return first > self.threshold if self.is_above else first <= self.threshold
 
@@ -142,15 +136,12 @@ class Basis:
 class Matches:
     """The place of a second image that is most similar to each place of a first; all are (P,)."""
 
-    # A match is mutual if its own most similar place is the place itself.
-
     places: NDArray[np.int64]
     similarity: Floats
-    is_mutual: NDArray[np.bool_]
+    is_mutual: NDArray[np.bool_]  # whether the match's own most similar place is the place itself
 
 
 def find_basis(call: SavedCall, *, foreground: bool = False) -> Basis:
-    """Return the components of the places of all images, or of those in the foreground."""
     # The foreground is the side of a threshold of the first component that is rarer at the edges.
     components = _find(call, lambda places: places.values)
     if not foreground:
@@ -207,15 +198,11 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
     """Return the cosines of one place (C,) and places (P, C), (P,); 0 for features of zeros."""
-    wide, one = features.astype(np.float64), place.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(one)
-    products = wide @ one
-    cosines: Floats = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1), 0.0)
+    cosines: Floats = _normalize(features) @ _normalize(place[None])[0]
     return cosines.clip(-1, 1)
 
 
 def match_places(a: Features, b: Features) -> Matches:
-    """Return, for each place of an image (P, C), the most similar one of another image (Q, C)."""
     one, two = _normalize(a), _normalize(b)
     forward, backward = np.empty(len(one), np.int64), np.empty(len(two), np.int64)
     best, best_back = np.empty(len(one)), np.full(len(two), -np.inf)
@@ -232,15 +219,13 @@ def match_places(a: Features, b: Features) -> Matches:
     return Matches(forward, best.clip(-1, 1), mutual)
 
 
-def _normalize(features: Features) -> Floats:
+def _normalize(features: Features | Floats) -> Floats:
     lengths = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
     return features / np.where(lengths > 0, lengths, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer for the places of one image."""
-
     places: Places
     row: PlacesRow
     columns: Mapping[str, NDArray[np.generic]]  # of the table of places, (P,) each
@@ -251,7 +236,6 @@ class Answered:
 
 
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
-    """Yield the colours of the places of every image."""
     for places in call.read_places():
         colours, coordinates = colour_places(basis, places.values)
         share = None
@@ -265,7 +249,6 @@ def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
 def answer_similarity(
     call: SavedCall, image: str, point: tuple[int, int], geometry: Mapping[str, Geometry]
 ) -> Iterator[Answered]:
-    """Yield the similarity of the places of every image to one place: ``point`` of ``image``."""
     start = read_image(call, image)
     place = geometry[image].find_place(point, start.grid)
     for places in call.read_places():
@@ -290,7 +273,6 @@ def answer_matches(
     *,
     mutual: bool = False,
 ) -> tuple[Answered, Answered]:
-    """Return the matches of places of two images; without ``point``, some good ones are marked."""
     one, two = (read_image(call, key) for key in images)
     matches = match_places(one.values, two.values)
     kept = matches.is_mutual if mutual else np.ones(len(one.values), np.bool_)
@@ -336,7 +318,6 @@ def answer_matches(
 
 
 def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int]) -> list[int]:
-    """Return places with good matches that are far from each other, mutual matches first."""
     apart = max(grid) / 5
     order = np.lexsort((-matches.similarity, ~matches.is_mutual))
     chosen: list[int] = []
@@ -351,14 +332,12 @@ def choose_marks(matches: Matches, kept: NDArray[np.bool_], grid: tuple[int, int
 
 
 def read_image(call: SavedCall, key: str) -> Places:
-    """Return the places of one image."""
     for places in call.read_places(key):
         return places
     raise RequestError(f"{call.call_id!r} has no tensor of {key!r}", "choose other `layers`")
 
 
 def write_bases(bases: Mapping[str, Basis]) -> bytes:
-    """Return bases as a safetensors file; ``read_bases`` reads it. The keys are ids of calls."""
     arrays: dict[str, NDArray[np.float64]] = {}
     for number, basis in enumerate(bases.values()):
         parts = {"": basis.components}
@@ -374,7 +353,6 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
 
 
 def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
-    """Return the basis of each layer from the folder of another analysis, by the id of the call."""
     if choose(name, local=False, remote=True):
         raise RequestError(
             f"{name!r} is a URL, and a basis must be on this machine", "copy the folder"
@@ -403,7 +381,6 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
 
 
 def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Basis:
-    """Return the basis of a layer from those of another analysis; the width must fit, too."""
     basis = bases.get(reversible(call_id))
     if basis is None:
         raise RequestError(f"there is no basis of {call_id!r}", f"there are: {', '.join(bases)}")

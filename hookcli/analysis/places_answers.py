@@ -50,8 +50,6 @@ _NOTED = 4  # layers whose components a picture describes
 
 @dataclass(slots=True)
 class LayerAnswers:
-    """The answers for one layer, as far as tables, pictures and the page need them."""
-
     call_id: str
     drawn: Sequence[str]  # the keys of the images with pictures; that of the question comes first
     room: int  # the bytes of features that the page still has room for
@@ -67,13 +65,11 @@ class LayerAnswers:
 
     @property
     def facts(self) -> LayerPlaces:
-        """What all places of the layer have in common."""
         shares = () if self.basis is None else self.basis.components.explained
         explained = tuple(float(share) for share in shares)
         return LayerPlaces(self.call_id, self._features, self._places, self._prefix, explained)
 
     def add(self, each: Answered, geometry: Geometry, table: TableWriter) -> None:
-        """Add the places of an image to the table, and keep what its pictures need."""
         places = each.places
         self._places += len(places.values)
         self._prefix, self._features = places.prefix, places.values.shape[1]
@@ -111,8 +107,6 @@ class LayerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlacesQuestion:
-    """What is asked of every layer."""
-
     kind: Question
     image: str  # the key of the image that the question starts from; empty for components
     other: str  # the key of the matched image; empty for other questions
@@ -130,23 +124,15 @@ class PlacesQuestion:
         return 0 if self.other else 1
 
     def choose_drawn(self, calls: Sequence[SavedCall], images: Sequence[str]) -> tuple[str, ...]:
-        """Return the keys of the images with pictures, that of the question first."""
         if self.other:
             return self.image, self.other
         places = sum(call.places for call in calls)
         number = min(_DRAWN, max(1, _MOST_DRAWN // max(1, places)))
         return tuple(dict.fromkeys([self.image] * bool(self.image) + list(images)))[:number]
 
-    def estimate_memory(self, calls: Sequence[SavedCall], images: int) -> int:
-        """Return the bytes of the largest matrix whose eigenvectors hookcli finds."""
-        if self.kind != "components" or self.bases is not None:
-            return 0
-        return 24 * max(min(call.features, call.places * images) for call in calls) ** 2
-
     def answer(
         self, call: SavedCall, drawn: Sequence[str], room: int, table: TableWriter
     ) -> LayerAnswers:
-        """Answer for every image, and write what is known of each place into the table."""
         layer = LayerAnswers(call.call_id, drawn, room, self._open_basis(call))
         for each in self._answer(call, layer.basis):
             layer.add(each, self.geometry[each.places.key], table)
@@ -171,7 +157,6 @@ class PlacesQuestion:
 
 
 def find_images(run: Run, kind: Question, image: str | None, other: str | None) -> tuple[str, str]:
-    """Return the keys of the image and the other image of a question; empty without one."""
     files = list_files(run)
     first = second = ""
     if kind != "components":
@@ -187,7 +172,6 @@ def find_images(run: Run, kind: Question, image: str | None, other: str | None) 
 
 
 def list_notes(document: PlacesDocument) -> Iterator[str]:
-    """Yield the lines below the title of each picture."""
     if document.question == "components":
         yield "the first three components as red, green and blue, the same for all images"
         for layer in document.layers[:_NOTED]:
@@ -209,7 +193,6 @@ def make_data(
     pictures: Mapping[str, str],
     ramp: Sequence[str],
 ) -> dict[str, object]:
-    """Return the data of the page's script; ``pictures`` are the files by image key."""
     keys = [image.key for image in images]
     return {
         "question": document.question,

@@ -1,8 +1,7 @@
 """Which layer knows the label: logistic regression on the features of each layer.
 
-The accuracy is cross-validated: each image is predicted by a classifier that has not seen it. There
-are two controls: the pixels of the photos, and the layers of another run, such as one of the same
-network with random weights.
+Each image is predicted by a classifier that has not seen it. There are two controls: the pixels of
+the photos, and the layers of another run, such as one of the network with random weights.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ class ProbeRow:
         spread: the standard deviation of the share over the folds.
         folds: the share in each fold.
         features: the number of features of an image.
-        p_value: how probable so high an accuracy would be if the layer were no better than the
-            pixels, or than chance: the larger of the two, adjusted for the number of layers
-            (``judge``); null for a control.
+        p_value: the probability of this accuracy if the layer were no better than the pixels, or
+            chance: the larger of both, adjusted for the number of layers; null for a control.
     """
 
     layer: str
@@ -125,10 +123,8 @@ class ProbeDocument(AnalysisDocument):
         best: the id of the call with the highest accuracy.
         verdict: whether any layer is clearly above the controls, in words.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
-        left_out: the ids of the calls that have no class token, or the same features for all
-            images; empty if the user chose the layers.
-        confusions: what the best layer predicts for the images of each label; pairs of labels
-            without images are left out.
+        left_out: the calls without a class token or with constant features, unless chosen.
+        confusions: what the best layer predicts for each label's images; empty pairs are left out.
         predictions: what the best layer predicts for each image.
     """
 
@@ -145,13 +141,10 @@ class ProbeDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class ProbeScore:
-    """The share of right predictions in each fold, and the predicted label of each image."""
-
     folds: tuple[float, ...]
     predicted: NDArray[np.str_]
 
     def row(self, layer: str, features: int, control: Control = "") -> ProbeRow:
-        """Return the row of a layer."""
         mean, spread = float(np.mean(self.folds)), float(np.std(self.folds))
         return ProbeRow(layer, control, mean, spread, self.folds, features)
 
@@ -202,7 +195,6 @@ def _standardize(fitted: Features, tested: Features) -> None:
 
 
 def check_labels(labels: Sequence[str], folds: int) -> None:
-    """Check that there are several labels, each with enough images to split."""
     counts = Counter(labels)
     if len(counts) < _FEWEST:
         raise RequestError(
@@ -225,7 +217,6 @@ def probe_layer(
     pool: Pool = "mean",
     folds: int = 5,
 ) -> Probed:
-    """Return the row of a layer, and the label that is predicted for each image in ``keys``."""
     known = set(call.images)
     for key in keys:
         if key not in known:
@@ -266,16 +257,10 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    The test over the folds is one-sided, paired, and corrected for the images that the training
-    sets share (Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning
-    52). A layer must be above the pixels and above chance, so that the larger p-value counts; it is
+    A layer must be above the pixels and above chance, so that the larger p-value counts; it is
     adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
-    procedure). The standard deviation over folds counts as at least one image of a fold, since
-    folds of few images agree by chance.
-
-    ``hits`` says for each image whether the best layer, and whether the pixels, predicted its
-    label. An exact test of all images together (McNemar 1947) shows whether the folds are too few
-    to tell.
+    procedure). ``hits`` says for each image whether the best layer, and whether the pixels,
+    predicted its label: an exact test of all images (McNemar 1947) shows whether the folds suffice.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -308,6 +293,9 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
+    """Test one-sidedly, in pairs, with a correction for the images that training sets share."""
+    # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
+    # deviation counts as at least one image of a fold, since folds of few images agree by chance.
     from scipy.special import stdtr
 
     number, differences = len(folds), np.subtract(folds, base)
@@ -371,7 +359,6 @@ def probe_pixels(
 
 
 def read_pixels(run: Run, keys: Sequence[str]) -> Features:
-    """Return the pixels of photos, shrunk to 16 x 16, as features (images, 768)."""
     files, contents = list_files(run), list_contents(run)
     rows = np.empty((len(keys), 3 * PIXELS * PIXELS), np.float32)
     for row, key in enumerate(keys):
@@ -392,7 +379,6 @@ def read_pixels(run: Run, keys: Sequence[str]) -> Features:
 def list_confusions(
     labels: Sequence[str], predicted: Sequence[str], classes: Mapping[str, int]
 ) -> Iterator[ConfusionRow]:
-    """Yield how often each label was predicted as each, in the order of ``classes``."""
     counts = Counter(zip(labels, predicted, strict=True))
     for pair in product(classes, classes):
         if counts[pair]:

@@ -1,9 +1,5 @@
 """Which layers compute the same: linear centered kernel alignment (CKA) of every pair of layers.
 
-CKA compares the similarities of images in one layer with those in another, so that layers of
-different widths, models and seeds can be compared. It is 1 if the features of one layer are those
-of the other, rotated and scaled.
-
 The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
 JMLR 13, equation 5): hookcli centers the matrix of similarities so that the images' own similarity
 does not count, and CKA is the cosine of two such matrices. For many images, the products of the
@@ -51,8 +47,7 @@ class PairRow:
     Attributes:
         a: the id of a call in the first run.
         b: the id of a call in the second run, or in the first if there is only one.
-        cka: the linear CKA of the two calls' features; 1 means the same up to rotation and scale,
-            and 0 means that they have nothing in common.
+        cka: the linear CKA of the two calls' features: 1 is the same up to rotation and scale.
     """
 
     a: str
@@ -62,8 +57,6 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerSimilarity:
-    """The linear CKA of each call of A with each call of B."""
-
     a: tuple[str, ...]  # the ids of the rows
     b: tuple[str, ...]  # the ids of the columns; those of A without B
     left_out: tuple[str, ...]  # the ids of the calls that have the same features for all images
@@ -73,14 +66,12 @@ class LayerSimilarity:
     is_one_run: bool
 
     def list_pairs(self) -> Iterator[PairRow]:
-        """Yield a row for every pair of layers; with one run, each pair of two layers once."""
         for row, one in enumerate(self.a):
             for column, two in enumerate(self.b):
                 if not self.is_one_run or column > row:
                     yield PairRow(one, two, float(self.ckas[row, column]))
 
     def list_partners(self) -> Iterator[PairRow]:
-        """Yield, for each layer of A, its pair with the most similar other layer of B."""
         ranked = self.ckas.copy()
         if self.is_one_run:
             np.fill_diagonal(ranked, -np.inf)
@@ -94,10 +85,8 @@ class SimilarityDocument(AnalysisDocument):
 
     Attributes:
         images: the number of images that were compared.
-        batch: the number of images whose similarities were compared at once; all images if CKA is
-            exact.
-        left_out: the ids of the calls that have the same features for all images; empty if the user
-            chose the layers.
+        batch: the number of images that were compared at once; all images if CKA is exact.
+        left_out: the calls with the same features for all images, unless the user chose them.
         pairs: every pair of layers; with one run, each pair once.
         partners: for each layer of the first run, the most similar other layer.
     """
@@ -132,12 +121,8 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of every call in ``a`` with every call in ``b``.
-
-    Without ``b``, the calls in ``a`` are compared with each other. Memory does not grow with the
-    number of layers; the similarities are kept in a temporary file. ``layer_done`` is called with
-    the number of layers that were read. Constant features are an error unless ``may_leave_out``.
-    """
+    """Return the linear CKA of every call in ``a`` with every call in ``b``, or in ``a`` itself."""
+    # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
     images = _match_images(a, b)
     batches = split_images(len(images[0]))
@@ -173,17 +158,7 @@ def compare_layers(
     )
 
 
-def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
-    """Return about how much memory and how much disk a comparison needs, in bytes."""
-    images = max(len(call.images) for call in calls)
-    similarities = [len(batch) ** 2 for batch in split_images(images)]
-    features = min(_PART, 4 * images * max(call.width for call in calls))
-    memory = 2 * features + 8 * sum(similarities) + 12 * max(similarities) + _SLICE
-    return memory, 4 * sum(similarities) * len(calls)
-
-
 def split_images(count: int) -> list[NDArray[np.int64]]:
-    """Return the batches of images, each as positions among ``count`` images."""
     # More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
     if count < LEAST:
         raise RequestError(

@@ -26,7 +26,6 @@ def copy_code(config: RunConfig, target: Path) -> bool:
 
 
 def hash_own_code(config: RunConfig) -> str:
-    """Return the sha256 of the user's own code, with the files beside it; empty without any."""
     digest = hashlib.sha256()
     origins = _list_origins(config)
     for origin in origins:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from hookcli.errors import ModelError, RequestError
 from hookcli.outside.foreign import first_line, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from hookcli.cluster.work import WorkerSetup
     from hookcli.config import ClusterRequest
@@ -28,30 +28,15 @@ class LostWorkerError(Exception):
 
 
 class RayCluster:
-    """A ``with`` block that joins or starts a Ray cluster, and stops all workers at its end."""
-
-    def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Start nothing yet; every worker will receive ``setup``."""
-        self._request, self._setup = request, setup
+    def __init__(self, ray: Any, request: ClusterRequest, setup: WorkerSetup) -> None:
+        self._ray, self._request = ray, request
+        self._has_cuda = setup.settings.config.run.model.device.startswith("cuda")
         self._actors: list[Any] = []
-        self._stack = ExitStack()
-
-    def __enter__(self) -> RayCluster:
-        self._ray = _import_ray()
-        lost = self._ray.exceptions
+        self._shared = ray.put(setup)
+        lost = ray.exceptions
         self._lost = (lost.RayActorError, lost.ObjectLostError, lost.OutOfMemoryError)
-        with ExitStack() as stack:
-            self._connect(stack)
-            self._shared = self._ray.put(self._setup)
-            stack.callback(self._stop_workers)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()
 
     def count_workers(self) -> int:
-        """Return the requested number of workers; without a request, as many as fit."""
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
         room = sum(
@@ -67,24 +52,20 @@ class RayCluster:
         return room
 
     def start_worker(self) -> Any:
-        """Return the Ray handle of a new worker, which Ray starts when the cluster has room."""
         kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
         actor = kind.remote(self._shared)
         self._actors.append(actor)
         return actor
 
     def stop_worker(self, actor: Any) -> None:
-        """Stop a worker, which may already have been killed."""
         self._actors.remove(actor)
         self._ray.kill(actor)
 
     def wait(self, calls: Iterable[Any], seconds: float) -> Any | None:
-        """Wait until any of ``calls`` ends, and return this call; None after ``seconds``."""
         ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
         return ended[0] if ended else None
 
     def get(self, call: Any) -> Any:
-        """Wait for the result of a worker's call; a LostWorkerError says that it was lost."""
         try:
             return self._ray.get(call)
         except self._lost as error:
@@ -96,31 +77,7 @@ class RayCluster:
                 ) from error
             raise LostWorkerError from error
 
-    def _connect(self, stack: ExitStack) -> None:
-        """Join or start a cluster until ``stack`` closes, unless this process has joined one."""
-        if self._ray.is_initialized():
-            return
-        is_auto = self._request.address == AUTO
-        code = stack.enter_context(TemporaryDirectory())
-        has_code = copy_code(self._setup.settings.config, Path(code))
-        try:
-            session = stack.enter_context(_make_session_folder()) if is_auto else None
-            stack.callback(self._ray.shutdown)  # runs before the stack deletes the two folders
-            self._ray.init(
-                address="local" if is_auto else self._request.address,
-                include_dashboard=False if is_auto else None,
-                log_to_driver=False,
-                logging_level="ERROR",
-                _temp_dir=session,
-                runtime_env={"working_dir": code} if has_code else None,
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RequestError(
-                f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
-                "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
-            ) from error
-
-    def _stop_workers(self) -> None:
+    def stop_workers(self) -> None:
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -132,7 +89,41 @@ class RayCluster:
     def _gpus(self) -> float:
         if self._request.gpus is not None:
             return self._request.gpus
-        return float(self._setup.settings.config.run.model.device.startswith("cuda"))
+        return float(self._has_cuda)
+
+
+@contextmanager
+def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayCluster]:
+    """Join or start a Ray cluster, and stop all workers at the end of the ``with`` block."""
+    ray = _import_ray()
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            _connect(ray, request, setup, stack)
+        cluster = RayCluster(ray, request, setup)
+        stack.callback(cluster.stop_workers)
+        yield cluster
+
+
+def _connect(ray: Any, request: ClusterRequest, setup: WorkerSetup, stack: ExitStack) -> None:
+    is_auto = request.address == AUTO
+    code = stack.enter_context(TemporaryDirectory())
+    has_code = copy_code(setup.settings.config, Path(code))
+    try:
+        session = stack.enter_context(_make_session_folder()) if is_auto else None
+        stack.callback(ray.shutdown)  # runs before the stack deletes the two folders
+        ray.init(
+            address="local" if is_auto else request.address,
+            include_dashboard=False if is_auto else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=session,
+            runtime_env={"working_dir": code} if has_code else None,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RequestError(
+            f"no Ray cluster can be used at {request.address!r}: {first_line(error)}",
+            "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
+        ) from error
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.cluster.ray_cluster import RayCluster
+from hookcli.cluster.ray_cluster import join_cluster
 from hookcli.cluster.weights import read_model, read_weights
 from hookcli.cluster.work import ChunkResult, Work, WorkerFailure, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
@@ -43,7 +43,6 @@ _SAVED_EVERY = 5.0  # seconds between two saves of the top images; a save takes 
 def run_on_cluster(
     prepared: PreparedRun, cluster: ClusterRequest, listener: ProgressListener | None = None
 ) -> RunResult:
-    """Execute a prepared run on a Ray cluster, and write the folder that one machine would."""
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals, model = Chunk(), prepared.model
     settings = _pin_model(prepared.settings, model)
@@ -64,7 +63,7 @@ def run_on_cluster(
         use_threads(cluster.cpus),
         closing(model.runner),
         make_folder(prepared) as folder,
-        RayCluster(cluster, setup) as ray_cluster,
+        join_cluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(model, setup, settings.config)
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it
@@ -97,7 +96,6 @@ def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
-    """Yield the results of the chunks in order."""
     # A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
     # share a forward pass. So the first chunks run one by one, and a chunk that ran too early runs
     # again.
@@ -163,12 +161,10 @@ class _Merger:
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:
-        """Save the top images of the chunks added so far; ``--resume`` reuses only these chunks."""
         write_top(self._folder, self.top)
         self._saved = time.monotonic()
 
     def write_part(self, part: Chunk) -> None:
-        """Write the tables of the chunks added so far and of ``part``, the chunk that failed."""
         self._totals.merge(part)
         with suppress(OutputError):  # report the error of the model instead
             write_tables(self._folder, self._prepared.model, self._totals)

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights, or of a whole model."""
-
     url: str  # from which torchvision downloads it; empty for a user's own file
     data: bytes
     field: str = "weights"  # the field of the model's request that names a user's own file
 
     def store(self, request: ModelRequest) -> ModelRequest:
-        """Write the file into torch's cache unless this node has it; return the request for it."""
         name, key = split_key(getattr(request, self.field))
         own = Path(name)
         if not self.url and own.is_file():
@@ -38,11 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the file of weights that workers need for ``request``; None if they need no file.
-
-    The request must name its weights exactly (see ``pin_weights``). For a source with a cache of
-    its own, such as timm, every node fills its cache itself.
-    """
+    """Return the file of the exactly named weights; None if the nodes fill a cache themselves."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))
@@ -51,5 +44,4 @@ def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
 
 
 def read_model(request: ModelRequest) -> SentWeights:
-    """Return the file of a whole model, without weights in other files."""
     return SentWeights("", read_regular(Path(request.name)), field="name")

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """The message that every worker of a run receives once, before any chunk."""
-
     settings: RunSettings
     fitter: Fitter
     first: ImageSource  # the first image of the run that can be used
@@ -82,18 +80,15 @@ class WorkerFailure:
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
-        """Return a failure with the errno of the cause of ``error``."""
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        """Return the error, with an OSError as ``__cause__`` if one caused it."""
         if self.number is not None:
             self.raised.__cause__ = OSError(self.number, self.raised.message)
         return self.raised
 
 
 def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
-    """Return the facts about this process; ``config`` names the user's files on this node."""
     loaded = model.loaded
     return WorkerFacts(
         platform.node(),

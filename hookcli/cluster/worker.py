@@ -32,14 +32,11 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Runs chunks one after another, in a separate process on a node of the cluster."""
-
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._prepared: PreparedRun | None = None
 
     def prepare(self) -> WorkerFacts | WorkerFailure:
-        """Load the model, and return the facts that must be the same in all workers."""
         setup = self._setup
         use_options(setup.settings.config.machine.storage)
         sent = setup.home
@@ -69,7 +66,6 @@ class Worker:
         return list_facts(model, setup, config)
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:
-        """Run a chunk, write the files of the chunk into the run folder, and return the result."""
         try:
             try:
                 return self._run(work)

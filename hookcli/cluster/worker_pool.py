@@ -31,12 +31,9 @@ class _Member:
 
 
 class WorkerPool:
-    """Runs chunks on the workers of a cluster."""
-
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start the workers; ``facts`` about this process must be the same in each of them."""
         self._cluster, self._facts, self._warn = cluster, facts, warn
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
@@ -45,16 +42,13 @@ class WorkerPool:
 
     @property
     def capacity(self) -> int:
-        """The largest number of chunks that the pool should hold at once."""
         return len(self._members) * _QUEUED * 2
 
     def submit(self, work: Work) -> None:
-        """Queue a chunk for the next free worker."""
         self._queue.append(work)
         self._assign_work()
 
     def wait(self) -> tuple[Work, ChunkResult | WorkerFailure]:
-        """Wait until a worker has run any chunk, and return the chunk and its result."""
         while True:
             call = self._cluster.wait(self._running, _PATIENCE)
             if call is None:

@@ -1,8 +1,7 @@
 """Documents as typed values: decoded from JSON files, and described by a JSON Schema.
 
 A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
-are ignored, since a later version may write some. The schema takes its descriptions from the texts
-under ``Attributes`` in the docstrings of the types.
+are ignored. The descriptions of the schema are the texts under ``Attributes`` in docstrings.
 """
 
 from __future__ import annotations
@@ -63,14 +62,12 @@ Rows: TypeAlias = Annotated[tuple[T, ...], _ROWS]
 
 
 def find_row_type(document: type[DataclassInstance]) -> Any:
-    """Return the type of the ``Rows`` of a document."""
     hints = get_type_hints(document, include_extras=True).values()
     (rows,) = (hint for hint in hints if _ROWS in getattr(hint, "__metadata__", ()))
     return get_args(get_args(rows)[0])[0]
 
 
 def at_least(parts: int) -> Meta:
-    """Return metadata for a list or an object that must have at least ``parts`` items."""
     return Meta(min_length=parts)
 
 
@@ -108,7 +105,6 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Decode a JSON object; return it both as a dictionary and as a value of ``kind``."""
     document = decode(data, dict[str, object])
     return document, convert(document, kind)
 
@@ -124,12 +120,10 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
 
 
 def encode_escaped(value: object) -> bytes:
-    """Encode a typed value as JSON that ``decode_escaped`` can read; bytes become base64."""
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def convert(document: object, kind: type[T]) -> T:
-    """Convert decoded JSON to a value of ``kind``."""
     if isinstance(document, dict):
         version = document.get("schema_version", SCHEMA_VERSION)
         if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
@@ -143,7 +137,6 @@ def convert(document: object, kind: type[T]) -> T:
 
 
 def read_document(file: Path, kind: type[T]) -> T:
-    """Read a JSON file as a value of ``kind``; the schema version is not checked."""
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
@@ -199,7 +192,6 @@ def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
 
 
 def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of dataclasses and of all dataclasses inside them, by class name."""
     every = {kind.__name__: kind for each in kinds for kind in _list_types(each)}
     _, parts = msgspec.json.schema_components(every.values(), ref_template=f"{PARTS}{{name}}")
     return {name: _describe_type(every[name], part) for name, part in parts.items()}
@@ -260,7 +252,6 @@ class Document:
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:
-    """Raise a ValueError if a name appears more than once; ``noun`` is the word for such a name."""
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"the {noun} {name!r} appears {times} times")

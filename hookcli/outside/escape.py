@@ -18,7 +18,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def for_terminal(text: str) -> str:
-    """Return ``text`` as one line, with control characters and odd bytes as visible escapes."""
     # Logs of continuous integration take ``::`` at the start for a command.
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
@@ -32,7 +31,6 @@ def for_csv(text: str) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Return ``text`` escaped for a Markdown table cell: no column breaks, markup or HTML."""
     shown = for_terminal(text)
     for character in "\\|`*_<>[]":
         shown = shown.replace(character, f"\\{character}")
@@ -68,7 +66,7 @@ def reversible(text: str) -> str:
     """Return ``text`` with ``%XX`` for each byte that is not UTF-8 (a surrogate in Python).
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    possible file name. A surrogate that represents no byte becomes three ``%XX``.
+    possible file name.
     """
     if text.isascii() and "%" not in text:
         return text

@@ -8,10 +8,8 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import stat
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
@@ -72,13 +70,11 @@ def open_regular(file: str | Path) -> BufferedReader:
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes; None sets no limit."""
     with open_regular(file) as stream:
         return read_stream(stream, file, most)
 
 
 def read_stream(stream: BinaryIO, file: str | Path, most: int | None) -> bytes:
-    """Return the content of an open file of at most ``most`` bytes."""
     data = stream.read() if most is None else stream.read(most + 1)
     if most is not None and len(data) > most:
         raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(file))
@@ -121,7 +117,6 @@ def write_atomic(file: Path, data: bytes) -> Path:
 
 @contextlib.contextmanager
 def open_atomic(file: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose content becomes ``file`` if the ``with`` block ends without an error."""
     refuse_url(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -135,39 +130,8 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder, and delete it when the ``with`` block ends, even after a Ctrl-C."""
-    made = None
-    try:
-        with _uninterrupted():
-            made = tempfile.TemporaryDirectory(
-                prefix=prefix, dir=parent, ignore_cleanup_errors=True
-            )
-        yield Path(made.name)
-    finally:
-        if made is not None:
-            with _uninterrupted():
-                made.cleanup()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let signals that end the program wait for the block; only the main thread hears them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not None  # a program in C that embeds Python has its own
-    }
-    try:
-        yield
-    finally:
-        for number, handler in reversed(before.items()):  # Ctrl-C last, as it may end the loop
-            signal.signal(number, handler)
-        for caught in came[:1]:
-            signal.raise_signal(caught)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 @contextlib.contextmanager
@@ -192,7 +156,6 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def replace_file(made: Path, file: Path) -> None:
-    """Rename ``made`` to ``file``, and try for a second while another program has ``file`` open."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -206,12 +169,10 @@ def replace_file(made: Path, file: Path) -> None:
 
 
 def is_link(facts: os.stat_result) -> bool:
-    """Return whether ``lstat`` has found a symbolic link, or a junction of Windows."""
     return stat.S_ISLNK(facts.st_mode) or getattr(facts, "st_reparse_tag", 0) == _JUNCTION
 
 
 def refuse_url(file: Path) -> None:
-    """Refuse a file or folder to write that is a URL."""
     if _URL.match(str(file)):
         url = str(file).replace(":/", "://", 1)
         raise OutputError(
@@ -221,36 +182,30 @@ def refuse_url(file: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data`` to a file descriptor, in as many calls as the system needs."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def hash_file(file: str | Path) -> str:
-    """Return the sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cannot_write(file: Location, error: OSError, hint: str = ANOTHER) -> OutputError:
-    """Return the error for a file or folder that could not be written."""
     room = "make room, or " if is_full(error) else ""
     return OutputError(f"cannot write {str(file)!r}: {error.strerror or error}", room + hint)
 
 
 def not_ours_error(file: Location) -> OutputError:
-    """Return the error for an existing file that was not written by a run."""
     return OutputError(
         f"{str(file)!r} was not written by a run, and this run would overwrite it", ANOTHER
     )
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Return whether an error says that the disk, or the quota, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:
-    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:length] or "unnamed"

@@ -21,8 +21,6 @@ _OF_JSON = {"null"}  # the name of an option, but in messages the value
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An option or an argument of the command line."""
-
     # The names of the option, and the word for its value: ``-o --out DIR``. An argument has one
     # name without dashes. A name that begins with ``--no-`` sets the field to False.
     usage: str
@@ -48,18 +46,15 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the option, such as ``-o`` and ``--out``, or the one name of an argument."""
         words = self.usage.split()
         return tuple(each for each in words if each.startswith("-")) or (words[0],)
 
     @property
     def metavar(self) -> str | None:
-        """The word for the value in ``--help``; None if there is no value."""
         return next((each for each in self.usage.split() if each not in self.names), None)
 
     @property
     def is_argument(self) -> bool:
-        """Whether this is a positional argument instead of an option."""
         return not self.usage.startswith("-")
 
     @property
@@ -92,7 +87,6 @@ class Flag:
         return self.read(given, self.name)
 
     def list_words(self, value: Any) -> tuple[str, ...]:
-        """Return the words of a command line that set the field to ``value``."""
         name = self.names[0]
         if self.word:
             return (name, self.word)
@@ -111,8 +105,6 @@ def _write(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a request."""
-
     name: str
     kind: Any  # the type, without the ``Flag``
     default: Any  # ``MISSING`` if there is none
@@ -121,23 +113,19 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether the request needs a value for this field."""
         return self.default is MISSING
 
     @property
     def parameter(self) -> str:
-        """The option's name as a Python identifier, or the field's name without an option."""
         return self.name if self.flag is None else self.flag.parameter
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field accepts; empty if the field's type is not a list of words."""
         kinds = (self.kind, *get_args(self.kind))
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
     @property
     def default_text(self) -> str:
-        """The default as the end of the option's help; empty if ``--help`` shows no default."""
         is_none = self.default in (None, (), "", MISSING) or isinstance(self.default, bool)
         if is_none or (self.flag is not None and "[default: " in self.flag.help):
             return ""
@@ -146,13 +134,11 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields that the constructor of a request's class takes."""
     hints = get_type_hints(request, include_extras=True)
     return tuple(read_field(each.name, hints[each.name], each.default) for each in fields(request))
 
 
 def read_field(name: str, hint: Any, default: Any) -> Field:
-    """Return a field from its name, its type hint (which may hold a ``Flag``) and its default."""
     metadata = getattr(hint, "__metadata__", ())
     flags = [each for each in metadata if isinstance(each, Flag)]
     kind = hint.__origin__ if metadata else hint
@@ -164,10 +150,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field with an option, its flag and its value, also of requests inside a request.
-
-    The name of a field in an inner request is the path to the field: ``run.model.seed``.
-    """
+    """Yield fields with an option; an inner request's have paths as names: ``run.model.seed``."""
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)
@@ -179,10 +162,8 @@ def list_values(
 
 
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the paths of fields and of those inside them, also by the names of their options.
-
-    For a field with an optional request, this is the option that the request requires.
-    """
+    """Yield the paths of fields, also by their options, and of the fields of inner requests."""
+    # The option of an optional request is the one that the request requires.
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
         required = (each.flag for each in parts if each.is_required and field.kind != field.request)

@@ -15,7 +15,6 @@ from hookcli.errors import HookcliError, ModelError, RequestError, Termination
 # before the recursion limit. A stack of 8 MB is full at 30,000 calls of modules, properties or
 # __getattr__, but not at 8,000.
 _DEEPEST = 8_000
-_STREAMS = (1, 2)
 ENDS = (KeyboardInterrupt, Termination)  # these end the process; they are never foreign errors
 _BUILT = "it runs when the model is built; try it in Python first"
 
@@ -23,10 +22,8 @@ _BUILT = "it runs when the model is built; try it in Python first"
 class Surroundings:
     """A ``with`` block that restores the working directory and the standard streams at its end.
 
-    If the foreign code closed file descriptor 1 or 2, the block opens the null device under this
-    number, because the next opened file would otherwise get the number. A second block of the same
-    object starts in the directory to which the foreign code changed in the first one: a Python file
-    may call ``os.chdir`` when it is imported, and a function in the file later read files there.
+    A second block of the same object starts in the directory to which the foreign code changed in
+    the first one: a Python file may call ``os.chdir`` when it is imported, and read files later.
     """
 
     def __init__(self) -> None:
@@ -42,8 +39,6 @@ class Surroundings:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
         sys.stdout, sys.stderr = self._streams
-        for number in _STREAMS:
-            _keep_open(number)
         now = _working_directory()
         if self._directory_before is not None and now != self._directory_before:
             self._directory_chosen = now
@@ -66,8 +61,7 @@ class Forgiveness:
 class ForeignCode:
     """A ``with`` block that turns any exception of foreign code, even ``SystemExit``, into ours.
 
-    This is the rule for calls into libraries with values that come from files, too. Errors of
-    hookcli pass through unchanged.
+    This is the rule for calls into libraries with values that come from files, too.
     """
 
     def __init__(
@@ -101,21 +95,18 @@ class ForeignCode:
 
 
 def ask(thing: object, name: str, default: object = None) -> Any:
-    """Return an attribute of a foreign object, or ``default`` if reading it raises anything."""
     with Forgiveness():
         return getattr(thing, name)
     return default
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error; empty if the error's (foreign) ``__str__`` raises."""
     with Forgiveness():
         return str(error).strip()
     return ""
 
 
 def first_line(error: BaseException) -> str:
-    """Return 200 characters of the first line of an error, or the name of the error's class."""
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
 
@@ -130,16 +121,6 @@ def _working_directory() -> str | None:
         return os.getcwd()  # noqa: PTH109  may not be UTF-8; called around every forward
     except OSError:
         return None
-
-
-def _keep_open(number: int) -> None:
-    try:
-        os.fstat(number)
-    except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number
-        if nothing != number:
-            os.dup2(nothing, number)
-            os.close(nothing)
 
 
 def _change_directory(directory: str) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def render_json(document: Document) -> str:
-    """Return a document as JSON text, after ``plain``."""
     return "".join(render_pieces(plain(document)))
 
 
@@ -32,7 +31,6 @@ def encode_json(document: Document) -> bytes:
 
 
 def render_pieces(document: Document) -> Iterator[str]:
-    """Yield a document after ``plain`` as pieces of JSON text: a run may have 100,000 images."""
     for number, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if number else '{'}\n {json.dumps(name)}: "
         if isinstance(value, (list, tuple)) and value:
@@ -50,7 +48,6 @@ def _render_value(value: object, depth: int) -> str:
 
 
 def render_line(row: DataclassInstance) -> str:
-    """Return a row as one line of JSON that begins with ``schema_version``, after ``plain``."""
     whole = {**to_fields(Document()), **to_fields(plain(row))}
     return json.dumps(whole, allow_nan=False, default=to_fields) + "\n"
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 def take_lock(file: Path, wait: float = 0.0) -> BaseFileLock | None:
     """Lock a file, which need not exist; return None if it stays locked for ``wait`` seconds.
 
-    The lock ends with the process: its children, forked or spawned, do not inherit it. Where the
-    file system has no locks, this raises an OSError.
+    The lock ends with the process. A file system without locks raises an OSError.
     """
     from filelock import FileLock, Timeout  # takes 30 ms
 

@@ -38,7 +38,6 @@ _PAIRS = {
 
 
 def read_channels(text: str, option: str) -> tuple[int, ...] | None:
-    """Parse ``3,7,10-20`` into channel numbers; for ``--channels``, ``all`` gives None."""
     if text == "all" and option == "--channels":
         return None
     channels: list[int] = []
@@ -57,7 +56,6 @@ def read_channels(text: str, option: str) -> tuple[int, ...] | None:
 
 
 def read_colours(text: str, option: str) -> tuple[float, ...]:
-    """Parse ``0.485,0.456,0.406`` into floats."""
     try:
         return tuple(map(float, text.split(",")))
     except ValueError as error:
@@ -65,21 +63,18 @@ def read_colours(text: str, option: str) -> tuple[float, ...]:
 
 
 def read_bands(text: str, option: str) -> tuple[int, ...]:
-    """Parse ``3,2,1`` into numbers of bands, in this order."""
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
         raise RequestError(f"{option} cannot read {text!r}", "bands are counted from 0: 3,2,1")
     return tuple(map(int, text.split(",")))
 
 
 def read_page(text: str, option: str) -> int | str:
-    """Parse ``all``, or the number of a page."""
     if text == "all" or re.fullmatch(r"\d{1,9}", text):
         return text if text == "all" else int(text)
     raise RequestError(f"{option} cannot read {text!r}", "a number, counted from 0, or all")
 
 
 def read_range(text: str, option: str) -> str | tuple[float, float]:
-    """Parse ``full``, ``minmax``, ``percent:1``, or the two ends of a range: ``-1024,3071``."""
     if text in ("full", "minmax"):
         return text
     with contextlib.suppress(ValueError):
@@ -95,12 +90,10 @@ def read_range(text: str, option: str) -> str | tuple[float, float]:
 
 
 def write_range(value: str | tuple[float, float]) -> str:
-    """Return a range as ``read_range`` reads it."""
     return value if isinstance(value, str) else ",".join(f"{v:.15g}" for v in value)
 
 
 def read_pixels(text: str, option: str) -> tuple[int, ...]:
-    """Parse ``120,80`` into whole numbers; the option decides how many there must be."""
     many, hint = _PIXELS[option]
     with contextlib.suppress(ValueError):
         numbers = tuple(map(int, text.split(",")))
@@ -110,17 +103,14 @@ def read_pixels(text: str, option: str) -> tuple[int, ...]:
 
 
 def read_location(text: str, _option: str) -> Location:
-    """Parse the path or the URL of a folder."""
     return to_location(text)
 
 
 def read_names(text: str, _option: str) -> tuple[str, ...]:
-    """Parse ``nan,inf`` into lower-case names."""
     return tuple(name.strip().lower() for name in text.split(",") if name.strip())
 
 
 def read_threshold(word: str, option: str) -> tuple[str, float]:
-    """Parse ``NAME=VALUE`` into the name and a finite value; a tolerance is not negative."""
     name, _, value = word.rpartition("=")
     with contextlib.suppress(ValueError):
         threshold = float(value)
@@ -130,7 +120,6 @@ def read_threshold(word: str, option: str) -> tuple[str, float]:
 
 
 def read_pair(word: str, option: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair; the key must be a Python identifier."""
     name, sign, value = word.partition("=")
     if not name.isidentifier() or not sign:
         shown = name if option == "--storage-option" else word  # the value may be a credential
@@ -139,7 +128,6 @@ def read_pair(word: str, option: str) -> tuple[str, str]:
 
 
 def read_storage_option(word: str, option: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair, and refuse a credential in the key or the value."""
     name, value = read_pair(word, option)
     if any(map(is_secret, (name, *_list_keys(value)))) or _PASSWORD.search(value):
         raise RequestError(
@@ -157,7 +145,6 @@ def _list_keys(text: str) -> list[str]:
 
 
 def read_saved(text: str, option: str) -> frozenset[str]:
-    """Parse ``tensors``, ``attention``, or both with a comma between them, into a set of words."""
     saved = frozenset(text.split(","))
     for word in sorted(saved - {"tensors", "attention"}):
         raise RequestError(f"{option} cannot be {word!r}", "one of: tensors, attention")

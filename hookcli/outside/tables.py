@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 @cache
 def column_names(kind: type[DataclassInstance]) -> list[str]:
-    """Return the names of the fields of a class of rows, which are the names of the columns."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
@@ -31,7 +30,6 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
 
 
 def render_fields(*texts: str) -> str:
-    """Return texts as one line of CSV, without the end of the line."""
     return _render_lines([[_cell(text) for text in texts]])[:-1]
 
 
@@ -42,7 +40,6 @@ def _render_lines(lines: Iterable[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table from plain text, which this function escapes."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]

@@ -33,17 +33,14 @@ class Url(str):
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
         return self.rstrip("/").rpartition("/")[2]
 
     def absolute(self) -> Url:
-        """Return the address, which is always absolute."""
         return self
 
     resolve = absolute
 
     def as_uri(self) -> str:
-        """Return the address as a plain ``str``."""
         return str(self)
 
 
@@ -89,7 +86,6 @@ def to_location(name: str | Path) -> Location:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a name, such as ``secretKey``, is the name of a credential."""
     return _SECRET.search(_CAMEL.sub("_", name)) is not None
 
 

@@ -33,22 +33,7 @@ from hookcli.records.statistics import layer_cells
 from hookcli.records.tensor_index import TensorIndex
 from hookcli.records.text import count, shape_text
 from hookcli.render.report import notebook
-from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import (
-    ATTENTION,
-    CAM,
-    GRIDS,
-    HEAT,
-    INDEX,
-    LAYERS,
-    MANIFEST,
-    RECORDS,
-    SALIENCY,
-    SHEETS,
-    holds_data,
-    is_records_file,
-    is_run_file,
-)
+from hookcli.store.locations import names
 from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
@@ -62,24 +47,13 @@ if TYPE_CHECKING:
     from hookcli.reading.shards import Array
     from hookcli.records.tensor_index import SavedTensor
 
-_PICTURES = CAM, SALIENCY, HEAT, ATTENTION, GRIDS, SHEETS  # in the order in which a notebook shows
+# The pictures that a notebook shows, in its order
+_PICTURES = names.CAM, names.SALIENCY, names.HEAT, names.ATTENTION, names.GRIDS, names.SHEETS
 _SavedRows: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
 
 # The type of each column's values; columns that a later version added are read as text.
 _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _ShownModel:
-    name: str
-    weights: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _ShownFacts:
-    model: _ShownModel
-    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +109,14 @@ class Run:
             RequestError: the table is missing or damaged.
         """
         try:
-            text = self.files.read(LAYERS).decode()
+            text = self.files.read(names.LAYERS).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
             return [
                 {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
                 for row in rows
             ]
         except (OSError, ValueError, csv.Error) as error:
-            raise cannot_read(self.folder / LAYERS, error) from error
+            raise cannot_read(self.folder / names.LAYERS, error) from error
 
     @property
     def records(self) -> pyarrow.Table:
@@ -156,18 +130,13 @@ class Run:
         from hookcli.reading.parquet_reader import read_records
 
         try:
-            names = list(filter(is_records_file, self.manifest["files"]))
-            if not names:  # an earlier version wrote the run
-                inside = open_folder(self.folder).entries(RECORDS)
-                names = [name for name, _ in inside if is_records_file(name)]
-                if self.files.measure(RECORDS) is not None:
-                    names.append(RECORDS)
-            found = [each for each in names if self.files.has(each)]
+            parts = filter(names.is_records_file, self.manifest["files"])
+            found = list(filter(self.files.has, parts))
             if not found:
-                raise RequestError(f"the run in {quote(self.folder)} has no {RECORDS}", AGAIN)
+                raise RequestError(f"the run in {quote(self.folder)} has no {names.RECORDS}", AGAIN)
             return read_records(map(self.files.open, found))
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise cannot_read(self.folder / RECORDS, error) from error
+            raise cannot_read(self.folder / names.RECORDS, error) from error
 
     def figures(self) -> pyarrow.Table:
         """Return the rows of ``layers.csv`` as an Arrow table with typed columns.
@@ -187,7 +156,7 @@ class Run:
         try:
             return pa.Table.from_pylist(rows, schema)
         except (pa.ArrowException, OverflowError) as error:
-            raise cannot_read(self.folder / LAYERS, error) from error
+            raise cannot_read(self.folder / names.LAYERS, error) from error
 
     def grid(self, call_id: str, image_key: str | None = None) -> Image.Image:
         """Return the picture of a call's feature maps as a Pillow image.
@@ -206,14 +175,14 @@ class Run:
 
     def _repr_html_(self) -> str:
         try:
-            facts = convert(self.manifest, _ShownFacts)
+            findings = convert(self.manifest.get("findings", ()), tuple[Finding, ...])
         except DamagedError as error:
-            raise cannot_read(self.folder / MANIFEST, error) from error
-        layers = self.layers
+            raise cannot_read(self.folder / names.MANIFEST, error) from error
+        layers, model = self.layers, self.manifest["model"]
         images = count(len(self.images), "image")
-        title = f"{facts.model.name}: {count(len(layers), 'call')}, {images}"
+        title = f"{model['name']}: {count(len(layers), 'call')}, {images}"
         notes = [
-            *notebook.describe_run(facts.model.weights, facts.findings),
+            *notebook.describe_run(model["weights"], findings),
             *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),
         ]
         rows = [_layer_cells(row) for row in layers[: notebook.MOST_ROWS]]
@@ -227,7 +196,7 @@ class Run:
             folder, key = name.removesuffix(".png").split("/")[:2]
             return _PICTURES.index(folder), indices.get(key, len(indices))
 
-        files = filter(is_run_file, self.manifest["files"])
+        files = filter(names.is_run_file, self.manifest["files"])
         shown = (n for n in files if n.partition("/")[0] in _PICTURES and n.endswith(".png"))
         return sorted(shown, key=rank)
 
@@ -240,7 +209,16 @@ class Run:
             RequestError: no tensor of this call was saved, or the index of the saved tensors names
                 an image that the manifest does not have.
         """
-        known = _keys_of(self, call_id)
+        if call_id not in self.saved:
+            raise _no_tensor(self, call_id)
+        known = {key for tensor in self.saved[call_id] for key in tensor.images}
+        strangers = sorted(known.difference(self.images))
+        if strangers or not known:
+            what = (
+                f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
+            )
+            file = quote(self.folder / names.INDEX)
+            raise RequestError(f"{file} is damaged: {call_id!r} has {what}", AGAIN)
         return tuple(key for key in self.images if key in known)
 
     def shape_of(self, call_id: str) -> tuple[int, ...]:
@@ -325,22 +303,23 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
         hint = "an outcome of `hookcli.inspect` has its run: OUTCOME.run"
         raise RequestError(what, hint) from error
     files = open_files(folder)
-    require_file(files, MANIFEST)
-    document, listed = read_json(files, MANIFEST, FileList)
+    require_file(files, names.MANIFEST)
+    document, listed = read_json(files, names.MANIFEST, FileList)
     try:
         golden_facts(document)
     except DamagedError as error:
-        raise RequestError(f"{quote(folder / MANIFEST)} is damaged: {error}", AGAIN) from error
+        file = quote(folder / names.MANIFEST)
+        raise RequestError(f"{file} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)
-    for name in filter(holds_data, damage):
+    for name in filter(names.holds_data, damage):
         raise RequestError(f"the run in {quote(folder)} is damaged: {damage[name]}", AGAIN)
-    saved = _read_index(files) if INDEX in listed.files else {}
+    saved = _read_index(files) if names.INDEX in listed.files else {}
     return Run(files, document, saved, tuple(damage.values()))
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
     """Share one tuple of keys: else the index of 20,000 images and 50 calls needs 60 MB."""
-    calls = read_json(files, INDEX, TensorIndex)[1].calls
+    calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
         call_id: tuple(
@@ -353,28 +332,25 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
     """Return the saved call ids that match forms (ids or globs, or several with commas)."""
-    separate = [each for form in forms for each in _split(run, form)]
-    chosen = {call_id for form in separate for call_id in _match(run, form)}
+    chosen: set[str] = set()
+    for form in forms:
+        separate = [form] if form in run.calls else [each for each in form.split(",") if each]
+        for each in separate or [form]:
+            pattern = each.replace("[", "[[]")  # a bracket in a form begins an output key
+            matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
+            if not matched:
+                raise _no_tensor(run, each)
+            chosen.update(matched)
     return tuple(call_id for call_id in run.calls if call_id in chosen)
-
-
-def _split(run: Run, form: str) -> list[str]:
-    """Return the forms between the commas of ``form``; ``form`` itself if it is a saved call id."""
-    separate = [each for each in form.split(",") if each]
-    return [form] if form in run.calls or not separate else separate
-
-
-def _match(run: Run, form: str) -> list[str]:
-    pattern = form.replace("[", "[[]")  # a bracket in a form begins an output key
-    matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
-    if not matched:
-        raise _no_tensor(run, form)
-    return matched
 
 
 def _rows_of(run: Run, call_id: str) -> _SavedRows:
     if call_id not in run._rows:
-        run._rows[call_id] = _find_rows(run, call_id)
+        images = run.images_of(call_id)
+        rows: _SavedRows = {}
+        for tensor in run.saved[call_id]:
+            rows |= {key: (tensor, row) for row, key in enumerate(tensor.images)}
+        run._rows[call_id] = {key: rows[key] for key in images}
     return run._rows[call_id]
 
 
@@ -385,25 +361,6 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
             "run `hookcli.inspect` again, with `save='tensors'`",
         )
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
-
-
-def _find_rows(run: Run, call_id: str) -> _SavedRows:
-    images = run.images_of(call_id)
-    rows = {
-        key: (tensor, row) for tensor in run.saved[call_id] for row, key in enumerate(tensor.images)
-    }
-    return {key: rows[key] for key in images}
-
-
-def _keys_of(run: Run, call_id: str) -> set[str]:
-    if call_id not in run.saved:
-        raise _no_tensor(run, call_id)
-    known = {key for tensor in run.saved[call_id] for key in tensor.images}
-    strangers = sorted(known.difference(run.images))
-    if strangers or not known:
-        what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
-        raise RequestError(f"{quote(run.folder / INDEX)} is damaged: {call_id!r} has {what}", AGAIN)
-    return known
 
 
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:

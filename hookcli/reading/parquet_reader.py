@@ -26,7 +26,6 @@ _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
 
 def read_records(files: Iterable[BinaryIO]) -> pa.Table:
-    """Return the rows of all files of ``records.parquet`` as one table, and close the files."""
     tables = []
     for file in files:
         with file as stream:

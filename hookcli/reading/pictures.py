@@ -27,7 +27,6 @@ class Pictures:
 
 
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
-    """Return the entry of ``report.json`` for the picture of a call; None is the first image."""
     try:
         grids = decode(files.read(DOCUMENT), Pictures).grids
     except (OSError, DamagedError) as error:
@@ -51,7 +50,6 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
 
 
 def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
-    """Return the picture of a call in RGB: a grid, or the part of a sheet that shows the call."""
     try:
         picture = decode_png(files.read(grid.file, MOST_BYTES))
     except (OSError, ValueError, RuntimeError) as error:

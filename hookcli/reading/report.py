@@ -24,7 +24,6 @@ def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, Fol
 
 
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
-    """Return the content of ``report.json``, and how the folder differs from what the run wrote."""
     require_file(run, DOCUMENT)
     _, report = read_json(run, DOCUMENT, ReportDocument)
     return report, _look_at(run, report)

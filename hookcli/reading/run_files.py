@@ -52,7 +52,6 @@ class RunFiles(Protocol):
         """Open a regular file; an OSError says why it cannot be opened."""
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes:
-        """Return the content of a file of at most ``most`` bytes."""
         with self.open(name) as stream:
             return read_stream(stream, name, most)
 
@@ -124,18 +123,15 @@ class RemoteFiles(RunFiles):
 
 
 def quote(location: Location) -> str:
-    """Return the name of a folder or file for messages."""
     return shown(repr(str(location)))
 
 
 def open_files(location: Location) -> RunFiles:
-    """Return read access to the files of a run folder, without reading a file yet."""
     kind: Callable[[Location], RunFiles] = choose(location, LocalFiles, RemoteFiles)
     return kind(location)
 
 
 def require_file(run: RunFiles, name: str) -> None:
-    """Check that a run folder has the file ``name``, which every finished run has."""
     folder = quote(run.location)
     if not run.exists():
         raise RequestError(f"there is no folder {folder}", "give the folder of a run")
@@ -149,7 +145,6 @@ def require_file(run: RunFiles, name: str) -> None:
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the content of a run's JSON file, both as a dictionary and as a value of ``kind``."""
     file = run.location / name
     try:
         return decode_both(run.read(name), kind)
@@ -162,7 +157,6 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
 
 
 def cannot_read(file: Location, error: Exception) -> HookcliError:
-    """Return the error to raise for a file of a run that is missing, damaged or unreadable."""
     if isinstance(error, storage.StorageError):
         return error.explain(file)
     reason = getattr(error, "strerror", None) or first_line(error)
@@ -170,7 +164,6 @@ def cannot_read(file: Location, error: Exception) -> HookcliError:
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """Return a hint with the known names that resemble ``wanted``, or else the first five."""
     names = list(known)
     some = f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
     return hint_near(wanted, names, some)

@@ -52,7 +52,6 @@ class _Entry:
 
 
 def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
-    """Return the dtype in which numpy holds a saved tensor: float32 for bfloat16."""
     if tensor.dtype not in _DTYPES:
         raise RequestError(
             f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
@@ -80,7 +79,6 @@ def read_rows(
 
 
 def _map(stream: BinaryIO) -> memoryview | mmap.mmap:
-    """Return the content of a file, of which a part is read when it is used."""
     # Windows neither replaces nor deletes a file while it is mapped.
     if isinstance(stream, io.BytesIO):
         return memoryview(stream.getvalue())

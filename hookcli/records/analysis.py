@@ -25,8 +25,7 @@ class AnalysedRun:
     """A run that was analysed.
 
     Attributes:
-        folder: the run folder as the user named it; empty for a run that was made for the analysis
-            and not kept.
+        folder: the run folder as the user named it; empty for a run that was not kept.
         model: the model that ran, and its weights.
         images: the number of images of the run.
     """

@@ -18,44 +18,33 @@ class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
     If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
-    ``entropy``, ``prefix_share`` and ``distance`` are tuples with one value per head, averaged over
-    the images. They leave out queries that pad a window, and queries whose attention contains NaN
-    or Inf. If no query of a head is left, the value is null. The ``distance`` is also null if none
-    of the head's attention goes to the image. A tuple is empty if no head has a known value.
+    ``entropy``, ``prefix_share`` and ``distance`` have the mean over the images for each head,
+    without queries that pad a window or whose attention contains NaN or Inf; null without any
+    query. They are empty if no head has a value.
 
     Attributes:
         order: the position among the attention calls of a forward pass, counted from 1.
-        call_id: the id of the attention call: ``attention:`` and the path of the module that
-            computes the attention, such as ``attention:blocks.3.attn``; the id of the module's
-            second call ends in ``#1``.
+        call_id: ``attention:`` and the path of the module; for a second call with ``#1``.
         module_path: the path of the module that computes the attention; empty for the model itself.
         module_type: the class name of the module that computes the attention.
         function: the torch function that hookcli observed: ``scaled_dot_product_attention``,
             ``multi_head_attention_forward`` or ``softmax``; empty if hookcli observed none.
         images: the number of images that the row covers.
-        windows: the number of windows that have separate attention; 1 if each query sees the whole
-            image.
+        windows: the number of windows with separate attention; 1 for the whole image.
         heads: the number of heads.
         queries: the number of queries in each window.
         keys: the number of keys in each window.
-        query_grid: the grid of the queries on the image, as (rows, columns) or, for a clip, as
-            (frames, rows, columns); empty if the queries' positions on the image are unknown.
-        key_grid: the grid of the keys on the image, in the form of ``query_grid``; smaller than
-            ``query_grid`` if the model pools the keys.
+        query_grid: the grid of the queries: (rows, columns) or (frames, rows, columns); or empty.
+        key_grid: the grid of the keys in the same form; smaller if the model pools the keys.
         prefix: the number of keys that cover no part of the image, such as a class token.
-        entropy: for each head, the entropy of a query's attention in nats, averaged over the
-            queries: 0 if each query attends to a single key, log(keys) if each query attends
-            equally to all keys.
-        prefix_share: for each head, the share of the attention that goes to keys that cover no part
-            of the image.
-        distance: for each head, the mean distance from a query to the keys on the image, weighted
-            by the attention; the unit is one step of the grid of the queries.
-        row_error: the largest difference between 1 and the sum of a query's attention, over all
-            queries, heads and images.
-        broken: the number of queries whose attention contains NaN or Inf, added up over all heads
-            and images.
-        reason: why hookcli cannot see the attention, or cannot place its tokens on the image; empty
-            otherwise.
+        entropy: for each head, the mean entropy of a query's attention in nats: 0 for a single key,
+            log(keys) for equal attention to all keys.
+        prefix_share: for each head, the share of attention to keys outside the image.
+        distance: for each head, the mean distance of queries and keys on the image, weighted by the
+            attention, in steps of the grid of the queries.
+        row_error: the largest difference between 1 and the sum of a query's attention.
+        broken: the number of queries with NaN or Inf in their attention, over all heads and images.
+        reason: why hookcli cannot see the attention, or cannot place its tokens; otherwise empty.
     """
 
     order: Whole
@@ -86,8 +75,7 @@ class AttentionMaps:
     A map shows how much one query of one head attends to each patch of the image. The picture has a
     block for each query, at the query's position on the image; a block holds one map per head, from
     top to bottom. A class token's block is below all other blocks, at the left. The palette index
-    of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255. The page
-    lays the colours of the palette over a grey copy of the image.
+    of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255.
 
     Attributes:
         image: the key of the image.
@@ -97,10 +85,8 @@ class AttentionMaps:
         patch_grid: the rows and columns of the grid of the call's queries on the image.
         query_grid: the rows and columns of blocks in the picture, without a class token's block.
         map_grid: the rows and columns of one map.
-        is_thinned: whether the picture leaves out some queries, or has smaller maps than the model
-            computed.
-        has_class_token: whether the picture has a block for a class token, at the start of the last
-            row of blocks.
+        is_thinned: whether the picture has fewer queries or smaller maps than the model computed.
+        has_class_token: whether the last row of blocks starts with the block of a class token.
     """
 
     image: str

@@ -46,34 +46,22 @@ RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a ca
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """One module of a model, or one functional operation inside a module.
+    """One module of a model, or one functional operation inside a module."""
 
-    Attributes:
-        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation, the path of the module that runs it, and its name: ``layer1.0/op:add``.
-        module_type: the class name of the module, or the name of the operation, such as ``add``.
-        depth: 0 for the model itself, 1 for its children, and so on.
-        is_leaf: whether the module has no children; also True for a ``MultiheadAttention``.
-        params: the number of parameters of the module and of all modules inside it.
-        channels: the position of the channel axis in the output, as far as the type shows it.
-        tokens: the patch size and the extra tokens of the model's sequences, as far as it shows
-            them.
-        width: the number of channels that the module's parameters show; 0 if they do not show it.
-        inferred: pairs of a ``Call.tensor`` and the layout inferred in a forward pass, at most one
-            for each number of axes; question marks mean that no axis holds the channels.
-        chosen_calls: for an operation, the calls to observe, counted from 0; empty for all calls.
-    """
-
+    # The dotted name from ``named_modules()``; empty for the model itself. For an operation, the
+    # path of the module that runs it, and its name: ``layer1.0/op:add``.
     module_path: str
-    module_type: str
-    depth: int = 1
-    is_leaf: bool = True
-    params: int = 0
+    module_type: str  # the class name of the module, or the name of the operation, such as ``add``
+    depth: int = 1  # 0 for the model itself, 1 for its children, and so on
+    is_leaf: bool = True  # without children; also a ``MultiheadAttention``
+    params: int = 0  # of the module and of all modules inside it
     channels: Channels = Channels.UNKNOWN
     tokens: Tokens = NO_TOKENS
-    width: int = 0
+    width: int = 0  # the number of channels that the parameters show; 0 if they do not
+    # Pairs of a ``Call.tensor`` and the layout inferred in a forward pass, at most one for each
+    # number of axes; question marks mean that no axis holds the channels.
     inferred: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    chosen_calls: tuple[int, ...] = ()
+    chosen_calls: tuple[int, ...] = ()  # of an operation, counted from 0; empty for all calls
 
     @property
     def is_operation(self) -> bool:
@@ -121,20 +109,13 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tensor of one call of one layer.
-
-    Attributes:
-        call_index: 0 for the layer's first call in a forward pass, then 1, and so on.
-        order: the position of the call in the order in which the observed calls started, from 1.
-        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` for its gradient.
-        output_key: the name of the tensor if there are several, or of the parameter; else empty.
-    """
+    """One tensor of one call of one layer."""
 
     layer: LayerInfo
-    call_index: int = 0
-    order: int = 0
-    side: str = "output"
-    output_key: str = ""
+    call_index: int = 0  # 0 for the layer's first call in a forward pass
+    order: int = 0  # among the observed calls, in the order in which they started, from 1
+    side: str = "output"  # or input, grad_output, grad_input, or param for its gradient
+    output_key: str = ""  # the name of the tensor if there are several, or of the parameter
 
     @property
     def tensor(self) -> str:

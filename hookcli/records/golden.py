@@ -42,8 +42,7 @@ SketchText: TypeAlias = Annotated[
 class SketchForm:
     """The form of the sketches in a golden file.
 
-    A sketch is a short summary of a tensor, by which hookcli compares two runs without their
-    tensors. Only sketches of the same version can be compared.
+    A sketch sums up a tensor. Only sketches of the same version can be compared.
 
     Attributes:
         version: the version of the form.
@@ -82,8 +81,7 @@ class GoldenCall(Statistics, _CallColumns):
     """The statistics and the sketch of one tensor of one call, for one image.
 
     Attributes:
-        sketch: the sketch of the tensor, in base64; null if there is none, for example because the
-            gradient is missing.
+        sketch: the sketch of the tensor, in base64; null without one.
         reason: why the gradient is missing; left out if no gradient is missing.
     """
 
@@ -102,8 +100,7 @@ class ImageFacts:
         width: the width in pixels, after the image was turned upright.
         height: the height in pixels, after the image was turned upright.
         pixels_shape: the shape of the network's input for the image, (1, …); empty if unknown.
-        note: how the network's input was made, if the input is a clip, a pair of images, or a part
-            of the image; otherwise empty.
+        note: how a clip, a pair of images or a part of the image became the input; otherwise empty.
     """
 
     key: str
@@ -127,12 +124,10 @@ class GoldenFile(Document):
         kind: the kind of the file.
         sketch: the form of the sketches.
         hookcli: the version of hookcli that ran the model.
-        versions: the versions of everything that can affect the statistics, including other
-            libraries that the model comes from.
+        versions: the versions of everything that can affect the statistics.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
         images: the images in the order of the run.
-        calls: the calls, image by image, in the order in which the tensors appeared: a module comes
-            after the modules that it calls.
+        calls: the calls, image by image; a module comes after the modules that it calls.
     """
 
     kind: Annotated[str, keywords(const=KIND)] = KIND

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import LEFT_OUT, Axes, NoFileName, Sha256, Whole, keywords
@@ -60,8 +59,7 @@ class Prediction:
         category: the name of the class; without a class, a description such as ``mean flow``.
         index: the index of the class; null when there is no class.
         value: the predicted number; null when it is not finite, and for ``features``.
-        box: left, top, right and bottom of the detected box, or of the bounding box of the segment,
-            in pixels of the image (of a tensor file: of its tensor); null when there is no box.
+        box: left, top, right and bottom of the detected object, in pixels; null if none.
     """
 
     measure: Measure
@@ -90,8 +88,7 @@ class Score:
     """The number from which a backward pass started.
 
     Attributes:
-        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or a
-            description in words.
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, a function, or words.
         value: the number; null when it is not finite.
         target: the index of the class; null when the score is not about a class.
         category: the name of the class; empty when the score is not about a class.
@@ -114,8 +111,7 @@ class Intensities:
         largest: the largest finite value in the picture.
         clipped: how many values lie outside the range, infinite values included.
         nan_count: how many values are NaN; they became black.
-        rule: the rule that gave the range, as ``--range`` takes it; ``own`` if the values have no
-            natural range, so that the range is that of the picture itself.
+        rule: the rule of the range, as ``--range`` takes it; ``own`` for the picture's own range.
     """
 
     low: float
@@ -180,18 +176,8 @@ def range_text(low: float, high: float) -> str:
 
 def suggest_range(low: float, high: float) -> str:
     """Return the option for a range that holds all values, as messages name options."""
-    high = high if high > low else low + 1
-    ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
-    return f"`range=({ends})`"
-
-
-def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Round a number down to six significant digits, or up if ``up``, and return it as text."""
-    if value == int(value):
-        return f"{value:.0f}"
-    digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
-    rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return f"{float(Decimal(value).quantize(digit, rounding=rounding)):.6g}"
+    # Nine digits tell every float32 from its neighbours.
+    return f"`range=({low:.9g}, {high if high > low else low + 1:.9g})`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,29 +185,22 @@ class ImageResult:
     """An image that went through the model.
 
     Attributes:
-        key: the name of the image in the run, unique and safe as a file name; for example, the
-            image's folder under ``grids/`` has this name.
+        key: the name of the image in the run, unique and safe as a file name.
         file: the file as the user gave it; bytes that are not UTF-8 become ``%XX``, and ``%``
             before two hexadecimal digits becomes ``%25``.
         width: the width in pixels, after the image was turned upright.
         height: the height in pixels, after the image was turned upright.
         sha256: the SHA-256 of the file's bytes.
-        predictions: the predictions, the best first; empty when the model's output has an unknown
-            form.
+        predictions: the predictions, the best first; empty for an unknown form of the output.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
-        seen: the file of a picture of the network's input, relative to the run folder; empty
-            without a picture.
-        part: left, top, right and bottom of the part of the image that the network's input covers,
-            in pixels of the image; known only for runs that save whole tensors, and if the
-            preprocessing does no more than to resize and crop.
+        seen: the file of a picture of the network's input, in the run folder; empty without one.
+        part: left, top, right and bottom of the part that the network saw, in pixels; known only
+            for runs that save whole tensors, and if the preprocessing only resizes and crops.
         intensities: the range of values of a picture of more than 8 bits; missing for others.
-        note: how the network's input was made, if the input is a clip, a pair of images, a page of
-            several, or a part of the image; otherwise empty.
-        score: the number from which the backward pass started; null in a run without a backward
-            pass.
+        note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.
+        score: the number from which the backward pass started; null without a backward pass.
         unedited: the predictions of the model without edits; empty in a run without edits.
-        unedited_score: the score of the model without edits; null in a run without edits or without
-            a backward pass.
+        unedited_score: the score of the model without edits; null without edits or a backward pass.
     """
 
     key: str

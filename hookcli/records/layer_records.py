@@ -41,8 +41,7 @@ class TensorStats(Statistics, _TensorForm):
     by their magnitudes. All statistics are also columns of ``records.parquet``.
 
     Attributes:
-        shape: the shape of the tensor; in a batch, the shape of one image's part:
-            ``(1, C, H, W)``.
+        shape: the shape of the tensor; in a batch, of one image's part: ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
     """
 
@@ -91,15 +90,11 @@ class LayerRecord:
         layout: the meaning of the tensor's axes.
         stats: the statistics of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
-        histogram: the histogram of a sample of the values. Its intervals have equal widths, and
-            cover the range from the tensor's smallest to its largest value. Empty when no sample
-            was taken.
-        change: the L2 norm of the difference from the same tensor without edits, divided by the L2
-            norm of the tensor without edits; None in a run without edits.
-        reason: why the gradient is missing and the statistics are None; empty if no gradient is
-            missing.
-        sketch: the sketch of the tensor, 268 bytes (see ``hookcli.distance.sketch``); empty when no
-            sketch was taken.
+        histogram: the number of a sample's values in equal intervals from the smallest to the
+            largest value of the tensor; empty without a sample.
+        change: the L2 norm of the change by edits, over the unedited norm; None without edits.
+        reason: why the gradient is missing and the statistics are None; otherwise empty.
+        sketch: the 268 bytes of ``hookcli.distance.sketch``; empty without a sketch.
     """
 
     image: str
@@ -136,9 +131,7 @@ class _RecordColumns:
 class RecordRow(Statistics, _RecordColumns):
     """A row of ``records.parquet``: one tensor of one call, for one image.
 
-    hookcli makes the columns of the file, their types and their descriptions from this class. A
-    file of an earlier version may lack a column whose field has a default. Such a file never lacks
-    the statistics in ``IN_EVERY_VERSION``.
+    hookcli makes the columns of the file, their types and their descriptions from this class.
 
     Attributes:
         image: the key of the image.
@@ -147,19 +140,15 @@ class RecordRow(Statistics, _RecordColumns):
         module_type: the class name of the module, or the name of the operation.
         call_index: 0 for the module's first call in a forward pass, then 1, and so on.
         side: output, input, grad_output, grad_input, or param for the gradient of a parameter.
-        output_key: the name of the tensor if the call has several tensors; empty for a single
-            tensor; for param, the name of the parameter.
+        output_key: the name of the tensor if there are several, or of the parameter.
         order: the position of the call in the order in which the observed calls started, from 1.
         shape: the shape of one image's part of the tensor, with a leading axis of 1.
         dtype: torch's name of the dtype, such as float32.
         layout: the meaning of the axes, such as NCHW.
-        change: the L2 norm of the difference from the tensor without edits, divided by the L2 norm
-            of the tensor without edits; null in a run without edits.
+        change: the L2 norm of the change by edits, over the unedited norm; null without edits.
         reason: why the gradient is missing; empty if no gradient is missing.
-        grid: the file of the tensor's picture, relative to the run folder; empty if no picture was
-            drawn.
-        sketch: the tensor's sketch, 67 float32 numbers, little-endian (hookcli/distance/sketch.py);
-            null if no sketch was kept.
+        grid: the file of the tensor's picture, relative to the run folder; empty without one.
+        sketch: the 67 float32, little-endian, of ``hookcli.distance.sketch``; null without one.
     """
 
     change: float | None = None

@@ -1,8 +1,7 @@
 """Layouts: which axes of an activation are the batch, the channels, the rows and the columns.
 
 hookcli derives a layout from the module's type and the shapes. If these do not decide, the layout
-is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong. No
-later step then treats an axis as channels.
+is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong.
 """
 
 from __future__ import annotations
@@ -18,25 +17,18 @@ if TYPE_CHECKING:
 
 
 class Channels(Enum):
-    """The position of the channel axis in a layer's output, as far as the layer's type shows it.
-
-    An elementwise layer is ``LIKELY_FIRST`` or ``LIKELY_LAST`` if the type of a layer before it
-    shows where channels are, and ``SAME`` otherwise. With ``WINDOWS``, channels are last, and the
-    other axes are windows and tokens.
-
-    The name of a functional operation may not show the channel axis. ``BY_INPUT``: the output has
-    the axes of an input in the same order. ``BY_NOTHING``: it may have any other axes.
-    """
+    """The position of the channel axis in a layer's output, as far as the layer's type shows it."""
 
     FIRST = "first"
     LAST = "last"
-    LIKELY_FIRST = "likely first"
+    LIKELY_FIRST = "likely first"  # elementwise, after a layer that is ``FIRST``
     LIKELY_LAST = "likely last"
-    SAME = "same"
-    WINDOWS = "windows"
+    SAME = "same"  # elementwise, after a layer that does not show it
+    WINDOWS = "windows"  # last; the other axes are windows and tokens
     UNKNOWN = "unknown"
-    BY_INPUT = "by input"
-    BY_NOTHING = "by nothing"
+    # The name of a functional operation may not show the channel axis.
+    BY_INPUT = "by input"  # the output has the axes of an input in the same order
+    BY_NOTHING = "by nothing"  # it may have any other axes
 
     @property
     def of_neighbour(self) -> Channels:
@@ -56,26 +48,16 @@ class Channels(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The meaning of the axes of a tensor.
+    """The meaning of the axes of a tensor."""
 
-    Attributes:
-        name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``: N
-            is the batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
-        channel_axis: the index of the channel axis; None if unknown.
-        height: the number of rows of one feature map; 0 if the tensor has no rows and columns.
-        width: the number of columns, in the form of ``height``.
-        prefix: the number of tokens before the image's tokens: class, distillation and register
-            tokens. Others may follow them, such as detection tokens.
-        inferred: whether hookcli inferred the layout from other tensors, such as an input of the
-            same shape, because neither the module's type nor the shape decides.
-    """
-
+    # ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``: N is the
+    # batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
     name: str = "unknown"
-    channel_axis: int | None = None
-    height: int = 0
+    channel_axis: int | None = None  # None if unknown
+    height: int = 0  # of one feature map; 0 if the tensor has no rows and columns
     width: int = 0
-    prefix: int = 0
-    inferred: bool = False
+    prefix: int = 0  # the number of tokens before the image's tokens; others may follow them
+    inferred: bool = False  # from other tensors, such as an input of the same shape
 
     @property
     def text(self) -> str:

@@ -51,8 +51,7 @@ class ChannelMaps:
         columns: the number of channels in a row.
         signed: True if the levels cover the range from minus to plus the largest magnitude, with
             zero at level 127; False if they cover the range from the smallest to the largest value.
-        range: the smallest and largest value of the layer, if the levels of all channels cover this
-            range; null if the levels of each channel cover the channel's own range.
+        range: the smallest and largest value of the layer; null if each channel has its own range.
     """
 
     file: FileName
@@ -77,12 +76,10 @@ class Grid:
         low: the smallest value of each tile's channel.
         high: the largest value of each tile's channel.
         mean: the mean of each tile's channel; null for a channel that contains NaN or Inf.
-        spread: the standard deviation of each tile's channel; null for a channel that contains NaN
-            or Inf.
+        spread: the standard deviation of each tile's channel; null with NaN or Inf.
         score: for each tile's channel, the mean inside the box of ``--focus`` minus the mean
             outside the box, in standard deviations of the channel; empty without ``--focus``.
-        maps: the same channels at the resolution of the layer; null for bars, and for a sheet,
-            which shows all layers of an image.
+        maps: the same channels at the resolution of the layer; null for bars and for a sheet.
     """
 
     image: str
@@ -109,9 +106,7 @@ class HeatPicture:
 
     Attributes:
         image: the key of the image.
-        kind: the kind of the map: ``cam`` (Grad-CAM), ``saliency``, ``attention``, ``rollout``
-            (attention over all layers), or ``mean``, ``max``, ``sum`` or ``l2`` (of the channels of
-            a call).
+        kind: the kind of the map; ``mean``, ``max``, ``sum`` and ``l2`` are over channels.
         call_id: the id of the call; empty for a saliency map and for a rollout.
         file: the file of the picture, relative to the run folder.
     """

@@ -97,8 +97,7 @@ class RankedImages:
         each: the number of entries of every channel.
         images: the positions of the images among the images of the report, counted from 0. If a
             channel has fewer than ``each`` images, its remaining entries are null.
-        values: the largest value of the channel in each image, with four digits; null if the value
-            is not finite, or if the entry has no image.
+        values: the largest values, with four digits; null if not finite, or without an image.
     """
 
     each: AtLeastOne
@@ -119,8 +118,7 @@ class FocusBox:
 
     Attributes:
         box: left, top, width and height of the box in pixels of the image, as the user gave them.
-        seen: left, top, width and height of the box as shares of the width and height of the
-            network's input.
+        seen: the box in shares of the width and height of the network's input.
     """
 
     box: tuple[int, int, int, int]
@@ -134,10 +132,8 @@ class Request(Document):
     Attributes:
         hookcli: the version of hookcli that wrote the file.
         command: the words of the command that repeats the run.
-        versions: the versions of everything that can affect the results, including other libraries
-            that the model comes from.
-        code: the SHA-256 of each source file of the user's own model and score function, by file
-            name.
+        versions: the versions of everything that can affect the results.
+        code: the SHA-256 of each source file of the user's model and score function, by file name.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
     """
 
@@ -158,32 +154,7 @@ class FileList(Request):
     """The files of a complete run, from its ``manifest.json``, which is not among them."""
 
     files: tuple[str, ...]  # relative to the run folder
-    # in bytes, by file; empty in earlier versions
-    sizes: dict[str, Whole] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DoneImage:
-    """An image of a complete run, either used or skipped."""
-
-    file: str  # for an image of a tensor file, with the name in that file
-    sha256: str = ""  # of the file; empty for a skipped image
-
-
-@dataclass(frozen=True, slots=True)
-class DoneFinding:
-    """A finding of a complete run."""
-
-    rule: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneRun(Request):
-    """The request, the images and the findings of a complete run, from its ``manifest.json``."""
-
-    images: tuple[DoneImage, ...] = ()
-    skipped: tuple[DoneImage, ...] = ()
-    findings: tuple[DoneFinding, ...] = ()
+    sizes: dict[str, Whole] = field(default_factory=dict)  # in bytes, by file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +175,7 @@ class FinishedRun(RequestFile):
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
             such a batch, repeating the run may give different bytes.
-        features: the saved call that has the features of the model, or comes closest to them; null
-            if the run saved no such call, or no tensors.
+        features: the saved call with the features of the model, or the nearest; null without one.
     """
 
     uncalled: UncalledLayers
@@ -224,8 +194,7 @@ class Manifest(FinishedRun):
 
     Attributes:
         files: every other file of the run, relative to the run folder, sorted.
-        sizes: the size of each file in ``files`` in bytes, by its name; missing in runs of earlier
-            versions.
+        sizes: the size of each file in ``files`` in bytes, by its name.
     """
 
     files: Annotated[tuple[str, ...], keywords(uniqueItems=True)] = ()
@@ -238,22 +207,18 @@ class ReportDocument(FinishedRun):
 
     Attributes:
         layers: the rows of ``layers.csv``.
-        histograms: by call id, the histogram of a sample of the first image's values. Its intervals
-            have equal widths, and cover the range from the smallest to the largest value. Empty
-            without a sample.
+        histograms: by call id, the number of the first image's values in equal intervals from the
+            smallest to the largest value; empty without a sample.
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps that were drawn over images.
         heatless: by call id, why ``--heat`` drew no map of the call.
-        thumbnails: the pictures that hold the thumbnails of at least the first 2,000 images; empty
-            for one image.
+        thumbnails: the pictures of the first 2,000 thumbnails or more; empty for one image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
-        attention_maps: the maps of the attention calls, image by image; empty without
-            ``--attention``, or if the run draws no picture for each layer.
+        attention_maps: the maps of the attention calls, image by image; empty if none is drawn.
         focus: the box of ``--focus``; null without ``--focus``.
         written: by call id, what overwrote the call's output in place: a module (``by relu
             (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        top_images: by call id, the channels that the page shows, each with the images that have the
-            channel's largest values; empty for one image.
+        top_images: by call id, the shown channels and their top images; empty for one image.
         ranked_images: by call id, the images with the largest values of every channel; empty for
             one image, and for more than 50,000 channels.
         colours: the colours of feature maps from the lowest level to the highest, evenly spaced.

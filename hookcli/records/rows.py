@@ -56,44 +56,31 @@ class _CallColumns:
 class LayerRow(Statistics, _CallColumns):
     """A row of ``layers.csv``: one tensor of one call, over the images of the run.
 
-    The statistics cover the values of all images together. The mean, the standard deviation, the
-    minimum and the maximum are null if no value is finite. The share of zeros is null only if there
-    are no values, as for a missing gradient.
+    The statistics cover the values of all images together. They are null if no value is finite, and
+    the share of zeros if there are no values, as for a missing gradient.
 
     Attributes:
         order: the position of the call in the order in which the observed calls started, counted
             from 1; 0 for a parameter of a module that is not called.
-        call_id: the identifier that tables show and filters accept: ``layer1.0.relu#1``,
-            ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
-        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation between modules, the path of the module that runs the operation, and the
-            operation's name: ``layer1.0/op:add``.
+        call_id: the id in tables and filters: ``layer1.0.relu#1``, ``attn[1]``, ``input:fc``.
+        module_path: the module's path; empty for the model; of an operation, ``layer1.0/op:add``.
         call_index: 0 for the module's first call in a forward pass, then 1, and so on.
-        output_key: the name of the tensor if the call has several tensors; empty for a single
-            tensor; for the gradient of a parameter, the name of the parameter.
-        shape: the shape of one image's part of the tensor, with a leading axis of 1; if the images
-            differ in shape, the shape for the first image.
+        output_key: the name of the tensor if there are several, or of the parameter; else empty.
+        shape: the shape of one image's part, (1, …); of the first image if the shapes differ.
         dtype: torch's name of the dtype, such as ``float32``.
-        layout: the meaning of the axes: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``,
-            ``NDHWC``, or ``unknown``. N is the batch, C channels, H rows, W columns, D frames, and
-            L tokens or other positions.
-        dead_channels: the number of channels that are zero everywhere in all images; null without a
-            channel axis.
+        layout: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``:
+            N is the batch, C channels, H rows, W columns, D frames, and L tokens.
+        dead_channels: the number of channels of zeros alone; null without a channel axis.
         channels: the number of channels for the first image; null without a channel axis.
         images: the number of images that the row covers.
         params: the number of parameters of the module and of all modules inside it.
-        norm: the L2 norm of the finite values of one image; over several images, the root mean
-            square of the images' norms.
-        ratio: the norm of a parameter's gradient divided by the norm of the parameter; null in
-            other rows.
-        change: the L2 norm of the tensor's difference from the run without edits, divided by the
-            tensor's L2 norm in the run without edits; over several images, the root mean square of
-            the images' changes; null in a run without edits.
-        sparsity: the share of zeros in the weight of a layer that was pruned; null for other
-            layers.
+        norm: the L2 norm of one image's finite values; over several images, the root mean square.
+        ratio: the norm of a parameter's gradient over the parameter's norm; null in other rows.
+        change: the L2 norm of the change by edits, over the unedited tensor's norm; over several
+            images, the root mean square; null without edits.
+        sparsity: the share of zeros in the weight of a pruned layer; null for other layers.
         reason: why the gradient is missing; empty if no gradient is missing.
-        layout_note: ``inferred from inputs or parts`` if hookcli derived the layout from other
-            tensors; empty if the layout follows from the type of the module or the shape.
+        layout_note: ``inferred from inputs or parts``, or empty if type or shape decide.
     """
 
     dead_channels: Whole | None
@@ -118,8 +105,7 @@ class ChannelRow:
         channel: the channel, counted from 0.
         effect: ``plain_score`` minus ``score``; null if not finite.
         score: the mean score over the images, with the channel set to zero; null if not finite.
-        plain_score: the mean score over the images, without any channel set to zero; null if not
-            finite.
+        plain_score: the mean score without any channel set to zero; null if not finite.
         images: the number of images.
     """
 
@@ -137,27 +123,20 @@ class SurveyRow:
     """One tensor that a call returns, or a layer that returns no tensor or is never called.
 
     Attributes:
-        order: the position of the call in the order in which all calls of the model started,
-            counted from 1; null without a tensor.
+        order: the position of the call in the order of all starts, from 1; null without a tensor.
         call_id: the id of the call, as filters accept it.
-        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
-            operation between modules, the path of the module that runs the operation, and the
-            operation's name: ``layer1.0/op:add``.
+        module_path: the module's path; empty for the model; of an operation, ``layer1.0/op:add``.
         shape: the shape of the tensor for one image; null without a tensor.
         layout: the meaning of the tensor's axes, such as ``NCHW``; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
         output_mb: the size of the tensor in 1e6 bytes; null without a tensor.
-        flops: the floating-point operations of the call, two per multiply-add: the products of
-            convolutions, linear and recurrent layers, and attention. Null if hookcli cannot count
-            all of them, and without a tensor.
+        flops: the floating-point operations of convolutions, linear and recurrent layers, and
+            attention, two per multiply-add; null if hookcli cannot count all of them.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
-        share: the row's share of the whole model's floating-point operations, from 0 to 1; in a
-            listing sorted by parameters or memory, the row's share of the model's parameters or
-            output bytes. Null if the row or the model has no such number, or if the model's total
-            is 0.
-        counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
-            because the call has others; null without a tensor.
+        share: the row's share of the model's floating-point operations, or of the parameters or
+            output bytes by which the listing is sorted, from 0 to 1; null if unknown.
+        counted_flops: the operations that hookcli counted, also if ``flops`` is null.
     """
 
     order: AtLeastOne | None
@@ -183,18 +162,14 @@ class ModelTotal:
         params: the number of the model's parameters. A weight that a parametrization,
             ``weight_norm`` or LoRA computes counts once, as if it were a parameter itself; the
             packed weights of quantized modules count, too.
-        flops: the floating-point operations of a forward pass, two per multiply-add; null if
-            hookcli cannot count all of them.
+        flops: the operations of a forward pass, two per multiply-add; null if incomplete.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
-        counted_flops: the floating-point operations that hookcli counted, also if ``flops`` is null
-            because there are others.
+        counted_flops: the operations that hookcli counted, also if ``flops`` is null.
         uncounted: the operators that hookcli cannot count, each with the module that called it, as
             ``library::operator in module``; for a file, the operators alone, or with their nodes.
-        stored_params: the number of values in the model's ``parameters()``, where a weight may be
-            several tensors; null for a file with a graph.
+        stored_params: the number of values in the model's ``parameters()``; null for a file.
         nodes: the number of nodes of a file with a graph; null for a model.
-        left_out: the nodes that belong to no layer or operation: their number, their operation, and
-            the reason.
+        left_out: the nodes that belong to no layer: their number, their operation, and the reason.
     """
 
     params: Whole
@@ -216,8 +191,7 @@ class CatalogEntry:
         task: the task of the model; ``quantization`` for quantized classification models.
         weights: the members of the model's weights enum, the default first.
         params: the number of parameters with the default weights; null if unknown.
-        gflops: the floating-point operations for one input, in 1e9. A multiply-add is two
-            operations here, but one in torchvision's metadata. Null if unknown.
+        gflops: the floating-point operations for one input, in 1e9, two per multiply-add; or null.
         file_mb: the size of the default weights' file, in 1e6 bytes; null if unknown.
         cached: the members of the weights enum whose file is in torch's cache.
     """
@@ -238,8 +212,7 @@ class FileRow:
     Attributes:
         file: the path of the file from the working directory; bytes that are not UTF-8 become
             ``%XX``, and ``%`` before two hexadecimal digits becomes ``%25``.
-        call_id: the id of the call that the file belongs to; empty for a page, and for the list of
-            images that all arrays share.
+        call_id: the id of the file's call; empty for a page, and for the list of images.
         shape: the shape of the file's array, (images, …); null for a file without an array.
     """
 

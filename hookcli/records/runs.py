@@ -37,21 +37,15 @@ class ModelInfo:
         task: the task of the model, such as ``classification``.
         weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
         trained: whether all weights are trained, so that no result depends on random numbers.
-        warning: a warning about the weights for users, for example that the weights are random;
-            empty for trained weights.
-        sha256: the SHA-256 of the weights file; for the user's own model without a weights file,
-            the SHA-256 of the values in the state dict; empty for random weights of other models,
-            and when hookcli cannot compute the hash.
+        warning: a warning about the weights, for example that they are random; otherwise empty.
+        sha256: the SHA-256 of the weights file, or of the state dict of the user's own model;
+            empty for random weights, and if hookcli cannot compute it.
         device: torch's name of the device.
         dtype: the dtype of the parameters and of the pixels.
-        preprocessing: the preprocessing that belongs to the weights, in words; ``none: exact
-            pixels`` if all images are tensor files.
-        input_shape: the shape of the network's input (1, …) for an image of usual size; for the
-            user's own model, the shape for the first tensor file. The ``pixels_shape`` of an image
-            is the shape for that image.
-        notes: the changes to the model that affect its output although the user did not request
-            them, each with the alternatives. Random values are not in ``notes``, but in
-            ``warning``.
+        preprocessing: how the pixels are prepared, in words; ``none: exact pixels`` for tensors.
+        input_shape: the shape of the network's input (1, …) for an image of usual size, or for the
+            first tensor file; each image has its own in ``pixels_shape``.
+        notes: changes to the model that affect its output unasked, each with the alternatives.
     """
 
     name: str
@@ -86,14 +80,11 @@ class Finding:
 
     Attributes:
         rule: the rule, as ``--fail-on`` and ``--rule`` take it.
-        layer: the call id or module path of the layer that the finding is about; empty when the
-            finding is about the run.
+        layer: the call id or module path that the finding is about; empty if it is about the run.
         number: the measured number; null when the rule measures nothing.
-        threshold: the threshold with which the number was compared; null when the rule has no
-            threshold.
+        threshold: the threshold of the rule; null if it has none.
         sentence: the finding in words, with the number.
-        images: the keys of images that show the finding; empty when the rule does not examine
-            single images.
+        images: the keys of images that show the finding; empty if it is about no images.
     """
 
     rule: Rule

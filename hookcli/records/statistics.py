@@ -1,8 +1,7 @@
 """The statistics of tensors, each declared once, as a field of ``Statistics``.
 
-A declaration says what the statistic means, how hookcli merges the statistics of two images, and
-how hookcli shows the statistic to users. Columns, records, pages and totals are made from the
-declarations; ``activations/stats`` computes the values.
+Columns, records, pages and totals are made from the declarations; ``activations/stats`` computes
+the values.
 """
 
 from __future__ import annotations

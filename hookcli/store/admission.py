@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from hookcli.store.ownership import HeldRun
 
 
-def check_folder(location: Location, planned: PlannedNames) -> HeldRun | None:
-    """Check that a run may write files into a folder, and return the run that it already holds."""
+def check_folder(location: Location, planned: PlannedNames) -> None:
     folder = find_folder(location)
-    if folder is None:
-        return None
-    folder.refuse_locked()
-    return find_replaceable_run(folder, planned)
+    if folder is not None:
+        folder.refuse_locked()
+        find_replaceable_run(folder, planned)
 
 
 def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | None:
-    """Check an open folder as ``check_folder`` does, but not its lock."""
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (planned.replace_run or planned.replace_any):
         if held.complete is not None:

@@ -26,7 +26,6 @@ def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
 
 
 def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
-    """Return a saved chunk, or None if it is missing or damaged."""
     data = folder.read(chunk_file(number)) or b""
     first, text = data[:_HASH_LINE], data[_HASH_LINE:]
     try:
@@ -36,12 +35,10 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    """Save ``top``: the images that fire each channel most, and the number of added chunks."""
     folder.write(TOP, top.to_bytes())
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    """Return what ``write_top`` saved of a run of ``images``; None if it is missing or damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 
@@ -53,7 +50,6 @@ def remove_chunks(folder: RunFolder, first: int) -> None:
 
 
 def hash_line(text: bytes) -> bytes:
-    """Return the first line of a saved chunk, which shows that nothing was changed on disk."""
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
 
 
@@ -74,7 +70,6 @@ class ChunkFiles:
         return name
 
     def save(self, location: Location, chunk: Chunk) -> None:
-        """Write a journal with the names of all files, then the files, and then ``chunk``."""
         # An earlier process may have been killed while it saved the same chunk: its other files are
         # deleted. A run folder that no longer exists raises an OSError.
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from importlib import metadata
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hookcli.errors import CompleteError, OutputError, RequestError, choose_code
-from hookcli.outside.documents import decode_both
+from hookcli.outside.documents import DamagedError, decode_both
 from hookcli.outside.files import cannot_write
 from hookcli.outside.json_text import plain
 from hookcli.records.command import list_differences
-from hookcli.records.report import DoneRun, FileList
+from hookcli.records.report import FileList, Manifest
 from hookcli.records.text import and_more, count
 from hookcli.store.locations.folders import find_folder, open_folder
 from hookcli.store.locations.names import MANIFEST, PAGE, PARTS, is_run_file
@@ -27,7 +26,6 @@ _RUN_AGAIN = "start again with `overwrite=True`, or choose another `out`"
 
 
 def replace_page(path: Location, page: bytes) -> Location:
-    """Replace ``report.html`` in a run folder and its size in the manifest; return where it is."""
     try:
         folder = open_folder(path)
         if find_run(folder) is None:
@@ -58,18 +56,17 @@ def replace_page(path: Location, page: bytes) -> Location:
 def finish_resume(
     path: Location,
     command: Sequence[str],
-    weights_sha256: str = "",
-    images: Mapping[str, str] = MappingProxyType({}),
+    weights_sha256: str,
+    images: Mapping[str, str],
     *,
-    inputs: Mapping[str, str] = MappingProxyType({}),
-    fail_on: Sequence[str] = (),
+    inputs: Mapping[str, str],
+    fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
     """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
 
-    ``images`` and ``inputs`` are the files that the user names now, with the hash of each that was
-    read. An empty hash or mapping is not compared. ``fail_on`` are the rules that make the exit
-    code 7; ``cleans_up`` says whether to delete the chunks that the complete run left behind.
+    ``images`` and ``inputs`` have the hashes of the files that the user names now; an empty hash or
+    mapping is not compared. ``cleans_up``: delete the chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:
@@ -78,7 +75,11 @@ def finish_resume(
     held, data = find_run(folder), folder.read(MANIFEST)
     if held is None or held.complete is None or data is None:
         return
-    document, done = decode_both(data, DoneRun)
+    try:
+        document, done = decode_both(data, Manifest)
+    except DamagedError as error:
+        what = f"`resume`: {str(path / MANIFEST)!r} is damaged: {error}"
+        raise RequestError(what, _RUN_AGAIN) from error
     wanted: dict[str, object] = {
         "hookcli": metadata.version("hookcli"),
         "command": list(plain(command)),
@@ -86,7 +87,7 @@ def finish_resume(
     if inputs:
         wanted["code"] = {**done.code, **inputs}
     if weights_sha256:
-        wanted["model"] = {**done.model, "sha256": weights_sha256}
+        wanted["model"] = {"sha256": weights_sha256}
     for difference in list_differences(document, wanted):
         raise RequestError(
             f"`resume`: the run in {str(path)!r} was done {difference}",
@@ -120,7 +121,7 @@ def finish_resume(
     raise complete
 
 
-def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
+def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
     """Return an empty text if none differs; compare a file without a hash by name only."""
     images = plain({**images})  # as names are in the manifest
     used = {image.file: image.sha256 for image in done.images}

@@ -34,8 +34,6 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
 class RunFolder:
-    """A folder that belongs to one run while the ``with`` block lasts."""
-
     def __init__(
         self,
         path: Location,
@@ -44,7 +42,6 @@ class RunFolder:
         *,
         resume: bool = False,
     ) -> None:
-        """Open and write nothing yet."""
         self.path, self.request = path, request
         self._planned, self._resume = planned, resume
         self._known: set[str] = set()  # files of this run, or of the run that it resumes
@@ -74,7 +71,6 @@ class RunFolder:
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
-        """Reserve names for files that the run will write, and add the names to the journal."""
         # ``write`` claims the name of each file; in cloud storage, claiming many at once is faster.
         self._lock.check()
         with self._mutex:
@@ -95,24 +91,19 @@ class RunFolder:
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file that a journal or manifest of this run names, or None."""
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Return whether this run wrote a file, which still exists."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete the files in ``names`` that a journal or manifest of this run names."""
         self._lock.check()
         self._folder.remove(names & self._known)
 
     def list_chunks(self) -> set[str]:
-        """Return the files in ``parts/`` that this run wrote, except the run's journals."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
 
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
-        """Write the manifest, which lists ``run.json`` and ``files``: the run is complete."""
         # This also deletes the files of the run that the manifest does not list, such as chunks.
         self._lock.check()
         sizes = self._measure(sorted({REQUEST, *files}))
@@ -126,7 +117,6 @@ class RunFolder:
         self._folder.remove([JOURNAL])
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Start the run: to resume, keep the files of ``held``; otherwise, replace them."""
         text = render_json(self.request).encode()
         if held is not None:
             old = self._folder.read(REQUEST)
@@ -160,16 +150,10 @@ class RunFolder:
 
 
 def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
-    """Check that the unfinished run is the requested run, maybe on another machine."""
-    # Earlier versions recorded no code and no versions; what the old request lacks is not compared.
-    known, wanted = (decode_both(each, Request)[0] for each in (old, request))
-    versions, before = wanted.get("versions"), known.get("versions")
-    if isinstance(versions, dict) and isinstance(before, dict):
-        names = [name for name in before | versions if name not in _MACHINE]
-        wanted["versions"] = {name: versions.get(name) for name in names}
+    (known, before), (wanted, now) = (decode_both(each, Request) for each in (old, request))
+    names = [name for name in {**before.versions, **now.versions} if name not in _MACHINE]
+    wanted["versions"] = {name: now.versions.get(name) for name in names}
     for name in wanted:
-        if name not in known and name in _HINTS:
-            continue
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
             raise RequestError(
                 f"`resume`: the run in {str(path)!r} was started {difference}",

@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def write_journal(folder: Folder, journal: str, names: Iterable[str]) -> None:
-    """Write the file ``journal``, which lists ``names`` and its own name."""
     folder.write(journal, to_lines(sorted({*names, journal})))
 
 
 def read_journals(folder: Folder) -> Iterator[str]:
-    """Yield the file names in all journals of a run folder."""
     journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
     for data in folder.read_all(journals):
         yield from read_journal(data)
@@ -37,5 +35,4 @@ def read_journal(data: bytes) -> Iterator[str]:
 
 
 def to_lines(names: Iterable[str]) -> bytes:
-    """Return the lines of a journal that list files."""
     return b"".join(f"{json.dumps(name)}\n".encode() for name in names)

@@ -12,13 +12,7 @@ from hookcli.outside.files import ANOTHER, real_path
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import (
-    LOCK,
-    MANIFEST,
-    REQUEST,
-    UNJOURNALED,
-    is_run_file,
-)
+from hookcli.store.locations.names import LOCK, MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
@@ -32,22 +26,19 @@ R = TypeVar("R", Request, FileList)
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run that is in a folder."""
-
     known: frozenset[str]  # the names of the run's files
     journal: frozenset[str]  # of files that a killed run may have left as ``.partial-NAME``
     complete: FileList | None  # the files in the manifest; None for an unfinished run
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    """Return the run that a folder holds; None if the folder is no run folder."""
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
     if request:
         is_ours = _decode(request, Request) is not None
     elif listing is not None:
         is_ours = request is None and folder.find(REQUEST) is None
-    elif _has_begun(folder, request):
+    elif request is None and _has_begun(folder):
         return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
     else:
         is_ours = False
@@ -58,18 +49,14 @@ def find_run(folder: Folder) -> HeldRun | None:
     return HeldRun(journal.union({REQUEST}, listed), journal | UNJOURNALED, listing)
 
 
-def _has_begun(folder: Folder, request: bytes | None) -> bool:
+def _has_begun(folder: Folder) -> bool:
     """Return whether a run was killed while it wrote its request, the first file of all."""
-    begun = {REQUEST}  # empty: earlier versions locked the request before they wrote it
-    if request is None:
-        begun = folder.list_partial([REQUEST])
-        if not (begun and folder.is_file(LOCK)):
-            return False
-    return begun == {name for name, _ in folder.entries()}
+    begun = folder.list_partial([REQUEST])
+    is_locked = bool(begun) and folder.is_file(LOCK)
+    return is_locked and begun == {name for name, _ in folder.entries()}
 
 
 def is_run(location: Location) -> bool:
-    """Return whether a folder is a run folder."""
     try:
         return find_run(open_folder(location)) is not None
     except OSError:
@@ -91,7 +78,6 @@ def refuse_in_run(file: Path, out: Location | None = None) -> None:
 
 
 def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
-    """Raise an OutputError if a folder is a run folder, or is inside one."""
     full = real_path(folder)
     for each in (full, *full.parents):
         if is_run(each):
@@ -99,7 +85,6 @@ def refuse_run_folder(folder: Path, hint: str = ANOTHER) -> None:
 
 
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
-    """Return a sentence for each file of a complete run that is missing or has a different size."""
     # ``measure`` returns the present size of a file in bytes, or None if the file is missing.
     found = {}
     for name, size in sizes.items():

@@ -53,7 +53,6 @@ def write_records(
     records: Sequence[LayerRecord],
     pictures: Mapping[tuple[str, str], str],
 ) -> str:
-    """Write the records of one chunk, in order, with ``write``, and return the name of the file."""
     # ``pictures`` has the files of the tensors' pictures, by image and call id.
     rows = [to_row(each, pictures.get((each.image, each.call.id), "")) for each in records]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -63,7 +62,6 @@ def write_records(
 
 
 def to_row(record: LayerRecord, picture: str = "") -> dict[str, object]:
-    """Return a record as a row of ``records.parquet``: the value of each column."""
     call, stats = record.call, record.stats
     return {
         "image": record.image,

@@ -23,27 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of results.
+    """A kind of results."""
 
-    Attributes:
-        name: what it is, for messages.
-        article: the article of ``name``.
-        list_name: the file that names all others.
-        read_list: returns the names in the list; None if another program wrote it.
-        hint: what to do about a folder that cannot be used.
-    """
-
-    name: str
+    name: str  # in messages, after ``article``
     article: str
-    list_name: str
+    list_name: str  # the file that names all others
+    # returns the names in the list; None if another program wrote it
     read_list: Callable[[bytes], Iterable[str] | None]
-    hint: str = ANOTHER
+    hint: str = ANOTHER  # what to do about a folder that cannot be used
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """The files of a result while they are made, in a temporary folder or in memory."""
-
     location: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
     _hint: str = ""
@@ -51,19 +42,16 @@ class ResultFolder:
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file in the folder, and return its name, which may come from a run."""
         with self.open(name) as stream:
             stream.write(data)
         return name
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file that was written."""
         data = self.files[name]
         return data if isinstance(data, bytes) else (self._made / name).read_bytes()
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Yield a stream whose content becomes a file."""
         if self.location is None:
             memory = io.BytesIO()
             yield memory
@@ -107,11 +95,10 @@ def check_results(folder: Path, kind: Kind) -> bool:
 def make_results(
     folder: Path | None, kind: Kind, make_list: Callable[[Sequence[str]], bytes] | None = None
 ) -> Iterator[ResultFolder]:
-    """Yield a folder in which the ``with`` block writes the files of a result.
+    """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    If the block ends without an error, the files replace those of an earlier result in ``folder``;
-    otherwise ``folder`` does not change. ``make_list`` makes the list from the names of the other
-    files; without it, the block writes the list. None keeps the files in memory.
+    ``make_list`` makes the list of the other files; without it, the block writes the list. Without
+    a ``folder``, the files stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)

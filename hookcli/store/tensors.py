@@ -34,7 +34,6 @@ def write_shard(
     number: int,
     kept: Mapping[str, Sequence[tuple[str, Tensor]]],
 ) -> str:
-    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``."""
     # ``kept`` has, by call id, the key and the tensor (1, …) of each image. Tensors of the same
     # shape and dtype become the rows of one tensor: the first of a call is named ``CALL_ID``, the
     # next ones ``CALL_ID@1``, ``CALL_ID@2``. The metadata entry ``rows`` (JSON) has the call id and
@@ -71,7 +70,6 @@ def write_index(
     shards: Sequence[str],
     channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Write ``tensors/index.json`` and return that name; no tensor is loaded."""
     # ``channels`` are the saved channels by call id; a call that saved all channels is left out.
     calls: dict[str, list[SavedTensor]] = {}
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}
@@ -97,7 +95,6 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
 
 
 def _tensor_name(call_id: str, index: int, taken: set[str]) -> str:
-    """Name a call's groups of one shape and dtype ``CALL_ID``, ``CALL_ID@1``, ``CALL_ID@2``, …."""
     if index == 0 and call_id != _RESERVED:
         return call_id
     numbered = (f"{call_id}@{number}" for number in count(max(1, index)))
@@ -107,7 +104,6 @@ def _tensor_name(call_id: str, index: int, taken: set[str]) -> str:
 def _read_header(
     read_part: Callable[[str, int, int], bytes], shard: str
 ) -> Iterator[tuple[str, SavedTensor]]:
-    """Yield the call id and the index entry of each tensor of a shard."""
     # A shard begins with the length of its header (8 bytes, little-endian), and then has the header
     # as JSON: https://huggingface.co/docs/safetensors/index#format
     try:

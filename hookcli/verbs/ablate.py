@@ -133,7 +133,7 @@ def ablate(
     warn_of_skipped(call, result.skipped[len(skipped) :])
     call.listener.end()
     describe_images(call, result.images)
-    describe_uncalled(call, result.uncalled, {row.layer for row in result.rows})
+    describe_uncalled(call, result.uncalled)
     return Ablation(notes=call.notes, config=config, result=result, top=top)
 
 

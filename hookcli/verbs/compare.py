@@ -173,7 +173,7 @@ def _run(
             worst=worst,
         )
     warn_of_skipped(call, result.skipped[len(early) :])
-    describe_uncalled(call, result.uncalled, {layer.label for layer in a.layers})
+    describe_uncalled(call, result.uncalled)
     for note in result.notes:
         if note not in (*a.info.notes, *b.info.notes):
             call.say(note)

@@ -12,7 +12,6 @@ from hookcli.errors import RequestError
 from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import HELD, Url, to_location
 from hookcli.records.attention_records import mean_over_heads
-from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
@@ -456,8 +455,7 @@ def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
 
 def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
     describe_images(call, result.images)
-    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
-    describe_uncalled(call, result.uncalled, chosen)
+    describe_uncalled(call, result.uncalled)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
     if complex_calls:
         more = and_more(len(complex_calls) - 1)

@@ -10,7 +10,7 @@ from hookcli.records.text import and_more, count
 from hookcli.records.uncalled import group_uncalled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
@@ -50,8 +50,8 @@ def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
         (call.warn if is_warning else call.say)(text)
 
 
-def describe_uncalled(call: Call, uncalled: Sequence[Uncalled], chosen: Collection[str]) -> None:
-    """Say which of the ``chosen`` layers did not run, with one line for each reason."""
-    for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
+def describe_uncalled(call: Call, uncalled: Sequence[Uncalled]) -> None:
+    """Say which of the chosen layers did not run, with one line for each reason."""
+    for group in group_uncalled((each.layer.label, each.reason) for each in uncalled):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         call.say(f"not called{number}: {group.names}: {group.reason}")

@@ -26,7 +26,6 @@ from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.outside.files import scratch_folder
 from hookcli.outside.flags import Flag, list_fields
 from hookcli.outside.urls import choose, to_local
-from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import count
 from hookcli.verbs.messages import (
     begin,
@@ -284,9 +283,8 @@ def run_model(
                 where = f"in {str(folder)!r}"
                 error.message = error.message.replace(where, f"of {config.run.model.name}")
             raise
-    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     describe_images(call, result.images)
-    describe_uncalled(call, result.uncalled, chosen)
+    describe_uncalled(call, result.uncalled)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from hookcli.verbs.analysis import (
     Analysis,
     AnalysisOptions,
     AnalysisOutcome,
-    memory_text,
     open_analysis,
 )
 from hookcli.verbs.call import Call
@@ -118,7 +117,7 @@ def similarity(
 
 
 def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
-    from hookcli.analysis.similarity import compare_layers, estimate_cost
+    from hookcli.analysis.similarity import compare_layers
 
     calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
     a, b = (calls[0], calls[1] if len(calls) > 1 else ())
@@ -127,12 +126,8 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
             f"{a[0].call_id!r} is the only layer, and similarity compares layers",
             "choose more `layers`, or name a second run",
         )
-    memory, disk = estimate_cost((*a, *b))
-    analysis.say_plan(
-        f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}, about "
-        f"{memory_text(disk)} of temporary files",
-        memory,
-    )
+    images = count(len(a[0].images), "image")
+    analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {images}")
     with analysis.count(len(a) + len(b), "layers") as progress:
         may_leave_out = not analysis.forms
         done = progress.chunk_done

@@ -31,7 +31,7 @@ def test_components_equal_the_singular_value_decomposition_in_any_number_of_bloc
     assert found.explained == pytest.approx(variances[:3] / variances.sum(), rel=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(40, 3000), (1200, 700)])
+@pytest.mark.parametrize("shape", [(40, 3000), (1000, 520)])
 def test_wide_features_have_the_same_components(shape):
     scales = 1 / np.arange(1, shape[1] + 1) ** 0.7
     rows = (DRAW.normal(size=shape) * scales + 3).astype(np.float32)
@@ -43,21 +43,17 @@ def test_wide_features_have_the_same_components(shape):
 
 def test_wide_features_without_a_leading_direction_have_components_too():
     """All directions vary about alike, so that a few steps do not tell them apart."""
-    rows = DRAW.normal(size=(900, 600)).astype(np.float32)
+    rows = DRAW.normal(size=(900, 520)).astype(np.float32)
     _, variances = decompose(rows, 3)
     assert find_components([rows], 3).explained == pytest.approx(variances[:3] / variances.sum())
-
-
-def test_coordinates_are_along_the_axes_from_the_mean():
-    found = find_components([ROWS], 3)
-    coordinates = found.project(ROWS)
-    assert coordinates.mean(0) == pytest.approx([0, 0, 0], abs=1e-4)
-    assert coordinates.std(0) == pytest.approx(found.spread, rel=1e-5)
 
 
 def test_the_sign_does_not_depend_on_the_order_of_the_rows():
     one, two = find_components([ROWS], 3), find_components([ROWS[::-1]], 3)
     assert one.axes == pytest.approx(two.axes, abs=1e-6)
+    coordinates = one.project(ROWS)
+    assert coordinates.mean(0) == pytest.approx([0, 0, 0], abs=1e-4)
+    assert coordinates.std(0) == pytest.approx(one.spread, rel=1e-5)
     for axis in one.axes:
         assert axis[np.abs(axis).argmax()] > 0
 

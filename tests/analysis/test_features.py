@@ -30,23 +30,16 @@ def places_of(call):
     return {each.key: each for each in call.read_places()}
 
 
-def test_the_places_of_maps_are_their_pixels_row_by_row(tmp_path):
-    places = places_of(open_toy(tmp_path / "run", maps=MAPS)["maps"])["photo1"]
-    assert places.grid == (4, 4)
-    assert places.values[5].tolist() == MAPS[1, :, 1, 1].tolist()
-
-
-def test_prefix_tokens_are_no_places(tmp_path):
-    call = open_toy(tmp_path / "run", tokens=TOKENS, layouts={"tokens": "NLC"})["tokens"]
-    places = places_of(call)["photo0"]
-    assert (places.grid, places.prefix) == ((4, 4), 1)
-    assert np.array_equal(places.values, TOKENS[0, 1:])
-
-
-def test_channels_last_are_places_too(tmp_path):
+def test_places_are_pixels_or_tokens_row_by_row_without_the_prefix(tmp_path):
     last = np.moveaxis(MAPS, 1, 3)
-    call = open_toy(tmp_path / "run", last=last, layouts={"last": "NHWC"})["last"]
-    assert np.array_equal(places_of(call)["photo0"].values, last[0].reshape(16, 3))
+    layouts = {"tokens": "NLC", "last": "NHWC"}
+    calls = open_toy(tmp_path / "run", maps=MAPS, tokens=TOKENS, last=last, layouts=layouts)
+    places = {name: places_of(call)["photo1"] for name, call in calls.items()}
+    assert (places["maps"].grid, places["tokens"].grid) == ((4, 4), (4, 4))
+    assert places["tokens"].prefix == 1
+    assert np.array_equal(places["tokens"].values, TOKENS[1, 1:])
+    for name in ("maps", "last"):
+        assert np.array_equal(places[name].values, last[1].reshape(16, 3))
 
 
 def test_maps_saved_with_a_pooled_side_are_places_whatever_the_layout_was(tmp_path):
@@ -58,26 +51,18 @@ def test_maps_saved_with_a_pooled_side_are_places_whatever_the_layout_was(tmp_pa
     assert np.allclose(call.pool_features("mean"), pooled.mean((2, 3)))
 
 
-def test_features_are_pooled_over_the_places(tmp_path):
-    calls = open_toy(tmp_path / "run", maps=MAPS, tokens=TOKENS, layouts={"tokens": "NLC"})
+@pytest.mark.parametrize("block", [1, features._BLOCK])
+def test_features_are_pooled_over_the_places(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(features, "_BLOCK", block)
+    given = {"maps": MAPS, "tokens": TOKENS, "vectors": TOKENS[:, :, 0], "unknown": TOKENS}
+    calls = open_toy(tmp_path / "run", **given, layouts={"tokens": "NLC"})
+    assert {len(each.keys) for each in calls["maps"].read()} == {1}
+    assert np.array_equal(calls["vectors"].pool_features(), TOKENS[:, :, 0])
+    assert np.array_equal(calls["unknown"].pool_features(), TOKENS.reshape(2, -1))
     assert np.allclose(calls["maps"].pool_features("mean"), MAPS.mean((2, 3)))
     assert np.allclose(calls["maps"].pool_features("max"), MAPS.max((2, 3)))
     assert np.allclose(calls["tokens"].pool_features("mean"), TOKENS[:, 1:].mean(1))
     assert np.allclose(calls["tokens"].pool_features("class"), TOKENS[:, 0])
-
-
-def test_vectors_and_unknown_layouts_are_flattened(tmp_path):
-    vectors, unknown = TOKENS[:, :, 0], TOKENS
-    calls = open_toy(tmp_path / "run", vectors=vectors, unknown=unknown)
-    assert np.array_equal(calls["vectors"].pool_features(), vectors)
-    assert np.array_equal(calls["unknown"].pool_features(), unknown.reshape(2, -1))
-
-
-def test_blocks_are_small_and_give_the_same(tmp_path, monkeypatch):
-    call = open_toy(tmp_path / "run", maps=MAPS)["maps"]
-    monkeypatch.setattr(features, "_BLOCK", 1)
-    assert np.allclose(call.pool_features("mean"), MAPS.mean((2, 3)))
-    assert {len(block.keys) for block in call.read()} == {1}
 
 
 def test_all_values_are_read_in_parts(tmp_path):
@@ -86,11 +71,6 @@ def test_all_values_are_read_in_parts(tmp_path):
         parts = [*call.read_columns(most)]
         assert np.array_equal(np.concatenate(parts, 1), MAPS.reshape(2, -1))
         assert max(part.nbytes for part in parts) <= max(most, 4 * 2 * 4)
-
-
-def test_one_image_can_be_read_alone(tmp_path):
-    call = open_toy(tmp_path / "run", maps=MAPS)["maps"]
-    assert [each.key for each in call.read_places("photo1")] == ["photo1"]
 
 
 def test_calls_come_in_the_order_in_which_they_ran(tmp_path):
@@ -103,7 +83,6 @@ def test_calls_come_in_the_order_in_which_they_ran(tmp_path):
     ("command", "pool", "said"),
     [
         (("--pool", "mean"), "max", "'maps' was saved with `pool='mean'`, which has no maximum"),
-        (("--pool", "mean"), "class", "which has no class token"),
         (("--pool", "max"), "mean", "which has no mean"),
         ((), "class", "'maps' has no class token"),
     ],
@@ -135,13 +114,6 @@ def test_a_layer_without_rows_and_columns_has_no_places(tmp_path):
         next(call.read_places())
 
 
-def test_images_of_other_widths_are_refused(tmp_path):
-    images = {"a": {"x": np.ones((1, 3), "f4")}, "b": {"x": np.ones((1, 4), "f4")}}
-    (call,) = open_calls(load_run(ToyRun(images).write(tmp_path / "run")))
-    with pytest.raises(RequestError, match="'x' has 4 features of 'b', and 3 of other images"):
-        call.pool_features()
-
-
 def test_features_that_are_not_finite_are_refused_by_the_image(tmp_path):
     broken = MAPS.copy()
     broken[1, 0, 2, 2] = np.inf
@@ -150,12 +122,6 @@ def test_features_that_are_not_finite_are_refused_by_the_image(tmp_path):
         call.pool_features()
     with pytest.raises(RequestError, match="first for 'photo1'"):
         [*call.read_places()]
-
-
-def test_the_size_of_features_is_known_without_reading(tmp_path):
-    calls = open_toy(tmp_path / "run", maps=MAPS, tokens=TOKENS, layouts={"tokens": "NLC"})
-    assert calls["maps"].size == calls["maps"].pool_features().nbytes
-    assert calls["tokens"].size == calls["tokens"].pool_features("class").nbytes
 
 
 def test_images_of_one_shape_may_have_different_proportions(tmp_path):

@@ -88,7 +88,7 @@ def test_a_folder_is_checked_before_the_work(tmp_path):
     with pytest.raises(OutputError, match="is a file, not a folder"):
         check_folder(tmp_path / "file", overwrite=True)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/run.json").write_text("")  # as a run begins
+    (tmp_path / "run/run.json").write_text('{"hookcli": "1", "command": ["hookcli", "inspect"]}')
     for name in ("run", "run/inner"):
         with pytest.raises(OutputError, match="run' is a run's folder"):
             check_folder(tmp_path / name, overwrite=True)
@@ -96,19 +96,3 @@ def test_a_folder_is_checked_before_the_work(tmp_path):
     (tmp_path / "others/x").write_text("")
     with pytest.raises(OutputError, match="holds files that no analysis wrote"):
         check_folder(tmp_path / "others", overwrite=True)
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_of_output(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file' is a file, not a folder"):
-        check_folder(tmp_path / "file/below/deep", overwrite=False)
-    with pytest.raises(OutputError, match="cannot write"):
-        make(tmp_path / "file/below", a="1")
-
-
-def test_the_same_analysis_writes_the_same_bytes(tmp_path):
-    for name in ("one", "two"):
-        make(tmp_path / name, b="2", a="1")
-    assert (tmp_path / "one/analysis.json").read_bytes() == (
-        tmp_path / "two/analysis.json"
-    ).read_bytes()

@@ -28,7 +28,6 @@ def test_a_pixel_is_in_the_place_that_covers_it_and_a_place_is_at_its_middle():
     ("geometry", "point", "said"),
     [
         (WHOLE, (100, 0), "100,0 is outside 'cat.png', which is 100 by 50 pixels"),
-        (WHOLE, (0, -1), "0,-1 is outside"),
         (MIDDLE, (24, 0), "24,0 of 'cat.png' is cut away: the network saw the pixels from 25,0"),
         (Geometry("cat.png", (9, 9), None), (1, 1), "does not say which part of 'cat.png'"),
     ],
@@ -36,10 +35,6 @@ def test_a_pixel_is_in_the_place_that_covers_it_and_a_place_is_at_its_middle():
 def test_a_pixel_without_a_place_is_refused(geometry, point, said):
     with pytest.raises(RequestError, match=said):
         geometry.find_place(point, (2, 2))
-
-
-def test_a_place_of_an_unknown_part_has_no_pixel():
-    assert Geometry("cat.png", (9, 9), None).find_pixel(0, (2, 2)) == (None, None)
 
 
 @pytest.fixture
@@ -68,14 +63,11 @@ def test_a_name_of_no_image_or_of_several_is_refused(opened):
     assert caught.value.hint.startswith("did you mean cat")
 
 
-def test_the_part_that_the_network_saw_is_read_from_the_manifest(opened):
+@pytest.mark.parametrize("part", [[1, 2, 7], [7, 2, 7, 8]])
+def test_a_part_that_is_none_is_refused(opened, part):
     geometry = list_geometry(opened)
     assert geometry["cat"] == Geometry("a/cat.png", (8, 8), (1, 2, 7, 8))
-    assert geometry["dog"].part is None
-
-
-@pytest.mark.parametrize("part", [[1, 2, 7], [1, "2", 7, 8], [7, 2, 7, 8], []])
-def test_a_part_that_is_none_is_refused(opened, part):
+    assert geometry["dog"].find_pixel(0, (2, 2)) == (None, None)  # the part is unknown
     images = [opened.manifest["images"][0] | {"part": part}]
     edit_json(opened.folder / "manifest.json", images=images)
     with pytest.raises(RequestError, match=r"cannot read '.*manifest\.json'"):

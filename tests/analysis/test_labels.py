@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hookcli.analysis.labels import Labels, count_labels
+from hookcli.analysis.labels import Labels
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
 from tests.toy_runs import ToyRun, edit_json
@@ -40,7 +40,6 @@ def test_a_file_names_images_by_path_file_name_or_key(opened, tmp_path, name):
         ("image,label\nx.jpg,cat\n", "has labels for other files: none of its 1 names"),
         ("image,label\na,cat\na,dog\n", "has two labels for 'a': cat and dog"),
         ("file,label\na,cat\n", "has no image and label in line 2"),
-        ("image,label\n", "has no labels"),
         ("", "has no labels"),
         ('image,label\n"a,cat\n', "is not a CSV file"),
     ],
@@ -56,11 +55,6 @@ def test_a_missing_file_is_named():
     with pytest.raises(RequestError, match=r"cannot read 'no\.csv': No such file") as caught:
         Labels.read("no.csv")
     assert "`labels='folders'`" in caught.value.hint
-
-
-def test_labels_are_counted_the_most_common_first():
-    labels = dict(zip("abcde", ["y", "x", "z", "x", "y"], strict=True))
-    assert list(count_labels(labels).items()) == [("x", 2), ("y", 2), ("z", 1)]
 
 
 def test_a_file_name_that_several_images_have_names_none_of_them(opened, tmp_path):

@@ -44,8 +44,7 @@ def test_images_that_are_alike_only_by_chance_are_no_duplicates():
         assert find_neighbours(cloud(count), 10).duplicates == []
 
 
-@pytest.mark.parametrize("listed", [1, 2, 10, 40])
-@pytest.mark.parametrize("copies", [2, 7, 10, 30])
+@pytest.mark.parametrize(("listed", "copies"), [(1, 2), (10, 7), (2, 30), (40, 30)])
 def test_a_group_may_have_more_copies_than_listed_neighbours(listed, copies):
     features = cloud()
     same = np.repeat(features[5:6], copies, axis=0)
@@ -54,12 +53,11 @@ def test_a_group_may_have_more_copies_than_listed_neighbours(listed, copies):
     assert found.duplicates == [(5, *range(60, 60 + copies))]
 
 
-@pytest.mark.parametrize("listed", [1, 10, 50])
-def test_up_to_20_copies_that_differ_a_little_are_a_group_whatever_is_listed(listed):
+def test_up_to_20_copies_that_differ_a_little_are_a_group():
     features = cloud(200)
     for copies, crowded in ((20, 0), (21, 22), (40, 41)):
         noise = DRAW.normal(scale=0.01, size=(copies, 64)).astype(np.float32)
-        found = find_neighbours(np.concatenate([features, features[5] + noise]), listed)
+        found = find_neighbours(np.concatenate([features, features[5] + noise]), 10)
         group = (5, *range(200, 200 + copies))
         assert (group in found.duplicates) == (not crowded)
         in_pairs = sum(len(pair) for pair in found.duplicates if pair != group)  # by chance
@@ -98,32 +96,9 @@ def test_outliers_are_far_from_their_neighbours_and_come_first():
     assert groups == []
     assert 0 < explained[1] <= explained[0] < 1
     assert rows[0].outlier_score == pytest.approx(neighbours.distances.mean(1).max())
-
-
-def test_the_map_shows_the_first_two_components():
-    features = np.zeros((32, 4), np.float32)
-    features[:, 1] = 5 * np.linspace(-1, 1, 32)
-    features[:, 2] = np.tile([-1, 1, 1, -1], 8)
-    features[:, 3] = 1
-    rows, _, explained = map_images(
-        [str(n) for n in range(32)], features, find_neighbours(features, 3), {}
-    )
-    places = {int(row.image): (row.x, row.y) for row in rows}
-    assert [places[n][0] for n in range(32)] == pytest.approx(features[:, 1].tolist(), abs=1e-3)
-    assert sum(explained) == pytest.approx(1)
-
-
-def test_neighbours_are_listed_for_every_image_in_order():
-    features = np.array([[1, 0], [1, 0.1], [0, 1]], np.float32)
-    rows = list_neighbours(["a", "b", "c"], find_neighbours(features, 10))
-    assert [(row.image, row.rank, row.neighbour) for row in rows] == [
-        ("a", 1, "b"),
-        ("a", 2, "c"),
-        ("b", 1, "a"),
-        ("b", 2, "c"),
-        ("c", 1, "b"),
-        ("c", 2, "a"),
-    ]
+    listed = [*list_neighbours(keys, neighbours)]
+    assert [(row.image, row.rank) for row in listed[9:11]] == [("photo0", 10), ("photo1", 1)]
+    assert listed[0].neighbour == keys[neighbours.places[0, 0]]
 
 
 def test_too_few_images_and_features_of_zero_are_refused():
@@ -154,7 +129,7 @@ def test_groups_of_near_duplicates_do_not_chain():
     assert groups == [(0, 1), (2, 3), (4, 5)]
 
 
-@pytest.mark.parametrize("near", [None, 0.05, 0.2])
+@pytest.mark.parametrize("near", [None, 0.05])
 def test_any_two_images_of_a_group_are_within_the_stated_distance(near):
     copies = np.repeat(cloud(20), 6, axis=0)
     features = copies + DRAW.normal(scale=0.25, size=copies.shape).astype(np.float32)
@@ -166,18 +141,13 @@ def test_any_two_images_of_a_group_are_within_the_stated_distance(near):
         assert distances[np.ix_(group, group)].max() <= found.near + 1e-6
 
 
-def test_exact_copies_are_within_a_distance_of_zero():
-    features = np.concatenate([cloud(), cloud(3).repeat(2, 0)])
-    assert find_neighbours(features, 3, 0.0).duplicates == [(60, 61), (62, 63), (64, 65)]
-
-
 def test_a_distance_that_links_too_many_images_is_refused(monkeypatch):
     monkeypatch.setattr("hookcli.analysis.map._MOST_LINKS", 1000)
     with pytest.raises(RequestError, match="100% of all pairs of images are at most 2 apart"):
         find_neighbours(cloud(), 3, 2.0)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
+@pytest.mark.parametrize("scale", [1e-30, 1e60])
 def test_the_scale_of_features_does_not_change_the_layout(scale):
     features = cloud()
     keys = [str(n) for n in range(60)]

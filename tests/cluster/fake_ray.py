@@ -20,19 +20,12 @@ class LostError(Exception):
 
 @dataclass(eq=False)
 class Actor:
-    """A worker; it runs its calls in their order.
-
-    Attributes:
-        ray: the stand-in.
-        worker: the object whose methods are called.
-        calls: the calls that it has received and not done.
-        is_dead: it was killed; its calls are lost.
-    """
+    """A worker; it runs its calls in their order."""
 
     ray: FakeRay
     worker: Any
-    calls: list[Ref] = field(default_factory=list)
-    is_dead: bool = False
+    calls: list[Ref] = field(default_factory=list)  # that it has received and not done
+    is_dead: bool = False  # its calls are lost
 
     def __getattr__(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(remote=partial(self._ask, name))
@@ -52,27 +45,19 @@ class Ref:
 
 
 class FakeRay:
-    """The part of the module ``ray`` that hookcli uses.
+    """The part of the module ``ray`` that hookcli uses."""
 
-    Attributes:
-        before: called with the name of a method and its arguments before a worker runs it; the
-            worker is killed if it raises ``LostError``.
-        room: the resources of each node.
-        idle: how many times nothing is done within the time that is waited.
-        initialized: the words of ``init``.
-        options: the words of ``options``, for each worker.
-    """
-
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self) -> None:
         self.exceptions = SimpleNamespace(
             RayActorError=LostError, ObjectLostError=LostError, OutOfMemoryError=LostError
         )
+        # called with a method and its arguments before a worker runs it; LostError kills the worker
         self.before: Any = lambda name, *args: None
-        self.idle = 0
-        self.initialized: dict[str, Any] = {}
-        self.options: list[dict[str, Any]] = []
-        self.room: list[dict[str, float]] = []
-        self._dice = random.Random(seed)
+        self.idle = 0  # how many times nothing is done within the time that is waited
+        self.initialized: dict[str, Any] = {}  # the words of ``init``
+        self.options: list[dict[str, Any]] = []  # the words of ``options``, for each worker
+        self.room: list[dict[str, float]] = []  # the resources of each node
+        self._dice = random.Random(0)
 
     def is_initialized(self):
         return False

@@ -104,26 +104,15 @@ def session(cluster, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "code"),
+    ("name", "words"),
     [
-        ("every layer", ("inspect", *RESNET, "some", "--save", "tensors", "--pool", "mean"), 6),
-        pytest.param(
-            "sheets", ("inspect", *SQUEEZE, "some", "--sketch"), 6, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "300", ("inspect", *RESNET, "photos", "--save", "tensors"), 0, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "gradients of 300",
-            ("gradients", *SQUEEZE[:7], "photos", "--saliency"),
-            0,
-            marks=pytest.mark.slow,
-        ),
+        ("every layer", (*RESNET, "some", "--save", "tensors", "--pool", "mean")),
+        pytest.param("sheets", (*SQUEEZE, "some", "--sketch"), marks=pytest.mark.slow),
     ],
 )
-def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words, code):
-    hookcli(home, *words, "--threads", 1, "-o", f"{name} here", code=code)
-    hookcli(home, *words, *on(cluster), "-o", f"{name} there", code=code)
+def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words):
+    hookcli(home, "inspect", *words, "--threads", 1, "-o", f"{name} here", code=6)
+    hookcli(home, "inspect", *words, *on(cluster), "-o", f"{name} there", code=6)
     assert_same_folders(home / f"{name} here", home / f"{name} there")
 
 
@@ -160,10 +149,8 @@ def whole(home):
     return home / "whole"
 
 
-@pytest.mark.parametrize("most", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
-    home, cluster, whole, most
-):
+def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(home, cluster, whole):
+    most = 2
     words = ("inspect", *SLOW, "photos", *on(cluster), "-o", f"killed {most}")
     running = start(home, *words)
     dice, kills, ended = random.Random(1), 0, threading.Event()
@@ -187,42 +174,6 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
     assert "\x1b" not in "".join(said)  # Ray's lines about them have no colours
     assert kills == most
     assert_same_folders(whole, home / f"killed {most}")
-
-
-@pytest.mark.slow  # the short form is on S3, below
-def test_a_driver_that_is_killed_leaves_a_run_that_can_be_resumed(home, cluster, whole):
-    words = ("inspect", *SLOW, "photos", *on(cluster), "-o", "resumed")
-    running = start(home, *words)
-    end = time.monotonic() + PATIENCE
-    while not (home / "resumed/parts/000002.json").exists():
-        assert time.monotonic() < end
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.05)
-    running.kill()
-    running.communicate()
-    assert "continuing after " in hookcli(home, *words, "--resume").stderr
-    assert_same_folders(home / "resumed", whole)
-
-
-def test_a_node_with_another_version_is_refused_by_name(home, cluster, tmp_path):
-    """The package of that node says that it is another version."""
-    changed = tmp_path / "changed"
-    changed.mkdir()
-    (changed / "sitecustomize.py").write_text(
-        "from importlib import metadata\n"
-        "plain = metadata.version\n"
-        "metadata.version = lambda name: '9.9' if name == 'torchvision' else plain(name)\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{changed}{os.pathsep}{os.pathsep.join(sys.path)}")
-        node = cluster.add_node(num_cpus=2)
-    try:
-        words = ("inspect", *SQUEEZE, "some", *on(cluster), "--cpus-per-worker", 2)
-        done = hookcli(home, *words, "-o", "refused", code=4)
-    finally:
-        cluster.remove_node(node)
-    assert "differs in torchvision: 9.9, not " in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_node_may_be_lost_and_another_joins(home, cluster, whole):

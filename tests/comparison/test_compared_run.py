@@ -355,7 +355,9 @@ def test_a_shard_that_is_not_what_the_index_says(refused):
 
 
 def test_a_part_of_the_records_that_is_there_twice(refused):
-    shutil.copy("a/records.parquet/part-000000.parquet", "a/records.parquet/part-000001.parquet")
+    one, two = (f"records.parquet/part-00000{number}.parquet" for number in (0, 1))
+    shutil.copy(f"a/{one}", f"a/{two}")
+    edit_json(Path("a/manifest.json"), files=["layers.csv", one, two])
     assert refused("a", "a") == (
         "'a' is damaged: the call of 'cat' 'conv' appears 2 times",
         "make it again",

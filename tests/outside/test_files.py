@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,17 +13,10 @@ from hookcli.outside.files import (
     natural_key,
     open_regular,
     read_regular,
-    scratch_folder,
     temporary_folder,
     write_atomic,
 )
 from tests.processes import start
-
-
-def test_a_regular_file_is_read_also_through_a_link(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "link").symlink_to("a")
-    assert [read_regular(tmp_path / name) for name in ("a", "link")] == [b"abc", b"abc"]
 
 
 def test_a_pipe_is_refused_at_once_and_its_writer_goes_on_waiting(tmp_path):
@@ -36,17 +27,9 @@ def test_a_pipe_is_refused_at_once_and_its_writer_goes_on_waiting(tmp_path):
         os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
 
 
-@pytest.mark.parametrize("file", ["/dev/zero", "/dev/null"])
-def test_a_device_is_refused(file):
+def test_a_device_is_refused():
     with pytest.raises(NotRegularError, match="is not a regular file"):
-        open_regular(file)
-
-
-def test_a_socket_is_refused(tmp_path):
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("socket")
-        with pytest.raises(NotRegularError, match="is not a regular file"):
-            open_regular("socket")
+        open_regular("/dev/zero")
 
 
 def test_a_file_that_is_exchanged_for_a_pipe_while_it_is_opened_is_refused(tmp_path, monkeypatch):
@@ -66,11 +49,6 @@ def test_a_file_that_is_exchanged_for_a_pipe_while_it_is_opened_is_refused(tmp_p
         os.fstat(opened[0])
 
 
-def test_a_folder_is_refused_as_a_folder(tmp_path):
-    with pytest.raises(IsADirectoryError):
-        open_regular(tmp_path)
-
-
 def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 1001)
     with pytest.raises(OSError, match="has more than 1,000 bytes"):
@@ -78,16 +56,10 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path):
     assert len(read_regular(tmp_path / "a", 1001)) == 1001
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/golden.json", "gs://bucket/a/b.npy"])
-def test_a_url_is_no_file_of_this_machine(url):
+def test_a_url_is_no_file_of_this_machine():
     with pytest.raises(OutputError, match="a URL can only be the run folder"):
-        write_atomic(Path(url), b"")
+        write_atomic(Path("s3://bucket/golden.json"), b"")
     assert list(Path().iterdir()) == []
-
-
-def test_numbers_in_names_are_compared_as_numbers():
-    names = ["f1.png", "f2.png", "f10.png", "f10b.png", "f16.png", "f100.png", "f100/2", "f100/11"]
-    assert sorted(sorted(names), key=natural_key) == [*names[:5], *names[6:], names[5]]
 
 
 @pytest.mark.parametrize(
@@ -95,19 +67,14 @@ def test_numbers_in_names_are_compared_as_numbers():
     [
         ["a/2.png", "a/10.png", "a-b/1.png"],  # folder by folder
         ["img.png", "img1.png", "imgs.png"],  # a name without a number comes before, as in bytes
-        ["0", "00", "000", "001", "01", "1"],
-        ["t-1.5", "t-1.10", "t-2"],
+        ["0", "00", "000", "001", "01", "1", "9", "010", "11"],
+        ["f1.png", "f2.png", "f10.png", "f10b.png", "f16.png", "f100/2", "f100/11", "f100.png"],
         ["Z1", "a1", "é1", "\udcff1"],  # as bytes, whatever the locale
         ["1" * 5000, "2" * 5000, "1" * 5001],  # more digits than int() takes
     ],
 )
-def test_the_rest_of_a_name_is_compared_as_bytes(names):
+def test_names_are_sorted_by_numbers_and_otherwise_as_bytes(names):
     assert sorted(sorted(names, key=hash), key=natural_key) == names
-
-
-def test_the_order_of_numbers_is_that_of_int_whatever_zeros_come_before():
-    numbers = ["9", "010", "11", "0099", "100", "256", "00000257", "65536"]
-    assert sorted(sorted(numbers), key=natural_key) == sorted(numbers, key=int)
 
 
 def test_a_folder_that_a_killed_process_left_is_deleted(tmp_path):
@@ -142,21 +109,11 @@ def test_what_others_named_alike_stays(tmp_path):
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "whole"])
 
 
-def test_a_temporary_folder_needs_no_locks(tmp_path, monkeypatch):
-    def flock(_descriptor, _kind):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    (tmp_path / ".hookcli-left/unfinished").mkdir(parents=True)
-    (tmp_path / ".hookcli-left/lock").touch()
-    write_atomic(tmp_path / "whole", b"x")
-    assert sorted(file.name for file in tmp_path.iterdir()) == [".hookcli-left", "whole"]
-
-
 def test_a_file_that_another_program_has_open_on_windows_is_replaced_a_moment_later(
     tmp_path, monkeypatch
 ):
     refusals, replace = [1, 2, 3], Path.replace
+    monkeypatch.setattr("hookcli.outside.files._PATIENCE", 0.05)  # seconds
 
     def refuse(file, target):
         if refusals and refusals.pop():
@@ -170,38 +127,3 @@ def test_a_file_that_another_program_has_open_on_windows_is_replaced_a_moment_la
     with pytest.raises(OutputError, match="cannot access the file"):
         write_atomic(tmp_path / "whole", b"y")
     assert (tmp_path / "whole").read_bytes() == b"x"
-
-
-def test_a_folder_that_others_deleted_is_no_error(tmp_path):
-    with scratch_folder(parent=tmp_path) as made:
-        made.rmdir()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_signal_handlers_of_a_program_that_embeds_python_stay(tmp_path, monkeypatch):
-    """Python cannot restore a handler in C, for which it has None."""
-    changed = []
-    monkeypatch.setattr(signal, "getsignal", lambda _: None)
-    monkeypatch.setattr(signal, "signal", lambda *words: changed.append(words))
-    with scratch_folder(parent=tmp_path):
-        pass
-    assert changed == []
-
-
-def test_a_ctrl_c_while_signals_are_restored_does_not_stop_sigterm(
-    tmp_path, monkeypatch, interruptible
-):
-    change, before = signal.signal, signal.getsignal(signal.SIGTERM)
-
-    def ring(number, handler):
-        known = change(number, handler)
-        if number == signal.SIGINT and handler is signal.default_int_handler:
-            raise KeyboardInterrupt
-        return known
-
-    with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", ring)
-        with pytest.raises(KeyboardInterrupt), scratch_folder(parent=tmp_path):
-            pass
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert list(tmp_path.iterdir()) == []

@@ -93,12 +93,6 @@ def test_the_command_of_a_run_with_defaults_is_as_short_as_can_be():
     assert words == ("hookcli", "inspect", "net", "a.png", "--layers", "conv")
 
 
-def test_the_option_that_shows_all_channels_is_named():
-    request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
-    words = command_words("inspect", InspectConfig(request, grids=GridStyle(top=None)))
-    assert words[6:] == ("--channels", "all")
-
-
 def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
     config = InspectConfig(
         RUN,
@@ -137,11 +131,4 @@ def test_two_commands_with_the_same_options_in_another_order_do_not_differ():
     assert list(list_differences(begun, wanted)) == []
     assert list(list_differences(begun, turned)) == [
         "with --layers conv --layers fc, not --layers fc --layers conv"
-    ]
-
-
-def test_a_difference_between_lists_of_numbers_is_reported_in_words():
-    begun, wanted = ({"input_shape": [1, 3, side, side]} for side in (224, 256))
-    assert list(list_differences(begun, wanted)) == [
-        "with other input_shape: with 224 224, not 256 256"
     ]

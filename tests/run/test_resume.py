@@ -135,14 +135,6 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
     )
 
 
-def test_a_run_of_an_earlier_version_that_recorded_no_versions_is_resumed(run, own):
-    file = Path("out/run.json")
-    document = json.loads(file.read_text())
-    del document["versions"], document["code"]
-    file.write_text(json.dumps(document))
-    assert resume(run)[0] == 0
-
-
 def test_the_code_of_a_model_is_recorded_by_names_that_hold_in_another_folder(run, own):
     code = json.loads(Path("out/run.json").read_text())["code"]
     assert code == {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hookcli.errors import OutputError
-from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
+from hookcli.outside.documents import decode_escaped, encode_escaped
 from hookcli.store.chunks import ChunkFiles, read_chunk
 from hookcli.store.locations.directory import Directory
 from hookcli.store.ownership import find_run
@@ -35,12 +35,6 @@ def test_the_files_of_a_chunk_are_written_when_it_is_complete():
         assert files() == [*WRITTEN, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
         run.adopt(["seen/cat.jpg", *WRITTEN])
         assert read_chunk(run, 3) == Chunk(3, written_files=["seen/cat.jpg"])
-
-
-def test_files_that_were_adopted_are_those_of_the_run():
-    with open_folder() as run:
-        save("seen/cat.jpg")
-        run.adopt(["seen/cat.jpg", *WRITTEN])
         run.complete(DONE, ["seen/cat.jpg"])
     assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
 
@@ -78,11 +72,6 @@ def test_a_chunk_that_cannot_be_written_is_not_there():
         with pytest.raises(OutputError):
             save("seen/cat.jpg")
         assert "parts/000003.json" not in files()
-
-
-def test_a_key_that_is_no_text_is_damage():
-    with pytest.raises(DamagedError):
-        decode_escaped(rb'{"\ud800": 1}', RuleHit)
 
 
 def test_a_chunk_with_figures_that_are_not_finite_is_read_back():

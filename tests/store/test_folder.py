@@ -1,5 +1,4 @@
-"""The run folder: who may write into it, what goes and what stays, and files that are whole or
-absent."""
+"""The run folder: who may write into it, what goes and what stays."""
 
 from __future__ import annotations
 
@@ -23,7 +22,6 @@ from hookcli.outside.files import cannot_write, safe_name, write_atomic
 from hookcli.outside.locks import take_lock
 from hookcli.records.report import FinishedRun, RequestFile
 from hookcli.records.runs import ModelInfo
-from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.locations.directory import Directory
@@ -96,17 +94,6 @@ def test_the_manifest_comes_last():
     assert json.loads(Path("run/manifest.json").read_text()) == manifest
 
 
-def test_a_run_that_is_broken_off_has_no_manifest():
-    def interrupted():
-        with open_folder() as run:
-            run.write("layers.csv", b"rows")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert files() == ["layers.csv", JOURNAL, "run.json"]
-
-
 def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeypatch):
     seen = []
 
@@ -123,25 +110,7 @@ def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeyp
     assert seen == [("seen/cat.jpg", begun), ("layers.csv", [*begun, "layers.csv"])]
 
 
-def test_folders_above_are_made():
-    with open_folder("a/b/c"):
-        pass
-    assert files("a/b/c") == [JOURNAL, "run.json"]
-
-
 # --- the lock
-
-
-def test_a_run_holds_a_lock_while_it_lives():
-    with open_folder():
-        assert take_lock(Path("run", LOCK)) is None
-    assert take_lock(Path("run", LOCK))
-
-
-def test_the_lock_goes_when_the_run_fails():
-    with pytest.raises(ZeroDivisionError), open_folder():
-        raise ZeroDivisionError
-    assert take_lock(Path("run", LOCK))
 
 
 def test_a_child_that_outlives_a_killed_run_does_not_keep_its_lock():
@@ -150,27 +119,24 @@ def test_a_child_that_outlives_a_killed_run_does_not_keep_its_lock():
     code += "ways = multiprocessing.get_context(sys.argv[1])\n"
     code += "child = ways.Process(target=time.sleep, args=(60,))\nchild.start()\n"
     code += "print(child.pid, flush=True)\ntime.sleep(60)\n"
-    for way in ("fork", "spawn"):
-        command = [sys.executable, "-c", code, way]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-            child = int(parent.stdout.readline())
-            assert refusal(way) == f"another run is writing into {way!r}"
-            parent.kill()
-            parent.wait()
-            with open_folder(way, resume=True):
-                os.kill(child, signal.SIGKILL)  # it was still alive
+    command = [sys.executable, "-c", code, "fork"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        assert refusal("fork") == "another run is writing into 'fork'"
+        parent.kill()
+        parent.wait()
+        with open_folder("fork", resume=True):
+            os.kill(child, signal.SIGKILL)  # it was still alive
 
 
-@pytest.mark.parametrize("content", ["text", "a link", "a folder"])
+@pytest.mark.parametrize("content", ["text", "a link"])
 def test_a_lock_file_of_somebody_else_is_not_touched(content):
     Path("run").mkdir()
     Path("mine.txt").write_text("mine")
     if content == "text":
         Path("run", LOCK).write_text("mine")
-    elif content == "a link":
-        Path("run", LOCK).symlink_to(Path("mine.txt").resolve())
     else:
-        Path("run", LOCK).mkdir()
+        Path("run", LOCK).symlink_to(Path("mine.txt").resolve())
     message = f"'run/{LOCK}' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True) == message
     assert Path("mine.txt").read_text() == "mine"
@@ -189,39 +155,20 @@ def test_a_file_system_without_locks_is_an_error_with_a_hint(monkeypatch):
 
 def test_a_folder_in_use_is_refused_whatever_may_be_replaced():
     with open_folder():
+        Path("run/layers.csv").touch()  # not yet in the journal when another process read that
         message = refusal(replace_run=True, replace_any=True)
     assert message == "another run is writing into 'run'"
+    assert take_lock(Path("run", LOCK))
 
 
 # --- what may be replaced
 
 
-def test_an_empty_folder_is_taken():
-    Path("run").mkdir()
-    with open_folder():
-        assert files() == [JOURNAL, "run.json"]
-
-
-def test_a_run_is_protected():
+def test_a_run_is_protected_whether_it_is_complete_or_not():
     finished_run()
     assert refusal() == "'run' already holds a run"
-
-
-def test_a_run_that_was_broken_off_is_protected_too():
-    with open_folder():
-        pass
+    Path("run/manifest.json").unlink()
     assert refusal() == "'run' holds a run that did not finish"
-
-
-def test_a_run_that_is_being_written_is_not_said_to_be_interrupted():
-    with open_folder():
-        assert refusal() == "another run is writing into 'run'"
-
-
-def test_files_of_others_are_protected_though_a_run_may_be_replaced():
-    Path("run").mkdir()
-    Path("run/notes.txt").write_text("mine")
-    assert refusal(replace_run=True) == "'run' holds files that no run wrote"
 
 
 def test_a_file_in_the_way_is_refused():
@@ -229,13 +176,6 @@ def test_a_file_in_the_way_is_refused():
     with pytest.raises(OutputError, match=r"(?m)^'run' is a file, not a folder$"), open_folder():
         pass
     assert Path("run").read_text() == "mine"
-
-
-def test_a_dangling_link_in_the_way_is_refused():
-    Path("run").symlink_to("nowhere")
-    with pytest.raises(OutputError), open_folder():
-        pass
-    assert not Path("nowhere").exists()
 
 
 def test_a_location_that_cannot_be_written_is_refused():
@@ -258,19 +198,12 @@ def test_a_disk_that_is_full_leads_to_resume_in_a_run_and_to_room_elsewhere():
     )
 
 
-@pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
-def test_every_file_of_the_old_run_goes_before_the_new_one_begins(how):
-    finished_run()
-    with open_folder(**how):
-        assert files() == [JOURNAL, "run.json"]
-        assert sorted(child.name for child in Path("run").iterdir()) == [LOCK, "parts", "run.json"]
-
-
-def test_the_old_request_gives_way_to_the_new_one():
+def test_every_file_of_the_old_run_goes_before_the_new_one_begins():
     finished_run()
     other = replace(REQUEST, command=("hookcli", "gradients", "toy"))
     with open_folder(request=other, replace_run=True):
-        pass
+        assert files() == [JOURNAL, "run.json"]
+        assert sorted(child.name for child in Path("run").iterdir()) == [LOCK, "parts", "run.json"]
     said = {**SAID, "command": ["hookcli", "gradients", "toy"]}
     assert json.loads(Path("run/run.json").read_text()) == said
 
@@ -287,16 +220,12 @@ def test_files_that_others_put_into_a_run_folder_stay():
 
 
 def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
-    foreign = [
-        "index.html",
-        "gradient_flow.png",
-        "grids/trip/001_beach.png",
-        "tensors/a.safetensors",
-    ]
+    foreign = ["gradient_flow.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
     for name in foreign:
         file = Path("run") / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("mine")
+    assert refusal(replace_run=True) == "'run' holds files that no run wrote"
     with open_folder(replace_any=True):
         assert files() == sorted([*foreign, JOURNAL, "run.json"])
 
@@ -313,16 +242,14 @@ def test_nothing_is_deleted_outside_the_folder_through_a_link():
         assert files("elsewhere") == ["cat/001_conv1.png", "more/002_conv1.png"]
 
 
-@pytest.mark.parametrize(
-    "listed", [{"files": ["report.html"]}, {"name": "app"}, ["hookcli"], "text"]
-)
-@pytest.mark.parametrize("how", [{}, {"replace_run": True}, {"replace_any": True}])
-def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed, how):
+@pytest.mark.parametrize("listed", [{"files": ["report.html"]}, ["hookcli"]])
+def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed):
     Path("run").mkdir()
     Path("run/manifest.json").write_text(json.dumps(listed))
     for name in ("report.html", "layers.csv", "overview.png"):
         (Path("run") / name).write_text("mine")
-    assert refusal(**how) == "'run' holds a manifest.json that no run wrote"
+    message = refusal(replace_run=True, replace_any=True)
+    assert message == "'run' holds a manifest.json that no run wrote"
 
 
 def test_only_what_the_manifest_lists_goes():
@@ -334,45 +261,27 @@ def test_only_what_the_manifest_lists_goes():
         assert files() == sorted(["grids/dog/002_mine.png", JOURNAL, "run.json", "top_images.csv"])
 
 
-def test_overwriting_a_run_without_a_manifest_removes_the_files_of_its_journal():
-    with open_folder() as run:
-        run.write("layers.csv", b"old")
-        run.write("sheets/cat.png", b"old")
-    Path("run/top_images.csv").write_text("mine")
-    with open_folder(replace_run=True):
-        assert files() == [JOURNAL, "run.json", "top_images.csv"]
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        *("layers.csv", "skipped.csv", "overview.png", "seen/cat.jpg", "sheets/cat.png"),
-        *("grids/cat/017_any.png", "records.parquet/part-000000.parquet"),
+        *("layers.csv", "overview.png", "seen/cat.jpg", "grids/cat/017_any.png"),
         "records.parquet/notes.parquet",  # a reader would take it for a part of the table
-        "parts/000003.json",
-        JOURNAL,
-        ".partial-layers.csv",
-        "grids/cat/.partial-001_conv1.png",
+        *("parts/000003.json", ".partial-layers.csv", "grids/cat/.partial-001_conv1.png"),
     ],
 )
-@pytest.mark.parametrize("state", ["no run", "a run", "a run that was interrupted"])
-def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, state):
-    if state == "a run":
-        with open_folder() as run:
-            run.complete(DONE, [])
-    elif state != "no run":
+@pytest.mark.parametrize("holds_run", [False, True])
+def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, holds_run):
+    if holds_run:
         with open_folder():
             pass
     file = Path("run", name)
-    if state == "a run that was interrupted" and name == JOURNAL:
-        return  # it is the run's own
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("mine")
     message = f"'run/{name}' was not written by a run, and this run would overwrite it"
-    assert refusal(replace_any=True, replace_run=state != "no run") == message
+    assert refusal(replace_any=True, replace_run=holds_run) == message
 
 
-@pytest.mark.parametrize("name", ["parts", "seen", "grids", "grids/cat", "records.parquet"])
+@pytest.mark.parametrize("name", ["parts", "grids/cat"])
 @pytest.mark.parametrize("kind", ["a link", "a file"])
 def test_a_file_in_place_of_a_folder_is_named(name, kind):
     Path("elsewhere/cat").mkdir(parents=True)
@@ -438,36 +347,18 @@ def test_a_junction_of_windows_is_a_link(monkeypatch):
     "said",
     [
         {},
-        {"hookcli": "0.1.0"},
         {"hookcli": "0.1.0", "command": ["other", "inspect"]},
-        {"hookcli": "0.1.0", "command": "hookcli inspect"},
-        {"hookcli": 1, "command": ["hookcli", "inspect"]},
         {"schema_version": 2, "hookcli": "9", "command": ["hookcli", "inspect"]},
-        {"lr": 0.1, "epochs": 3},
         [],
-        "hookcli",
     ],
 )
-@pytest.mark.parametrize(
-    "how", [{}, {"replace_run": True}, {"replace_any": True}, {"resume": True}]
-)
-def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said, how):
+def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said):
     Path("run/tensors").mkdir(parents=True)
     Path("run/run.json").write_text(json.dumps(said))
     for name in ("tensors/shard-000000.safetensors", "skipped.csv", "overview.png"):
         (Path("run") / name).write_text("mine")
-    assert refusal(**how) == "'run' holds a run.json that no run wrote"
-
-
-def test_an_empty_request_is_a_runs_only_where_it_is_alone():
-    Path("run").mkdir()
-    Path("run/run.json").touch()
-    assert refusal() == "'run' holds a run that did not finish"
-    Path("run/notes.txt").write_text("mine")
-    assert refusal(replace_any=True) == "'run' holds a run.json that no run wrote"
-    Path("run/notes.txt").unlink()
-    with open_folder(replace_run=True):
-        assert json.loads(Path("run/run.json").read_text()) == SAID
+    message = refusal(replace_run=True, replace_any=True)
+    assert message == "'run' holds a run.json that no run wrote"
 
 
 def test_a_run_that_was_killed_while_it_wrote_its_request_is_none_among_other_files():
@@ -485,7 +376,7 @@ def test_a_run_that_was_killed_while_it_wrote_its_request_is_none_among_other_fi
 
 @pytest.mark.parametrize(
     "name",
-    ["../mine.txt", "notes.txt", "seen/\0.jpg", "grids/../../001_mine.png", "/mine.txt", "grids"],
+    ["../mine.txt", "notes.txt", "seen/\0.jpg", "grids/../../001_mine.png", "grids"],
 )
 @pytest.mark.parametrize("list_name", ["manifest.json", JOURNAL])
 def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_name):
@@ -539,32 +430,18 @@ def test_what_a_killed_writer_left_half_written_goes_with_the_run():
         run.write("seen/cat.jpg", b"")
     Path("run/seen/.partial-cat.jpg").write_bytes(b"half")
     Path("run/.partial-run.json").write_bytes(b"half")
+    Path("run/top_images.csv").write_text("mine")
     with open_folder(replace_run=True):
-        assert files() == [JOURNAL, "run.json"]
+        assert files() == [JOURNAL, "run.json", "top_images.csv"]
 
 
-@pytest.mark.parametrize("how", [{"resume": True}, {"replace_any": True}, {"replace_run": True}])
-def test_a_run_that_was_killed_while_its_first_journal_was_written_can_go_on(how):
+def test_a_run_that_was_killed_while_its_first_journal_was_written_can_go_on():
     with open_folder():
         pass
     Path("run", JOURNAL).rename("run/parts/.partial-written.jsonl")
-    with open_folder(**how) as run:
+    with open_folder(resume=True) as run:
         run.complete(DONE, [])
     assert files() == ["manifest.json", "run.json"]
-
-
-def test_a_request_that_cannot_be_written_leaves_no_empty_one_among_other_files():
-    resource = pytest.importorskip("resource")  # not on Windows
-    Path("run").mkdir()
-    Path("run/notes.txt").write_text("mine")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-    try:
-        assert refusal(replace_any=True) == "cannot write 'run/run.json': File too large"
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    with open_folder(replace_any=True):
-        assert files() == ["notes.txt", JOURNAL, "run.json"]
 
 
 def test_a_run_goes_on_with_the_files_of_the_one_that_was_killed():
@@ -633,76 +510,31 @@ def test_a_folder_that_another_one_replaces_gets_no_file():
     assert list(Path("run").iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
-def test_a_request_that_is_a_link_is_not_followed(how):
+def test_a_request_that_is_a_link_is_not_followed():
     Path("mine.txt").write_text("mine")
     Path("run").mkdir()
     Path("run/run.json").symlink_to(Path("mine.txt").resolve())
-    assert refusal(**how) == "'run' holds a run.json that no run wrote"
+    assert refusal(replace_any=True) == "'run' holds a run.json that no run wrote"
     assert Path("mine.txt").read_text() == "mine"
-
-
-def test_a_request_that_is_a_link_to_nowhere_makes_no_file():
-    Path("run").mkdir()
-    Path("run/run.json").symlink_to(Path("nowhere").resolve())
-    with pytest.raises(OutputError), open_folder(replace_any=True):
-        pass
-    assert not Path("nowhere").exists()
 
 
 # --- files that are whole or absent
 
 
-def test_a_file_is_written_with_its_folders():
-    assert write_atomic(Path("a/b/c.txt"), b"data") == Path("a/b/c.txt")
-    assert Path("a/b/c.txt").read_bytes() == b"data"
+def test_an_existing_file_is_replaced():
+    for data in (b"old and longer", b"new"):
+        assert write_atomic(Path("a/b/c.txt"), data) == Path("a/b/c.txt")
+        assert Path("a/b/c.txt").read_bytes() == data
     assert files("a") == ["b/c.txt"]
 
 
-def test_an_existing_file_is_replaced():
-    Path("c.txt").write_bytes(b"old and longer")
-    write_atomic(Path("c.txt"), b"new")
-    assert Path("c.txt").read_bytes() == b"new"
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else():
-    resource = pytest.importorskip("resource")  # not on Windows
-    Path("a").mkdir()
-    Path("a/c.txt").write_bytes(b"old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the disk is full after 100 bytes
-    try:
-        with pytest.raises(OutputError) as caught:
-            write_atomic(Path("a/c.txt"), b"x" * 1000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caught.value.message == "cannot write 'a/c.txt': File too large"
-    assert Path("a/c.txt").read_bytes() == b"old"
-    assert files("a") == ["c.txt"]
-
-
-def test_a_folder_in_the_way_of_a_file_leaves_nothing_behind():
-    Path("a/c.txt").mkdir(parents=True)
-    with pytest.raises(OutputError):
-        write_atomic(Path("a/c.txt"), b"data")
-    assert [child.name for child in Path("a").iterdir()] == ["c.txt"]
-
-
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_file_gets_the_rights_that_the_users_umask_gives(mask, mode):
-    before = os.umask(mask)
+def test_a_file_gets_the_rights_that_the_users_umask_gives():
+    before = os.umask(0o027)
     try:
         write_atomic(Path("c.txt"), b"data")
     finally:
         os.umask(before)
-    assert stat.S_IMODE(Path("c.txt").stat().st_mode) == mode
-
-
-def test_writing_never_changes_the_umask_which_all_threads_share(monkeypatch):
-    masks = []
-    monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or 0o022)
-    write_atomic(Path("c.txt"), b"data")
-    assert masks == []
+    assert stat.S_IMODE(Path("c.txt").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(
@@ -710,10 +542,7 @@ def test_writing_never_changes_the_umask_which_all_threads_share(monkeypatch):
     [
         ("layer1.0.conv1", "layer1.0.conv1"),
         ("a/../../b", "a_.._.._b"),
-        ("..", "unnamed"),
         ("/etc/passwd", "etc_passwd"),
-        ("a b\tc", "a_b_c"),
-        ("", "unnamed"),
         ("猫", "unnamed"),
         (".hidden", "hidden"),
         ("x" * 500, "x" * 120),
@@ -726,27 +555,14 @@ def test_a_safe_name_is_one_plain_file_name(text, name):
 # --- beside a run that is going on
 
 
-@pytest.mark.parametrize("how", [{"resume": True}, {"replace_any": True}])
-def test_beside_a_living_run_no_other_reason_is_named(how):
-    with open_folder():
-        Path("run/layers.csv").touch()  # not yet in the journal when another process read that
-        message = refusal(**how)
-    assert message == "another run is writing into 'run'"
-
-
 def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     finished_run()
     with Directory(Path("run")).lock():
         Path("run/layers.csv").unlink()  # the manifest goes after it
         with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
-            finish_resume(Path("run"), REQUEST.command, cleans_up=False)
-
-
-def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
-    with open_folder():
-        Path("run/layers.csv").touch()
-        with pytest.raises(OutputError, match=r"(?m)^another run is writing into 'run'$"):
-            check_folder(Path("run"), replace(NAMES, replace_run=True))
+            finish_resume(
+                Path("run"), REQUEST.command, "", {}, inputs={}, fail_on=(), cleans_up=False
+            )
 
 
 def test_a_file_that_became_a_link_is_neither_appended_to_nor_read(tmp_path):

@@ -2,14 +2,11 @@ import copy
 import gc
 import hashlib
 import importlib
-import os
 import pickle
 import random
 import re
 import shutil
-import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -495,27 +492,6 @@ def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(hookcli.inspect, model, picture, **OPTIONS) for _ in range(2)]
     assert [each.result().exit_code for each in found] == [0, 0]
-
-
-def test_a_ctrl_c_while_the_temporary_folder_is_deleted_leaves_nothing(
-    model, picture, tmp_path, monkeypatch, interruptible
-):
-    """Each file that is deleted raises a signal: rmtree would stop at the first."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    unlink, rings = os.unlink, []
-
-    def ring(*words, **options):
-        rings.append(1)
-        signal.raise_signal(signal.SIGINT)
-        unlink(*words, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", ring)
-        with pytest.raises(KeyboardInterrupt):
-            hookcli.golden(model.eval(), picture, size=8)
-    assert rings[1:]
-    assert list(tmp_path.glob("hookcli-*")) == []
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_folder_in_memory_exists_only_after_its_storage_is_imported(monkeypatch):

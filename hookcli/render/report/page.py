@@ -160,10 +160,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "first_grids": {grid.call_id: grid for grid in reversed(first)},
         "sheets": any(is_sheet(grid.file) for grid in first),
         "flat": explain_flat(layers, first),
-        "uncalled": group_uncalled(
-            [(each.layer, each.reason) for each in document.uncalled],
-            {row.module_path for row in layers},
-        ),
+        "uncalled": group_uncalled((each.layer, each.reason) for each in document.uncalled),
         "histograms": {
             row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers

@@ -10,18 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.outside.files import (
-    ANOTHER,
-    TEMPORARY,
-    cannot_write,
-    full_name,
-    is_link,
-    not_ours_error,
-    open_regular,
-    read_regular,
-    replace_file,
-    write_all,
-)
+from hookcli.outside import files
 from hookcli.outside.locks import take_lock
 from hookcli.store.locations.folder import Entry, Folder, Lock
 from hookcli.store.locations.names import LOCK, PARTIAL
@@ -37,17 +26,13 @@ _MOMENT = 0.2  # seconds: a command that only looks whether the folder is locked
 
 
 class Directory(Folder):
-    """A folder on this machine.
-
-    No part of a file's name may be a link: hookcli checks this before each use of a name. The path
-    to the folder itself may contain links.
-    """
+    """A folder on this machine, whose own path may contain links, but no name of a file in it."""
 
     path: Path
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._root = full_name(path)  # the model's code may change the working directory
+        self._root = files.full_name(path)  # the model's code may change the working directory
         self._facts = self._root.stat()
         if not stat.S_ISDIR(self._facts.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
@@ -61,7 +46,6 @@ class Directory(Folder):
                 self.lock().close()
 
     def is_in_place(self) -> bool:
-        """Return whether ``path`` still leads to this folder; False if the folder was moved."""
         try:
             return os.path.samestat(self._root.stat(), self._facts)
         except OSError:
@@ -70,15 +54,16 @@ class Directory(Folder):
     def read(self, name: str) -> bytes | None:
         """Return the content of a regular file of at most 1 GiB; None for anything else."""
         try:
-            return read_regular(self._locate(name), MOST_BYTES) if self._is_file(name) else None
+            is_file = self._is_file(name)
+            return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
             what = f"cannot read {str(self.path / name)!r}: {error.strerror or error}"
-            raise OutputError(what, ANOTHER) from error
+            raise OutputError(what, files.ANOTHER) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        with open_regular(self._locate_file(name)) as stream:
+        with files.open_regular(self._locate_file(name)) as stream:
             stream.seek(start)
             return stream.read(stop - start)
 
@@ -92,7 +77,7 @@ class Directory(Folder):
                 try:
                     stream.write(data)
                     stream.close()
-                    replace_file(partial, file)
+                    files.replace_file(partial, file)
                 except OSError:
                     with suppress(OSError):
                         stream.close()
@@ -101,15 +86,13 @@ class Directory(Folder):
         return name
 
     def adopt(self, name: str, file: Path) -> None:
-        """Move a file of this file system to ``name``; this may raise an OSError."""
-        replace_file(file, self._locate(name, make=True))
+        files.replace_file(file, self._locate(name, make=True))
 
     def append(self, name: str, data: bytes) -> None:
-        """Append to a file; if that fails, the file keeps its earlier content."""
         with self._explain(name), self._locate_file(name).open("ab", buffering=0) as stream:
             before = stream.tell()
             try:
-                write_all(stream.fileno(), data)
+                files.write_all(stream.fileno(), data)
             except OSError:
                 stream.truncate(before)
                 raise
@@ -140,7 +123,6 @@ class Directory(Folder):
         return set(filter(self.is_file, (f"{top}{s}{PARTIAL}{last}" for top, s, last in parts)))
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield everything in a folder except the lock, and temporary folders of other commands."""
         prefix = f"{name}/" if name else ""
         try:
             with os.scandir(self._locate(f"{prefix}x").parent) as inside:
@@ -151,16 +133,15 @@ class Directory(Folder):
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return
-            raise cannot_write(self.path / name, error) from error
+            raise files.cannot_write(self.path / name, error) from error
         for last in sorted(found):
-            if last != LOCK and not last.startswith(TEMPORARY):
+            if last != LOCK and not last.startswith(files.TEMPORARY):
                 yield prefix + last, _to_entry(found[last])
 
     def _is_file(self, name: str) -> bool:
         return _to_entry(self._locate(name).lstat()).is_file
 
     def _locate(self, name: str, *, make: bool = False) -> Path:
-        """Return the path of a file, or raise if one of its folders is a link; may make them."""
         if not is_inside(name):
             raise ValueError(f"{name!r} is not a name inside a folder")
         *folders, last = name.split("/")
@@ -170,7 +151,7 @@ class Directory(Folder):
             if make:
                 with suppress(FileExistsError):
                     path.mkdir()
-            if is_link(path.lstat()):
+            if files.is_link(path.lstat()):
                 raise OSError(
                     errno.ELOOP, "a folder in its name is a link, which is never followed"
                 )
@@ -179,7 +160,7 @@ class Directory(Folder):
     def _locate_file(self, name: str) -> Path:
         file = self._locate(name)
         with suppress(FileNotFoundError):
-            if is_link(file.lstat()):
+            if files.is_link(file.lstat()):
                 raise OSError(errno.ELOOP, "it is a link, which is never followed")
         return file
 
@@ -188,17 +169,15 @@ class Directory(Folder):
         try:
             yield
         except OSError as error:
-            raise cannot_write(self.path / name, error) from error
+            raise files.cannot_write(self.path / name, error) from error
 
 
 class DirectoryLock(Lock):
-    """The lock of a folder on this machine: the file ``.hookcli.lock``, which stays there."""
-
     def __init__(self, folder: Directory, file: Path) -> None:
         self._folder = folder
         found = folder.find(LOCK)
         if found is not None and (found.size or not found.is_file):
-            raise not_ours_error(folder.path / LOCK)
+            raise files.not_ours_error(folder.path / LOCK)
         try:
             lock = take_lock(file, _MOMENT)
         except OSError as error:
@@ -207,7 +186,7 @@ class DirectoryLock(Lock):
             raise OutputError(
                 f"the file system of {str(folder.path)!r} has no locks, so two runs could write "
                 "there at once",
-                ANOTHER,
+                files.ANOTHER,
             ) from error
         if lock is None:
             raise OutputError(
@@ -235,7 +214,7 @@ def is_inside(name: str) -> bool:
 
 
 def _to_entry(facts: os.stat_result) -> Entry:
-    kind, link = facts.st_mode, is_link(facts)
+    kind, link = facts.st_mode, files.is_link(facts)
     return Entry(
         facts.st_size,
         is_file=stat.S_ISREG(kind) and not link,

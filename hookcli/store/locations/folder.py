@@ -40,8 +40,7 @@ class Folder(Protocol):
     """A folder whose files hookcli writes, inspects and deletes.
 
     Names are relative to the folder, with ``/`` between their parts. Methods raise an
-    ``OutputError`` if a file cannot be used; ``lock`` and ``read_part`` may raise an ``OSError``
-    instead.
+    ``OutputError``; ``lock`` and ``read_part`` may raise an ``OSError`` instead.
     """
 
     path: Location
@@ -62,14 +61,12 @@ class Folder(Protocol):
         """Return the bytes of a file from position ``start`` to position ``stop`` (exclusive)."""
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of each file, in the order of ``names``; empty for a missing file."""
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file completely or not at all, and return its name."""
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write several files, by name."""
         for name, data in files.items():
             self.write(name, data)
 
@@ -77,12 +74,10 @@ class Folder(Protocol):
         """Return the entry with this name; None if there is none."""
 
     def is_file(self, name: str) -> bool:
-        """Return whether a file has this name."""
         found = self.find(name)
         return found is not None and found.is_file
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the present size of each file in bytes; None for a missing file."""
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 

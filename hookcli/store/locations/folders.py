@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def open_folder(location: Location, *, make: bool = False) -> Folder:
-    """Open a run folder on this machine, which ``make`` creates, or in cloud storage."""
     # A folder in cloud storage need not exist: it appears with its first file.
     if make and choose(location, local=True, remote=False):
         Path(location).mkdir(parents=True, exist_ok=True)
@@ -29,7 +28,6 @@ def open_folder(location: Location, *, make: bool = False) -> Folder:
 
 
 def find_folder(location: Location) -> Folder | None:
-    """Open a run folder; return None for a folder on this machine that does not exist."""
     try:
         return open_folder(location)
     except (FileNotFoundError, NotADirectoryError) as error:

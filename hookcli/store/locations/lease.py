@@ -1,14 +1,12 @@
 """The lock of a run folder in cloud storage: a small file that its owner keeps renewing.
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
-holds the lock. The lock ends when the owner deletes the file, or has not renewed it for 60 s. Then
-another process may create the file with the next number. The storage lets only one of several
-processes create a file, so only one process gets the lock. The clocks of the machines must agree
-within some seconds.
+holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may
+create the file with the next number, which the storage grants to only one of several. The clocks of
+the machines must agree within some seconds.
 
-``--resume`` does not break a lock: it fails until the lock expires. A cluster restarts a job with
-the same command, including ``--resume``, even while the first process lives. If ``--resume`` broke
-the lock, two runs could write at once.
+``--resume`` does not break a lock: a cluster restarts a job with the same command, including
+``--resume``, even while the first process lives, and two runs could then write at once.
 """
 
 from __future__ import annotations
@@ -38,16 +36,12 @@ _RENEWAL = 20.0  # seconds between renewals
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The content of a lock file."""
-
     owner: str  # the machine and process that hold the lock, for messages
     id: str  # unique to the owner
     expires: float  # in seconds since 1970
 
 
 class Lease(Lock):
-    """The lock of a run folder in cloud storage."""
-
     def __init__(self, path: Url) -> None:
         self._path = path
         owner = f"process {os.getpid()} on {platform.node()}"
@@ -62,7 +56,6 @@ class Lease(Lock):
         threading.Thread(target=self._keep, daemon=True).start()
 
     def check(self) -> None:
-        """Raise an OutputError if the lock was not renewed in time, or another run took it."""
         loss = self._loss
         if not loss and time.time() > self._holder.expires:
             loss = "it was not renewed in time"
@@ -73,7 +66,6 @@ class Lease(Lock):
             )
 
     def close(self) -> None:
-        """Stop renewing the lock, and delete the lock file if this run still owns the lock."""
         self._closed.set()
         with self._mutex, contextlib.suppress(OSError):
             if not self._find_loss():

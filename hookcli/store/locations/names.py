@@ -30,17 +30,13 @@ THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
-_LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # by earlier versions in cloud storage
 TOP = f"{PARTS}/top.json"
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
-_ALWAYS = frozenset(
-    {JOURNAL, _LATER_JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
-)
-_OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
+_ALWAYS = frozenset({JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
 _PART = re.compile(
@@ -60,7 +56,6 @@ UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # files that may be written 
 
 
 def portable_name(text: str) -> str:
-    """Return ``text`` as a short part of a file name that every system allows, Windows, too."""
     name = safe_name(text, len(text))
     device = _DEVICE.match(name)
     return _shorten(f"{device[0]}_{name[device.end() :]}" if device else name, _LONGEST)
@@ -72,42 +67,34 @@ def _shorten(name: str, most: int) -> str:
 
 
 def chunk_file(number: int) -> str:
-    """Return the name of a chunk's file: ``parts/000012.json``."""
     return f"{PARTS}/{number:06d}.json"
 
 
 def chunk_journal(number: int) -> str:
-    """Return the name of a chunk's journal: ``parts/000012.written.jsonl``."""
     return f"{PARTS}/{number:06d}.written.jsonl"
 
 
 def lock_file(number: int) -> str:
-    """Return the name of a lock file of a run folder in cloud storage: ``lock/000012.json``."""
     return f"{LOCKS}/{number:06d}.json"
 
 
 def is_journal(name: str) -> bool:
-    """Return whether a file is a journal, which lists the files of an unfinished run."""
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
 
 
 def records_file(number: int) -> str:
-    """Return the name of a chunk's records file: ``records.parquet/part-000012.parquet``."""
     return f"{RECORDS}/part-{number:06d}.parquet"
 
 
 def shard_file(number: int) -> str:
-    """Return the name of a chunk's file of tensors: ``tensors/shard-000012.safetensors``."""
     return f"{TENSORS}/shard-{number:06d}.safetensors"
 
 
 def seen_file(image_key: str) -> str:
-    """Return the name of the picture of an image as the network sees it: ``seen/cat.jpg``."""
     return f"{SEEN}/{image_key}.jpg"
 
 
 def thumbnails_file(number: int) -> str:
-    """Return the name of the file with the thumbnails of a chunk: ``thumbnails/000012.jpg``."""
     return f"{THUMBNAILS}/{number:06d}.jpg"
 
 
@@ -121,49 +108,39 @@ def grid_name(call: Call) -> str:
 
 
 def is_too_long(name: str) -> bool:
-    """Return whether a picture has a longer name than ``grid_name`` gives."""
     return len(name.rpartition("/")[2].rpartition(".")[0]) > _LONGEST_PICTURE
 
 
 def picture_file(folder: str, image_key: str, picture: str) -> str:
-    """Return the name of a picture's file: ``grids/cat/001_conv1.png``."""
     return f"{folder}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:
-    """Return the name of an image's sheet of feature maps: ``sheets/cat.png``."""
     return f"{SHEETS}/{image_key}.png"
 
 
 def saliency_file(image_key: str) -> str:
-    """Return the name of an image's saliency picture: ``saliency/cat.png``."""
     return f"{SALIENCY}/{image_key}.png"
 
 
 def list_formats(picture: str, form: str) -> list[str]:
-    """Return the names of a picture's files: the PNG ``picture``, and that in another format."""
-    names = (picture, f"{picture.removesuffix('.png')}.{form}")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys((picture, f"{picture.removesuffix('.png')}.{form}")))
 
 
 def is_sheet(name: str) -> bool:
-    """Return whether a picture is a sheet, which shows all layers of an image."""
     return name.startswith(f"{SHEETS}/")
 
 
 def is_shard(name: str) -> bool:
-    """Return whether a file of a run holds tensors."""
     return name.startswith(f"{TENSORS}/") and name != INDEX
 
 
 def is_records_file(name: str) -> bool:
-    """Return whether a file is a part of ``records.parquet``."""
     folder, _, last = name.partition("/")
     return folder == RECORDS and last.endswith(".parquet") and "/" not in last
 
 
 def holds_data(name: str) -> bool:
-    """Return whether other commands read data from a file: CSV, Parquet, tensors, or an index."""
     return name.endswith((".csv", ".parquet", ".safetensors")) or name == INDEX
 
 
@@ -172,13 +149,12 @@ def is_run_file(name: str) -> bool:
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
-    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
+    is_table = name in (TOP_IMAGES, ATTENTION_TABLE)
+    return is_table or name in _ALWAYS or any(each.fullmatch(name) for each in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """What a run may write and replace, as far as hookcli knows it before the run."""
-
     keys: frozenset[str] = frozenset()  # the keys of the images
     folders: frozenset[str] = frozenset()  # folders that not every run writes: ``seen``
     files: frozenset[str] = frozenset()  # files that not every run writes: ``top_images.csv``
@@ -187,7 +163,6 @@ class PlannedNames:
     replace_any: bool = False  # the folder may also hold files that no run wrote
 
     def includes(self, name: str) -> bool:
-        """Return whether the run may write a file of this name."""
         if name in _ALWAYS or name in self.files or _PART.fullmatch(name):
             return True
         if _SHARD.fullmatch(name) or _THUMBNAILS.fullmatch(name):
@@ -201,6 +176,5 @@ class PlannedNames:
         )
 
     def uses(self, folder: str) -> bool:
-        """Return whether the run may write into this subfolder of the run folder."""
         top, _, key = folder.partition("/")
         return (top in self.folders and (not key or key in self.keys)) or folder in (PARTS, RECORDS)

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A run folder in cloud storage, where folders are only parts of file names.
-
-    It keeps a list of the files; only ``lock`` and ``measure`` see the changes of others.
-    """
+    """A run folder in cloud storage. Only ``lock`` and ``measure`` see the changes of others."""
 
     path: Url
 

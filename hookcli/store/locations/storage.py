@@ -1,8 +1,7 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-This is the only file that imports fsspec. A URL that fsspec cannot use raises a ``RequestError``, a
-storage that cannot be used a ``StorageError``, and one file another ``OSError``. After an error
-that may be temporary, such as a lost connection, hookcli retries for 20 seconds.
+A URL that fsspec cannot use raises a ``RequestError``, a storage that cannot be used a
+``StorageError``, and one file another ``OSError``. hookcli retries for 20 seconds if that may help.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ _PACKAGES = {
     "s3a": "hookcli[s3]",
 }
 
-
 TRY_AGAIN = "try again when the storage can be used; `resume=True` continues a run"
 
 
@@ -50,7 +48,6 @@ class StorageError(OSError):
     """A storage service is unreachable, or rejects the credentials or the request."""
 
     def explain(self, file: object) -> OutputError:
-        """Return an OutputError which says that ``file`` cannot be read because of this error."""
         return OutputError(f"cannot read {str(file)!r}: {self.strerror}", TRY_AGAIN)
 
 
@@ -58,7 +55,6 @@ _options: dict[str, object] = {}
 
 
 def use_options(options: Iterable[tuple[str, str]]) -> None:
-    """Replace the options with which this process opens cloud storage: names, and texts or JSON."""
     _options.clear()
     for name, text in options:
         try:
@@ -68,24 +64,19 @@ def use_options(options: Iterable[tuple[str, str]]) -> None:
 
 
 def list_options() -> tuple[tuple[str, str], ...]:
-    """Return the storage options of this process, for ``use_options`` in another process."""
     return tuple((name, json.dumps(value)) for name, value in _options.items())
 
 
 def check_url(url: str) -> None:
-    """Check that fsspec can open the storage of a URL; nothing is read."""
     _open(url)
 
 
 def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
-    """Return the content of a file, or only the bytes from ``start`` to ``stop`` (exclusive)."""
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of each file, in the order of ``urls``; empty for a missing file."""
-
     def read(url: str) -> bytes:
         try:
             return read_file(url)
@@ -97,13 +88,11 @@ def read_files(urls: Sequence[str]) -> Iterator[bytes]:
 
 
 def write_file(url: str, data: bytes) -> None:
-    """Write a file completely or not at all."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data))
 
 
 def write_files(files: Mapping[str, bytes]) -> None:
-    """Write files, several at a time; ``files`` maps each URL to the content."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(write_file, files, files.values()))
 
@@ -115,7 +104,6 @@ def create_file(url: str, data: bytes) -> None:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether the storage of a URL may create a file only if there is none, in one step."""
     # If fsspec first checks for the file and then writes it, two processes could both succeed.
     from fsspec import AbstractFileSystem
 
@@ -124,14 +112,12 @@ def has_conditional_writes(url: str) -> bool:
 
 
 def remove_file(url: str) -> None:
-    """Delete a file if it exists."""
     filesystem, path = _open(url)
     with contextlib.suppress(FileNotFoundError):
         _retry(lambda: filesystem.rm_file(path))
 
 
 def remove_files(urls: Iterable[str]) -> None:
-    """Delete files, several at a time; missing files are ignored."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(remove_file, urls))
 
@@ -158,7 +144,6 @@ def list_files(url: str) -> dict[str, int]:
 
 
 def match_urls(pattern: str) -> list[str]:
-    """Return the URLs that match a glob."""
     start = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     filesystem, path = _open(pattern)
     above = f"{_open(start)[1].rstrip('/')}/"
@@ -168,7 +153,6 @@ def match_urls(pattern: str) -> list[str]:
 
 
 def is_folder(url: str) -> bool:
-    """Return whether a URL names a folder that holds at least one file."""
     filesystem, path = _open(url)
     return bool(_retry(lambda: filesystem.isdir(path)))
 

@@ -7,18 +7,16 @@ import os
 import time
 
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
-from hookcli.store.chunks import ChunkFiles
-from hookcli.store.locations import lease, remote_folder, storage
-from hookcli.store.locations.lease import Lease
+from hookcli.store.locations import lease, storage
 from hookcli.store.locations.remote_folder import RemoteFolder
-from hookcli.summary.chunks import Chunk
 from tests.store.locations.test_remote_folder import RUN, memory, open_run  # noqa: F401
 from tests.store.test_folder import DONE
 
-FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
+FIRST = RUN / "lock/000001.json"
 
 
 def expire():
@@ -39,16 +37,6 @@ def test_a_second_run_is_refused_and_the_error_says_who_writes():
     assert locks() == []
 
 
-def test_a_second_run_is_refused_before_it_begins(run, cat, monkeypatch):
-    monkeypatch.setattr("hookcli.plan.check.find_spec", lambda _name: True)  # of Ray
-    # as if it were the storage of all processes
-    monkeypatch.setattr("hookcli.plan.check._check_locations", lambda _config: None)
-    with open_run():
-        ended = run("inspect", "squeezenet1_1", cat, "-o", RUN, "--cluster", "auto", "--dry-run")
-    assert ended.code == 5
-    assert "another run is writing" in ended.err
-
-
 def test_a_lock_that_has_expired_is_taken_over():
     first = RemoteFolder(RUN).lock()
     expire()
@@ -63,15 +51,6 @@ def test_a_lock_that_has_expired_is_taken_over():
     assert locks() == ["000002.json"]
     second.close()
     assert locks() == []
-
-
-def test_a_run_that_has_lost_its_lock_writes_nothing_more():
-    with open_run() as run:
-        storage.remove_file(FIRST)
-        run._lock._renew()
-        with pytest.raises(OutputError, match="was lost: its file was deleted"):
-            run.write("layers.csv", b"")
-        assert not storage.list_files(RUN).get("layers.csv")
 
 
 def test_a_lock_is_renewed_while_the_run_lives(monkeypatch):
@@ -97,55 +76,6 @@ def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
     assert storage.read_file(FIRST) == before
 
 
-def test_a_renewal_that_takes_too_long_is_none(monkeypatch):
-    held, write = RemoteFolder(RUN).lock(), storage.write_file
-
-    def write_slowly(url, data):
-        later = time.time() + 61
-        monkeypatch.setattr(time, "time", lambda: later)
-        write(url, data)
-
-    monkeypatch.setattr(storage, "write_file", write_slowly)
-    held._renew()
-    monkeypatch.undo()
-    with pytest.raises(OutputError, match="was lost: it was not renewed in time"):
-        held.check()
-    held.close()
-
-
-def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
-    """While its owner slept, another run took the lock and ended, and a third began."""
-    first = RemoteFolder(RUN).lock()
-    storage.remove_file(FIRST)
-    third = RemoteFolder(RUN).lock()
-    first._renew()
-    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* holds it"):
-        first.check()
-    first.close()
-    third._renew()
-    third.check()
-    third.close()
-
-
-def test_a_lock_that_is_let_go_while_it_is_read_is_not_taken_for_an_expired_one(monkeypatch):
-    """A third run gets the lock in that moment."""
-    first, read, third = RemoteFolder(RUN).lock(), storage.read_file, []
-
-    def read_late(url):
-        monkeypatch.setattr(storage, "read_file", read)
-        first.close()
-        with pytest.raises(FileNotFoundError):
-            read(url)
-        third.append(RemoteFolder(RUN).lock())
-        raise FileNotFoundError(url)
-
-    monkeypatch.setattr(storage, "read_file", read_late)
-    with pytest.raises(OutputError, match="another run is writing"):
-        RemoteFolder(RUN).lock()
-    third[0].check()
-    third[0].close()
-
-
 def test_a_run_that_has_lost_its_lock_changes_nothing():
     with open_run() as run:
         run.write("layers.csv", b"")
@@ -161,24 +91,6 @@ def test_a_run_that_has_lost_its_lock_changes_nothing():
             with pytest.raises(OutputError, match="another has it"):
                 change()
         assert dict.fromkeys(storage.list_files(RUN)) == before
-
-
-def test_what_another_run_wrote_until_the_lock_was_taken_is_known(monkeypatch):
-    """It was a chunk; the folder had been looked at before."""
-    with open_run():
-        pass
-
-    class Late(Lease):
-        def __init__(self, *of_folder):
-            chunk = ChunkFiles()
-            chunk.write("seen/dog.jpg", b"new")
-            chunk.save(RUN, Chunk(3, written_files=["seen/dog.jpg"]))
-            super().__init__(*of_folder)
-
-    monkeypatch.setattr(remote_folder, "Lease", Late)
-    with open_run(replace_run=True):
-        names = [*storage.list_files(RUN)]
-    assert names == ["lock/000001.json", "parts/written.jsonl", "run.json"]
 
 
 def test_one_of_two_simultaneous_runs_gets_the_lock(monkeypatch):
@@ -218,8 +130,6 @@ class Careless(MemoryFileSystem):
 
 class Emulating(MemoryFileSystem):
     """A filesystem that first checks whether the file exists, and then writes."""
-
-    from fsspec import AbstractFileSystem
 
     pipe_file = AbstractFileSystem.pipe_file
 

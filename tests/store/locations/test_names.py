@@ -18,13 +18,10 @@ LONG = "x" * 51 + r"-[0-9a-f]{8}"
 @pytest.mark.parametrize(
     ("files", "keys"),
     [
-        (["con.png", "COM1.jpg", "nul", "lpt9.tar.png"], ["con_", "COM1_", "nul_", "lpt9_.tar"]),
-        (["aux.png.png", "aux1.png", "console.png"], ["aux_.png", "aux1", "console"]),
+        (["con.png", "lpt9.tar.png", "aux1.png"], ["con_", "lpt9_.tar", "aux1"]),
         (["con.png", "con_.png", "CON.jpg"], ["con_", "con-2", "CON-3"]),
         (["a:b.png", r"C:\photos\cat.png", "a|b?.png"], ["a_b", "C_photos_cat", "a_b-2"]),
-        (["cat..png", "cat .png", " cat. .png"], ["cat", "cat-2", "cat-3"]),
-        (["cat.png", "Cat.png", "CAT.jpg"], ["cat", "Cat-2", "CAT-3"]),
-        (["x" * 60, f"{'x' * 60}.jpg"], ["x" * 60, LONG]),
+        (["cat..png", "Cat.png", " cat. .png"], ["cat", "Cat-2", "cat-3"]),
         (["x" * 250 + ".png", "x" * 249 + ".png"], [LONG, LONG]),
     ],
 )
@@ -50,10 +47,7 @@ def test_a_path_in_a_run_folder_has_at_most_180_characters():
     "name",
     [
         r"grids/..\..\x/001_conv1.png",
-        r"grids/cat/001_..\..\x.png",
-        "grids/cat/001_a:b.png",
         "seen/C:x.jpg",
-        "seen/cat .jpg",
         "grids/.. /001_conv1.png",
         r"records.parquet/..\x.parquet",
     ],

@@ -33,13 +33,12 @@ def quick(monkeypatch):
     monkeypatch.setattr(storage, "_PATIENCE", 0.05)
 
 
-class PackageError(Exception):
+class NoCredentialsError(Exception):
     """An error that the package of a storage raises."""
 
 
-@pytest.mark.parametrize("error", [ConnectionError("reset"), TimeoutError(), PackageError("503")])
-def test_an_error_that_passes_is_waited_for(monkeypatch, quick, error):
-    flaky = Flaky(monkeypatch, "pipe_file", 2, error)
+def test_an_error_that_passes_is_waited_for(monkeypatch, quick):
+    flaky = Flaky(monkeypatch, "pipe_file", 2, ConnectionError("reset"))
     RemoteFolder(RUN).write("layers.csv", b"rows")
     assert flaky.left == 0
     assert RemoteFolder(RUN).read("layers.csv") == b"rows"
@@ -48,22 +47,14 @@ def test_an_error_that_passes_is_waited_for(monkeypatch, quick, error):
 def test_an_error_that_stays_ends_the_run_and_leaves_what_is_complete(monkeypatch, quick):
     with open_run() as run:
         run.write("layers.csv", b"rows")
-        Flaky(monkeypatch, "pipe_file", -1, PackageError("503 slow down"))
+        Flaky(monkeypatch, "pipe_file", -1, AnswerError(503))
         with pytest.raises(OutputError) as caught:
             run.write("skipped.csv", b"rows")
     assert caught.value.exit_code == 5
-    assert "503 slow down" in caught.value.message
+    assert "503" in caught.value.message
     monkeypatch.undo()
     with open_run(resume=True) as run:
         assert run.read("layers.csv") == b"rows"
-
-
-@pytest.mark.parametrize("error", [PermissionError(13, "denied"), ValueError("no such bucket")])
-def test_a_permanent_error_is_reported_at_once(monkeypatch, error):
-    flaky = Flaky(monkeypatch, "pipe_file", 2, error)
-    with pytest.raises(OutputError, match=r"denied|no such bucket"):
-        RemoteFolder(RUN).write("layers.csv", b"rows")
-    assert flaky.left == 1
 
 
 class ClientError(Exception):
@@ -93,20 +84,17 @@ class AnswerError(Exception):
     ("error", "kind", "tries"),
     [
         (denied("AccessDenied"), PermissionError, 1),
-        (denied("403"), PermissionError, 1),
         (PermissionError(13, "denied"), PermissionError, 1),
         (FileNotFoundError("gone"), FileNotFoundError, 1),
-        (AnswerError(403), PermissionError, 1),
         (AnswerError(404), FileNotFoundError, 1),
         (AnswerError(412), FileExistsError, 1),
         (ClientError("PreconditionFailed"), FileExistsError, 1),
         (denied("ExpiredToken"), storage.StorageError, 1),
-        (denied("RequestTimeTooSkewed"), storage.StorageError, 1),
         (TypeError("unexpected keyword argument 'bogus'"), storage.StorageError, 1),
+        (NoCredentialsError("Unable to locate credentials"), storage.StorageError, 1),
         (AnswerError(503), storage.StorageError, 2),
         (AnswerError(429), storage.StorageError, 2),
         (ClientError("SlowDown"), storage.StorageError, 2),
-        (ConnectionError("reset"), storage.StorageError, 2),
     ],
 )
 def test_an_error_of_one_file_is_distinguished_from_one_of_the_storage(
@@ -117,16 +105,6 @@ def test_an_error_of_one_file_is_distinguished_from_one_of_the_storage(
         storage.read_file(RUN / "layers.csv")
     assert type(caught.value) is kind
     assert min(99 - flaky.left, 2) == tries
-
-
-def test_missing_credentials_are_reported_at_once(monkeypatch):
-    class NoCredentialsError(Exception):
-        pass
-
-    flaky = Flaky(monkeypatch, "cat_file", 2, NoCredentialsError("Unable to locate credentials"))
-    with pytest.raises(OSError, match="Unable to locate credentials"):
-        storage.read_file(RUN / "layers.csv")
-    assert flaky.left == 1
 
 
 def test_options_are_those_of_the_filesystem(monkeypatch):
@@ -150,15 +128,11 @@ def test_options_are_those_of_the_filesystem(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    ("url", "package"),
-    [("gs://bucket/run", "hookcli[gs]"), ("https://example.com/cat.jpg", "fsspec[http]")],
-)
-def test_a_package_that_is_missing_is_named(url, package, monkeypatch):
+def test_a_package_that_is_missing_is_named(monkeypatch):
     def missing(_scheme):
         raise ImportError("Please install gcsfs")
 
     monkeypatch.setattr("fsspec.get_filesystem_class", missing)
     with pytest.raises(RequestError, match="needs a package") as caught:
-        storage.check_url(url)
-    assert caught.value.hint == f"pip install '{package}'"
+        storage.check_url("gs://bucket/run")
+    assert caught.value.hint == "pip install 'hookcli[gs]'"
