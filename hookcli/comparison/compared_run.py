@@ -50,8 +50,6 @@ CallRow: TypeAlias = "RecordRow | GoldenCall"
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run recorded about one call for one image."""
-
     tensor: CallTensor  # the description of the tensor
     figures: TotalStats
     # the sketch of the tensor, (67,); None if no sketch was taken
@@ -63,8 +61,6 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run to compare, read from a run folder or from a golden file."""
-
     name: str  # the name of the folder or file, as the user gave it
     # the facts on which the results of the run depend, with the entries ``command``, ``model`` and
     # ``versions``
@@ -85,12 +81,10 @@ class ComparedRun:
 
     @property
     def contents(self) -> dict[str, str]:
-        """The hash of each image's content, by image key."""
         return {key: image.sha256 for key, image in self.images.items()}
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """The options that reduced tensors before saving, each with its value."""
         # The tuple is empty if the run saved whole tensors or no tensors.
         return split_saved(self.saved)[0]
 
@@ -101,7 +95,6 @@ class ComparedRun:
 
 
 def load_compared_run(name: str) -> ComparedRun:
-    """Read a run from its folder, from a golden file, or from standard input (``-``)."""
     try:
         is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
         return _read_run(name) if is_run and name != "-" else _read_golden(name)
@@ -207,7 +200,6 @@ def _read_file(name: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
-    """Return at most as many bytes as a golden file has; none without standard input."""
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")
@@ -230,7 +222,6 @@ def _make_call(
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:
-    """Raise ValueError unless a row is about one of the ``images``, with possible figures."""
     call_id, shape = row.call_id, row.shape
     stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"
     _expect(row.image in images, stranger)

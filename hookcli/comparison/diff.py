@@ -98,7 +98,6 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Refuse a tolerance that matches no call, and a comparison that compared no values."""
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
@@ -137,7 +136,6 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 def pair_calls(
     a: Sequence[RunCall], b: Sequence[RunCall], match: Match
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs of matching calls in A's order; a call without a match is paired with None."""
     if match == "id":
         of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
         for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
@@ -165,11 +163,6 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
-    """Yield the facts that differ between two runs, among the facts on which their results depend.
-
-    ``a`` and ``b`` have the entries ``model``, ``versions`` and ``command``, as a manifest does.
-    They may have ``code``, the sha256 of the files of code and inputs of the user.
-    """
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
@@ -190,7 +183,6 @@ def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Ite
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return all notes about models, given as in a manifest, each note once."""
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
 
@@ -209,7 +201,6 @@ def _pair_by_order(
 
 
 def _side(call: RunCall) -> str:
-    """Return the side of a call, such as ``input`` or ``grad_output``; empty for an output."""
     side, colon, _ = call.tensor.call_id.partition(":")
     return side if colon else ""
 
@@ -241,7 +232,6 @@ def _leave_out(
 
 
 def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
-    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``."""
     # A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
     tensors = [call.tensor for call in others]
     known = {each.call_id: each.module_type for each in tensors}
@@ -271,7 +261,6 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the keys in A and B of each image that both runs have, with equal contents."""
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
@@ -335,7 +324,6 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
-    """Return the recorded sketch (67,) or that of a whole saved tensor; None without both."""
     if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -40,7 +40,6 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 
 
 def make_golden(run: Run) -> GoldenFile:
-    """Return the golden document of a run, with one call for each row of ``run.records``."""
     # If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
     # call names the cause.
     rows = [read_record(cells) for cells in run.records.to_pylist()]
@@ -58,13 +57,11 @@ def make_golden(run: Run) -> GoldenFile:
 
 
 def render_golden(golden: GoldenFile) -> str:
-    """Return the document as JSON text, with one call or fact per line for readable diffs."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in to_fields(golden).items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    """Write the document to ``file``, and return ``file``."""
     # If writing fails, an existing file is unchanged.
     return write_atomic(file, render_golden(golden).encode())
 
@@ -103,7 +100,6 @@ def _is_golden(file: Path) -> bool:
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Return the keys of the images with whole saved tensors, by call id; refuse other runs."""
     again = "run `hookcli.inspect` again, with `sketch=True`"
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
@@ -115,7 +111,6 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
 
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
-    """Return None if the tensor was not saved; one without values needs no saved tensor."""
     if 0 in row.shape:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
     if row.image not in kept.get(row.call_id, ()):

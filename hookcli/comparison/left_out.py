@@ -49,7 +49,6 @@ def list_left_out(
 
 
 def may_be_idle(module_type: str) -> bool:
-    """Return whether layers and operations of a type change nothing, unless the model trains."""
     return _plain(module_type).endswith(_IDLE)
 
 
@@ -58,7 +57,6 @@ def _plain(module_type: str) -> str:
 
 
 def find_idle(a: CallTensor | None, b: CallTensor | None) -> LeftOut | None:
-    """Return a call that only A or B has, if its layer changes nothing in evaluation mode."""
     # A class of the user's own may do something whatever its name ends in, such as ``MCDropout``.
     call = a or b
     if (a and b) or call is None or _plain(call.module_type) not in _KNOWN:

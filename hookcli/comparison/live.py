@@ -87,12 +87,10 @@ def compare_sides(
 
 
 def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
-    """Return the images that A or B cannot use, as far as hookcli knows before the models run."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Return the pairs of images to compare, each with an image of A and an image of B."""
     # If both requests name the same images, hookcli pairs each image with itself, and leaves out
     # images that only one side can use. Otherwise, hookcli pairs the images in order.
     if a.request.run.images != b.request.run.images:
@@ -103,8 +101,6 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    """The layers that ran on the images so far, and the effects of the edits on each side."""
-
     called: dict[str, str] = field(default_factory=dict)  # as in ``observe``, of either side
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
@@ -139,8 +135,6 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _Sides:
-    """Both sides of a comparison, and what is known from the images compared so far."""
-
     a: Side
     b: Side
     judge: Judge
@@ -156,7 +150,6 @@ class _Sides:
     _first_shape: tuple[int, ...] | None = None
 
     def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
-        """Run an image through both sides, and judge its calls, unless the image is skipped."""
         image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
         image_b = prepare_like(self.b.fitter, source_b, self._first_shape)
         for image in (image_a, image_b):
@@ -176,7 +169,6 @@ class _Sides:
             self.worst.finish(self.judge.rows(), image_a.key)
 
     def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
-        """Return the comparison of all images; ``skipped_before`` were skipped before it began."""
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
@@ -284,13 +276,10 @@ class _Sides:
 
 
 class _Listed:
-    """The calls that a comparison lists, of those that a runner observed."""
-
     def __init__(self, layers: Sequence[LayerInfo]) -> None:
         self._layers = {layer.module_path: layer for layer in layers}
 
     def has(self, seen: SeenCall | None) -> bool:
-        """Return whether the comparison lists a call; False for None."""
         layer = self._layers.get(seen.call.layer.module_path) if seen else None
         return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 
@@ -320,7 +309,6 @@ def _offer(
 
 
 def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:
-    """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
         found = own.get((row.image, row.call_id))
         if found is None:

@@ -55,8 +55,6 @@ _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 @dataclass(slots=True)
 class Blamer:
-    """Measures the own errors of all calls, image by image."""
-
     a: Side  # the reference
     b: Side  # the side whose calls are judged
     # the own error of each call for each image, by the key of the image and the call's id
@@ -76,7 +74,6 @@ class Blamer:
 
     @property
     def dtype(self) -> str:
-        """The coarsest dtype of the two models and of B's tensors."""
         return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
 
     def add(
@@ -85,7 +82,6 @@ class Blamer:
         pixels: tuple[Tensor, Tensor],
         seen: SeenCalls,
     ) -> None:
-        """Measure the own errors for one image; ``pixels`` are (1, …) for A and for B."""
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
@@ -130,7 +126,6 @@ class Blamer:
         return found
 
     def _measure_noise(self, image: str, pixels: Tensor, own: _Measured) -> dict[str, float]:
-        """Return the own errors that quantizing explains, by call id in A."""
         outputs, seen = self.b.runner.list_quantized(), own.seen
         if not outputs or outputs.keys() == self.a.runner.list_quantized().keys():
             return {}
@@ -168,7 +163,6 @@ class Blamer:
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
     def _add_changed_weights(self) -> None:
-        """Say of the calls of a quantized file whose weights were changed how they were."""
         a, b, kinds = self.a.runner, self.b.runner, self._kinds
         if not (isinstance(a, EagerRunner) and isinstance(b, OnnxRunner)):
             return
@@ -268,7 +262,6 @@ class _Measured:
     _is_vague: bool = False
 
     def feed(self, call_id: str) -> TensorArray | None:
-        """Return the output of A that a call of the fed run passes on."""
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
@@ -385,8 +378,6 @@ class _Measured:
 
 
 class _Mover:
-    """Moves values to a neighbouring number, up or down at random."""
-
     def __init__(self, epsilon: float) -> None:
         self._epsilon = epsilon
         self._random = np.random.default_rng(0)

@@ -43,14 +43,11 @@ _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `sa
 
 @dataclass(frozen=True, slots=True)
 class CallMaps:
-    """What a picture of one call shows, for one image."""
-
     compared: ComparedMaps  # the feature maps or bars of A, of B and of B - A
     layout: str  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``."""
     without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
         raise RequestError(
@@ -72,7 +69,6 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check, before a comparison, that hookcli can write its page to ``folder``."""
     check_results(folder, _COMPARISON)
 
 
@@ -84,7 +80,6 @@ def write_pictures(
     models: Sequence[str],
     theme: Theme = "dark",
 ) -> dict[str, Path]:
-    """Write the page of a comparison and the pictures of ``rows``, and return all files by name."""
     # This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
     # returns what the picture of a row shows; several threads call it. ``models`` are the names of
     # the models of A and B.
@@ -110,12 +105,10 @@ def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def is_drawable(row: DiffRow) -> bool:
-    """Return whether whole tensors of a call were compared, and differ."""
     return row.source.startswith("tensors") and bool(row.max_abs or row.reason)
 
 
 def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
-    """Return a function that reads the saved tensors of a row, and reduces them to maps."""
     others = dict(match_images(a.contents, b.contents))
 
     def read(row: DiffRow) -> CallMaps:
@@ -139,8 +132,6 @@ def _draw_pictures(
     *,
     several: bool,
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
-
     def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
         number, row = numbered
         maps = maps_of(row)
@@ -162,7 +153,6 @@ def _draw_pictures(
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:
-    """Return the height and width of the network's input; None if they are unknown."""
     shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 

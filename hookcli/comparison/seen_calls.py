@@ -41,8 +41,6 @@ _INTEGERS = "B has quantized integers there, and not what they stand for"
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call that was observed, and the description of its tensor."""
-
     call: Call
     tensor: CallTensor
     index: int  # the position of the call in the order in which the calls complete, from 0
@@ -50,8 +48,6 @@ class SeenCall:
 
 @dataclass(frozen=True, slots=True)
 class SeenPair:
-    """A call of A, its counterpart in B, and the distance of their tensors."""
-
     a: SeenCall
     b: SeenCall
     distance: Distance
@@ -94,7 +90,6 @@ class SeenCalls:
     _waiting: tuple[str, TensorArray] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Store a description and a copy of a tensor of A."""
         calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
         calls.setdefault(call.call_index, []).append(call.id)
         array = np.array(to_array(tensor))
@@ -109,7 +104,6 @@ class SeenCalls:
         self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure the distance of a tensor of B from its counterpart in A."""
         # Unless ``keeps_values``, this deletes the copy of the counterpart.
         self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
@@ -179,7 +173,6 @@ class SeenCalls:
                 self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
 
     def axis_of(self, call_id: str) -> int | None:
-        """Return the axis of the channels in a tensor of A; None if it is unknown."""
         seen = self.a[call_id]
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 

@@ -59,7 +59,6 @@ def pixels_of(image: PreparedImage) -> Tensor:
 
 @contextmanager
 def naming(side: Side) -> Iterator[None]:
-    """Put the name of a side before the message of a ForwardError that the block raises."""
     try:
         yield
     except ForwardError as error:
@@ -67,7 +66,6 @@ def naming(side: Side) -> Iterator[None]:
 
 
 def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
-    """Yield the facts that differ between A and B, such as the model, the options and the image."""
     yield from list_changed(_facts(a), _facts(b))
     one, two = a.request, b.request
     formats = ["channels last" if each.channels_last else "contiguous" for each in (one, two)]
@@ -87,12 +85,10 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
 
 
 def describe_export(export: ExportRequest) -> str:
-    """Return a way of running a model in words, with the file if the user gave one."""
     return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
 
 
 def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons."""
     # ``called`` has the module paths of the layers that ran on either side.
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))

@@ -37,14 +37,11 @@ class _SeenCall:
 
     @property
     def index(self) -> int:
-        """The position of the call in the order in which the calls complete in A."""
         return self.rank[1]
 
 
 @dataclass(slots=True)
 class WorstCalls:
-    """Keeps what the page shows of the calls that differ most, image by image."""
-
     _worst: list[_SeenCall] = field(default_factory=list)  # of the running image, the worst first
     _first: _SeenCall | None = None  # of the running image; None if none differs too much
     # by the ids of the calls in A and in B, each call with its worst image
@@ -72,7 +69,6 @@ class WorstCalls:
             self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
 
     def finish(self, rows: Sequence[DiffRow], image: str) -> None:
-        """Reduce the tensors of the calls to draw after an image, and forget all other tensors."""
         # ``rows`` are those of all images so far, the worst call first.
         at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
         known, self._maps = self._maps, {}
@@ -88,9 +84,7 @@ class WorstCalls:
         self.start()
 
     def choose_rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:
-        """Return the rows of the calls to draw, as the function of this name does."""
         return [row for row in choose_rows(rows) if (row.call_id, row.other_call_id) in self._maps]
 
     def maps_of(self, row: DiffRow) -> CallMaps:
-        """Return what the picture of a row shows; ``choose_rows`` returned the row."""
         return self._maps[row.call_id, row.other_call_id]

@@ -105,14 +105,12 @@ class DiffRow:
 
     @property
     def names(self) -> str:
-        """The id of the call, or both ids, as in ``conv / stem``, if the id in B is different."""
         if self.other_call_id in ("", self.call_id):
             return self.call_id
         return f"{self.call_id} / {self.other_call_id}"
 
 
 def find_first(rows: Iterable[DiffRow]) -> DiffRow | None:
-    """Return the row of the failing call that completes first in run A; None if no call fails."""
     failed = (row for row in rows if not row.holds)
     return min(failed, key=lambda row: row.order, default=None)
 
@@ -194,20 +192,16 @@ class Comparison:
 
     @property
     def first(self) -> DiffRow | None:
-        """The row of the failing call that completes first in run A; None if no call fails."""
         return find_first(self.rows)
 
     @property
     def failed(self) -> tuple[DiffRow, ...]:
-        """The rows of the calls that fail, the worst call first."""
         return tuple(row for row in self.rows if not row.holds)
 
     @property
     def equal(self) -> bool:
-        """Whether every call is within the tolerance and both runs have the same images."""
         return not (self.failed or self.only_in_a or self.only_in_b)
 
     @property
     def exit_code(self) -> int:
-        """7 when something differs, else 6 when images were skipped, else 0."""
         return errors.choose_code(failed=not self.equal, skipped=bool(self.skipped))

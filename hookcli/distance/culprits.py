@@ -102,7 +102,6 @@ class OwnError:
 
     @property
     def score(self) -> float:
-        """The largest error divided by the error that rounding explains."""
         scores = (
             own / rounding if rounding else float("inf") if own else 0.0
             for own, rounding in self.figures
@@ -133,12 +132,10 @@ class Blame:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the culprits."""
         return tuple(each.call_id for each in self.culprits)
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    """Decide which calls are to blame, given the own errors of all calls in their order."""
     # ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
@@ -227,7 +224,6 @@ def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
 
 
 def blame_text(blame: Blame) -> str:
-    """Return one line that names the culprits in order, or says that there is none."""
     culprits = blame.culprits
     if culprits:
         named = "; ".join(map(_culprit_text, culprits[:_NAMED]))

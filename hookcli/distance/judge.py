@@ -26,8 +26,6 @@ _OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all ro
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """The description of one tensor of one call in a run."""
-
     call_id: str
     module_type: str
     shape: tuple[int, ...]  # the shape of one image's tensor, with the leading axis 1
@@ -43,8 +41,6 @@ class CallTensor:
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """A call of run A and its counterpart in run B, for one image."""
-
     image: str  # the key of the image
     a: CallTensor | None  # the call in A; None if A lacks the call
     b: CallTensor | None  # the call in B; None if B lacks the call
@@ -57,7 +53,6 @@ class CallPair:
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
-        """The calls of the pair that exist: the call in A, then the call in B."""
         return tuple(each for each in (self.a, self.b) if each is not None)
 
 
@@ -76,8 +71,6 @@ def find_floor(
 
 @dataclass(slots=True)
 class JudgedRow:
-    """The row of a call."""
-
     row: DiffRow  # the row, whose rank and order are still 0
     # the distance divided by the largest tolerated distance, for the image of the row; at most 1 is
     # tolerated
@@ -157,13 +150,11 @@ class Judge:
         return JudgedRow(row, excess, is_unknown)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """Return one row per call, the worst call first."""
         # Each row is about the call's worst image. Of equally bad calls, the call that completes
         # first comes first.
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
-        """Yield one row per call and image, in the order of ``rows``."""
         # Yield nothing if ``keeps_images`` is False.
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
@@ -173,7 +164,6 @@ class Judge:
             yield from kept
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
-        """Yield the row of each call and the call's ids in A and B; the worst call first."""
         shown = (key for key in self._order if key not in self._hidden)
         ranked = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
         ranked.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))

@@ -37,7 +37,6 @@ class Size:
     values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
-        """Return the statistic that ``metric`` compares; None if the statistic is unknown."""
         # ``metric`` must not be ``cosine``, which compares no statistic of sizes.
         figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
         return figures[metric]
@@ -45,8 +44,6 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor B from a tensor A."""
-
     difference: Size  # the size of B - A, over the positions where A and B are finite
     a: Size  # the size of A
     b: Size  # the size of B
@@ -67,12 +64,10 @@ class Distance:
 
     @property
     def has_angle(self) -> bool:
-        """Whether the angle between A and B is defined: neither tensor is zero everywhere."""
         return bool(self.a.rms and self.b.rms)
 
     @property
     def rel_l2(self) -> float:
-        """The L2 norm of B - A over the norm of A; 0 if B - A is zero, Inf if only A is zero."""
         if self.difference.rms == 0:
             return 0.0
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
@@ -91,7 +86,6 @@ class Distance:
         return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """Return the largest tolerated value of the metric."""
         # The limit of ``cosine`` applies to 1 minus the cosine. The limits of ``max-abs`` and
         # ``mean-abs`` are in the unit of the activations.
         if metric == "cosine":
@@ -190,7 +184,6 @@ def measure_sketches(
     sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
     figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
-    """Return an estimate of the distance of B from A, given their sketches."""
     # The norm of the difference of the sketches estimates the norm of B - A. The estimated root
     # mean square is never below the lower bound from the statistics. A sketch is (67,).
     proven = measure_figures(*figures)
@@ -233,7 +226,6 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
-    """Return the real part of the dot product of ``one`` and the conjugate of ``two``."""
     # The BLAS threads of ``@`` cost 40 ms per call on busy cores.
     return float((one * two.conj()).sum().real)
 
@@ -245,7 +237,6 @@ def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) 
 
 
 def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
-    """Return the relative L2 distance of two tensors in any shape; Inf if it is not known."""
     if a.size != b.size:
         return float("inf")
     distance = measure_arrays(a.reshape(-1), b.reshape(-1))
@@ -274,7 +265,6 @@ def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]
 
 
 def axes_text(order: tuple[int, ...]) -> str:
-    """Return the result of ``find_axes`` in words."""
     moved = [axis for index, axis in enumerate(order) if index != axis]
     if len(moved) == 2:
         return f"axes {min(moved)} and {max(moved)} are swapped"

@@ -59,12 +59,10 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """Return one period of the signs in ``own``, (2,039, 67): 1 or -1 for each value."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
 def make_row_signs(count: int) -> NDArray[np.int8]:
-    """Return the first ``count`` signs in ``row``, (count,): 1 or -1 per row of 67 values."""
     return _draw_signs(_ROW_SEED, count)
 
 
@@ -90,24 +88,20 @@ def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
 
 
 def to_bytes(sketch: NDArray[np.float32]) -> bytes:
-    """Return the 268 bytes of a sketch, little-endian."""
     return sketch.astype("<f4").tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from the bytes of ``to_bytes``; a ValueError if it is none."""
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
     return np.frombuffer(data, "<f4").astype(np.float32)
 
 
 def to_text(data: bytes) -> str:
-    """Return the bytes of a sketch in base64, 360 characters."""
     return base64.b64encode(data).decode("ascii")
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from base64; a ValueError if it is none."""
     try:
         return from_bytes(base64.b64decode(text, validate=True))
     except binascii.Error as error:

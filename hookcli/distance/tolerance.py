@@ -117,7 +117,6 @@ class Tolerance:
             raise RequestError("`atol` has no effect on `metric='cosine'`", "use `rtol`")
 
     def chosen_for(self, call_id: str) -> float | None:
-        """Return the relative tolerance that the user chose for a call; None for the default."""
         chosen = [rtol for glob, rtol in self.layers if matches(glob, call_id)]
         return chosen[-1] if chosen else self.rtol
 
@@ -135,7 +134,6 @@ class Tolerance:
 
 
 def coarser(*dtypes: str) -> str:
-    """Return the dtype with the fewest digits, among those that hold floating-point numbers."""
     # The result is empty if no dtype does.
     return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__, default="")
 
@@ -171,7 +169,6 @@ def error_of_sum(operator: str, summands: float, dtype: str) -> float:
 
 
 def matches(glob: str, call_id: str) -> bool:
-    """Return whether a glob of ``*`` and ``?`` matches a call."""
     # The glob may match the whole call id, the call id without its side, or the module path alone.
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id

@@ -26,7 +26,6 @@ _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Return one line that says how far the runs differ, and what this does to the answer."""
     # If nothing is known of the answer, the line names the call that differs first.
     answer = comparison.answer
     if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
@@ -55,7 +54,6 @@ def _changes(comparison: Comparison) -> bool:
 
 
 def _range_text(comparison: Comparison) -> str:
-    """Return how many calls differ, how far, and how far they may differ."""
     failed, rows = comparison.failed, comparison.rows
     # Where a floor tolerates more than the whole output, a relative distance means nothing.
     measured = [row for row in failed or rows if not row.reason and (row.tolerance or 0) < 1]
@@ -75,7 +73,6 @@ def _range_text(comparison: Comparison) -> str:
 
 
 def first_text(comparison: Comparison) -> str:
-    """Return one line that names the call that differs first, or the farthest if none differs."""
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
@@ -121,7 +118,6 @@ def _distance(row: DiffRow) -> str:
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield the notes on a comparison, one line per note."""
     # Notes name images that only one run has, dtypes that differ, and what was compared instead of
     # whole tensors. A last note may say that nothing else changed.
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
@@ -169,7 +165,6 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
 
 
 def _figures_text(rows: Sequence[DiffRow]) -> str:
-    """Return a sentence that says how many calls were compared by their statistics alone."""
     measured = [row for row in rows if row.source]
     of_figures = [row for row in measured if row.source == "figures"]
     which = f" of {len(of_figures)} of {len(measured)} calls"
@@ -191,7 +186,6 @@ def _value(value: object) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return a text with the verdict, the call that differs first, and the other changes."""
     lines = [verdict_text(comparison)]
     first = comparison.first
     if first is not None:

@@ -57,7 +57,6 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Merge a tally of later images; skip calls whose number of channels differs."""
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
             if len(values) == len(self.values.get(call_id, values)):
@@ -92,7 +91,6 @@ class TopTally:
         return [int(channel) for channel in firing[order[:most]]]
 
     def to_bytes(self) -> bytes:
-        """Return the tally as bytes that :func:`read_top_images` can read."""
         calls = tuple(
             _SavedCall(call_id, len(values), values.tobytes(), self.indices[call_id].tobytes())
             for call_id, values in self.values.items()
@@ -132,8 +130,6 @@ class _SavedCall:
 
 @dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """A ``TopTally`` in ``parts`` chunks; ``digest`` shows whether the file was changed."""
-
     count: int
     parts: int
     calls: tuple[_SavedCall, ...]
@@ -141,7 +137,6 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
-    """Return what ``to_bytes`` saved; None if damaged, or with positions beyond ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         if saved.digest != _digest(saved.count, saved.parts, saved.calls):
