@@ -53,9 +53,7 @@ def diff_runs(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Compare run B with run A, the reference."""
-    # Without ``match``, calls are paired by id, and both runs must be of the same model, or one of
-    # a file with a graph. With ``keeps_images``, there is also one row per call and image.
+    """Without ``match``, pair by id: runs of one model, or of a model and a file with its graph."""
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
@@ -140,13 +138,19 @@ def pair_calls(
         of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
         for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
             yield of_a.get(call_id), of_b.get(other_id)
-    else:
-        yield from _pair_by_order(a, b)
+        return
+    kinds_of_a, kinds_of_b = (
+        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
+        for calls in (a, b)
+    )
+    # long sequences of equal sides, types and shapes, then the calls between them
+    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
+    for _, start, end, other_start, other_end in matcher.get_opcodes():
+        yield from zip_longest(a[start:end], b[other_start:other_end])
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call."""
-    # hookcli inserts each call that only B has after the shared call that precedes it in B.
+    """Yield pairs in A's order, and each call that only B has after the shared call before it."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -185,19 +189,6 @@ def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Ite
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
-
-
-def _pair_by_order(
-    a: Sequence[RunCall], b: Sequence[RunCall]
-) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Match long sequences of equal sides, types and shapes, then the calls between them."""
-    kinds_of_a, kinds_of_b = (
-        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
-        for calls in (a, b)
-    )
-    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
-    for _, start, end, other_start, other_end in matcher.get_opcodes():
-        yield from zip_longest(a[start:end], b[other_start:other_end])
 
 
 def _side(call: RunCall) -> str:
@@ -264,7 +255,7 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
-    shared = list(match_images(a.contents, b.contents))
+    shared = list(match_images(a.hashes, b.hashes))
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",

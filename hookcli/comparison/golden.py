@@ -40,8 +40,6 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 
 
 def make_golden(run: Run) -> GoldenFile:
-    # If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
-    # call names the cause.
     rows = [read_record(cells) for cells in run.records.to_pylist()]
     has_sketches = any(row.sketch is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
@@ -62,14 +60,11 @@ def render_golden(golden: GoldenFile) -> str:
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    # If writing fails, an existing file is unchanged.
     return write_atomic(file, render_golden(golden).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write a golden file to ``file``, even if the file exists."""
-    # It may replace a golden file, and with ``overwrite`` any regular file, but never a file of a
-    # run. It never opens a device or a pipe, because reading could block forever.
+    # Reading a device or a pipe could block forever.
     name = str(file)
     if file.is_symlink():
         raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")
@@ -145,10 +140,7 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return the golden document with the file name ``shown`` in place of the image file ``file``.
-
-    The new name can leave out the folders of this machine.
-    """
+    """Show another name instead of ``file``, such as one without the folders of this machine."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = tuple(shown if word == file else word for word in golden.command or ()) or None
     return replace(golden, command=command, images=tuple(images))

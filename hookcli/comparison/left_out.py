@@ -25,9 +25,10 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield the calls of A that have no counterpart in B, with the reasons."""
-    # ``types`` has the types of A's modules by call id in running order, ``common`` the ids of the
-    # calls with a counterpart, and ``reasons`` what B says about calls that it lacks.
+    """Yield the calls of A, in running order in ``types``, that are not ``common``.
+
+    ``reasons`` is what B says about calls that it lacks.
+    """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []
     several = {call_id.partition("[")[0] for call_id in common if "[" in call_id}

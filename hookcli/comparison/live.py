@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Side
     from hookcli.records.calls import LayerInfo
 
+    _Layers = Mapping[str, LayerInfo]  # by module path
 
 _UNTOLD = (
     "some nodes of the file do not say which module they come from, and are compared only if their "
@@ -67,9 +68,7 @@ def compare_sides(
     match: Match = "id",
     worst: WorstCalls | None = None,
 ) -> Comparison:
-    """Run the images through both sides, and compare each call of B with the same call of A."""
-    # Both have the same images, or a single image each; with ``blames``, both runners observe all
-    # layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
+    """With ``blames``, both runners observe all layers."""
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
     sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
@@ -91,8 +90,6 @@ def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    # If both requests name the same images, hookcli pairs each image with itself, and leaves out
-    # images that only one side can use. Otherwise, hookcli pairs the images in order.
     if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
@@ -101,7 +98,7 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``, of either side
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
@@ -110,11 +107,10 @@ class _RunEffects:
         self,
         calls: Mapping[str, SeenCall],
         common: Collection[str],
-        listed: _Listed,
+        layers: _Layers,
         graph: Graph | None = None,
         untold: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
         is_vague = graph is not None and (graph.untold or not graph.names_modules)
         named = graph.paths if graph is not None and is_vague else None
@@ -123,7 +119,7 @@ class _RunEffects:
             seen, left_out = calls[each.call_id], each
             if named and each.kind == "part" and seen.call.layer.module_path not in named:
                 left_out = replace(each, reason="computed by nodes that do not say their module")
-            if listed.has(seen):
+            if _lists(layers, seen):
                 self.left_out[each.call_id] = left_out
 
     def merge(self, later: _RunEffects) -> None:
@@ -214,7 +210,7 @@ class _Sides:
     ) -> Iterator[tuple[CallPair, bool]]:
         """Yield the pairs in A's order, as ``_list_pairs``; add this image's ``effects``."""
         a, b = self.a, self.b
-        listed = _Listed(a.layers), _Listed(b.layers)
+        listed = [{each.module_path: each for each in side.layers} for side in (a, b)]
         graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
         size = a.runner.size_of(pixels_of(image_a))
         seen = SeenCalls(
@@ -249,7 +245,7 @@ class _Sides:
                 effects.left_out[idle.call_id] = idle
 
     def _list_pairs(
-        self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
+        self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
         """Yield each pair, and whether it is listed; others have rows only if they are culprits."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
@@ -257,7 +253,7 @@ class _Sides:
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
             left_out = self._leaves_out(call_id, other, two, seen)
-            is_listed = _is_listed(listed, one, two) and not left_out
+            is_listed = not left_out and _is_listed(listed, one, two)
             if is_listed or self.blamer is not None:
                 pair = (one.tensor if one else None, two.tensor if two else None)
                 distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
@@ -275,23 +271,19 @@ class _Sides:
         return b.call.layer.is_operation or path in seen.graph.untold or seen.has_layer(path)
 
 
-class _Listed:
-    def __init__(self, layers: Sequence[LayerInfo]) -> None:
-        self._layers = {layer.module_path: layer for layer in layers}
-
-    def has(self, seen: SeenCall | None) -> bool:
-        layer = self._layers.get(seen.call.layer.module_path) if seen else None
-        return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
+def _lists(layers: _Layers, seen: SeenCall | None) -> bool:
+    layer = layers.get(seen.call.layer.module_path) if seen else None
+    return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 
 
-def _is_listed(listed: tuple[_Listed, _Listed], a: SeenCall | None, b: SeenCall | None) -> bool:
-    return listed[0].has(a) or listed[1].has(b)
+def _is_listed(listed: Sequence[_Layers], a: SeenCall | None, b: SeenCall | None) -> bool:
+    return _lists(listed[0], a) or _lists(listed[1], b)
 
 
 def _offer(
     worst: WorstCalls,
     judge: Judge,
-    listed: tuple[_Listed, _Listed],
+    listed: Sequence[_Layers],
     size: tuple[int, int],
     pair: SeenPair,
     a: TensorArray,

@@ -43,8 +43,8 @@ _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `sa
 
 @dataclass(frozen=True, slots=True)
 class CallMaps:
-    compared: ComparedMaps  # the feature maps or bars of A, of B and of B - A
-    layout: str  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
+    compared: ComparedMaps
+    layout: str  # as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
@@ -80,9 +80,7 @@ def write_pictures(
     models: Sequence[str],
     theme: Theme = "dark",
 ) -> dict[str, Path]:
-    # This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
-    # returns what the picture of a row shows; several threads call it. ``models`` are the names of
-    # the models of A and B.
+    # Several threads call ``maps_of``. ``models`` are the names of the models of A and B.
     several = len(comparison.images) > 1
     title = " and ".join(dict.fromkeys(models))
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
@@ -96,12 +94,9 @@ def write_pictures(
 
 
 def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows of the calls to draw: the call that differs first, then the worst calls."""
-    # The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that
-    # were compared without tensors. ``rows`` has the worst call first.
+    """Return the call that differs first, then the worst; ``rows`` has the worst first."""
     first = find_first(rows)
-    drawable = filter(is_drawable, rows)
-    return sorted(drawable, key=lambda row: row != first)[:MOST_PICTURES]
+    return sorted(filter(is_drawable, rows), key=lambda row: row != first)[:MOST_PICTURES]
 
 
 def is_drawable(row: DiffRow) -> bool:
@@ -109,7 +104,7 @@ def is_drawable(row: DiffRow) -> bool:
 
 
 def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
-    others = dict(match_images(a.contents, b.contents))
+    others = dict(match_images(a.hashes, b.hashes))
 
     def read(row: DiffRow) -> CallMaps:
         one = _find_call(a, row.image, row.call_id)

@@ -149,45 +149,25 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two runs, A and B.
-
-    Attributes:
-        a: the name of run A, the reference, as the user gave it.
-        b: the name of run B, as the user gave it.
-        tolerance: the tolerance with which the calls were compared.
-        rows: one row per call, with the distance for its worst image; the worst call first.
-        changed: the facts, such as versions, that differ between the runs.
-        images: the keys of the compared images.
-        only_in_a: the keys of the images that only A has.
-        only_in_b: the keys of the images that only B has.
-        skipped: the images that could not be used.
-        uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
-            both models, and otherwise empty.
-        left_out: the calls that were not compared, and why.
-        notes: automatic changes to either model that affect computed values.
-        image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
-            a call in the order of the images; empty unless these rows were requested.
-        blame: which calls are to blame; None unless the comparison looked for culprits.
-        answer: how far the answers of A and B agree; None if they are unknown.
-        keep: the names of the nodes of B that compute the culprits; None if nodes have no names, or
-            if the comparison did not look for culprits.
-    """
-
-    a: str
+    a: str  # the name of run A, the reference, as the user gave it
     b: str
     tolerance: Tolerance
-    rows: tuple[DiffRow, ...]
+    rows: tuple[DiffRow, ...]  # one per call, for its worst image; the worst call first
     changed: tuple[ChangedFact, ...] = ()
-    images: tuple[str, ...] = ()
-    only_in_a: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()  # the keys of the compared images
+    only_in_a: tuple[str, ...] = ()  # the keys of the images that only A has
     only_in_b: tuple[str, ...] = ()
     skipped: tuple[SkippedImage, ...] = ()
+    # the chosen layers that ran in neither A nor B; empty unless hookcli has just run both models
     uncalled: tuple[Uncalled, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # automatic changes to either model that affect computed values
+    # one row per call and image: the calls in the order of ``rows``, and the rows of a call in the
+    # order of the images; empty unless these rows were requested
     image_rows: tuple[DiffRow, ...] = ()
-    blame: Blame | None = None
+    blame: Blame | None = None  # None unless the comparison looked for culprits
     answer: Answer | None = None
+    # the names of the nodes of B that compute the culprits; None if nodes have no names
     keep: tuple[str, ...] | None = None
 
     @property

@@ -28,28 +28,21 @@ _OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all ro
 class CallTensor:
     call_id: str
     module_type: str
-    shape: tuple[int, ...]  # the shape of one image's tensor, with the leading axis 1
-    dtype: str  # torch's name of the dtype
-    reason: str = ""  # why the gradient was not computed; empty if the call has a tensor
-    # the coarsest dtype of the tensors from which this tensor was computed; empty if unknown
-    coarsest: str = ""
-    # the operator that computed the values, if the type of the module does not say it
-    operator: str = ""
-    # whether no value is above 0, as of a SiLU whose inputs are all negative
-    is_saturated: bool = False
+    shape: tuple[int, ...]  # of one image's tensor, with the leading axis 1
+    dtype: str  # torch's name
+    reason: str = ""  # why the gradient was not computed
+    coarsest: str = ""  # the coarsest dtype of the tensors from which this one was computed
+    operator: str = ""  # what computed the values, if the type of the module does not say it
+    is_saturated: bool = False  # no value is above 0, as of a SiLU whose inputs are all negative
 
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
     image: str  # the key of the image
-    a: CallTensor | None  # the call in A; None if A lacks the call
-    b: CallTensor | None  # the call in B; None if B lacks the call
-    # the distance of the tensor in B from the tensor in A; None if either tensor is missing, or if
-    # their shapes differ and so may their values
-    distance: Distance | None = None
-    # the order in which B has the axes of A; empty unless the tensor in B is the transposed tensor
-    # in A
-    axes: tuple[int, ...] = ()
+    a: CallTensor | None
+    b: CallTensor | None
+    distance: Distance | None = None  # None if a tensor is missing, or if shapes differ
+    axes: tuple[int, ...] = ()  # the order in which B has the axes of A, if B is a transposed A
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
@@ -59,9 +52,7 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the error that says nothing about counterparts, by their operators and dtypes."""
-    # ``dtypes`` are further dtypes, such as those of the models. With ``of_channels``, the error is
-    # that of a single channel, which may be saturated.
+    """Return ``floor_of`` counterparts; with ``of_channels``, any channel may be saturated."""
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
@@ -71,29 +62,20 @@ def find_floor(
 
 @dataclass(slots=True)
 class JudgedRow:
-    row: DiffRow  # the row, whose rank and order are still 0
-    # the distance divided by the largest tolerated distance, for the image of the row; at most 1 is
-    # tolerated
-    excess: float
-    is_unknown: bool = False  # whether the metric could not be computed
+    row: DiffRow  # its rank and order are still 0
+    excess: float  # the distance divided by the largest tolerated one
+    is_unknown: bool = False  # the metric could not be computed
 
 
 @dataclass(slots=True)
 class Judge:
-    """Compares pairs of calls with a tolerance, and keeps one row per call.
-
-    The caller must add the pairs image by image and, within an image, in the order in which the
-    calls complete.
-    """
+    """Add the pairs image by image and, within an image, in the order in which calls complete."""
 
     tolerance: Tolerance
-    dtypes: tuple[str, ...] = ()  # the dtypes of the models of both runs
-    # whether to keep the row of every image in addition to the worst image's row
-    keeps_images: bool = False
+    dtypes: tuple[str, ...] = ()  # of the models of both runs
+    keeps_images: bool = False  # keep the row of every image, not only of the worst
     measured: int = 0  # the number of pairs whose values were compared
-    # why the metric of a pair could not be computed, for the first such pair; empty if there is no
-    # such pair
-    missing: str = ""
+    missing: str = ""  # why the metric of the first pair for which this is so is unknown
     _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
@@ -102,8 +84,7 @@ class Judge:
     _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge whether two tensors of a call differ too much, and update the call's row."""
-        # The row of a hidden pair appears only after ``show``.
+        """Update the call's row; the row of a hidden pair appears only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         if self.keeps_images:
             pair = self._share(pair)
@@ -130,7 +111,6 @@ class Judge:
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
-        """Return the row of a pair for its image alone; ``add`` also updates the call's row."""
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
@@ -150,12 +130,9 @@ class Judge:
         return JudgedRow(row, excess, is_unknown)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        # Each row is about the call's worst image. Of equally bad calls, the call that completes
-        # first comes first.
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
-        # Yield nothing if ``keeps_images`` is False.
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
             shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}

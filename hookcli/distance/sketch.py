@@ -67,9 +67,7 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the sketch of one tensor, (67,); all zeros if the tensor has no values."""
-    # NaN and Inf count as 0, booleans as 0 or 1, and complex values as pairs of real values. A sum
-    # that is too large for float32 becomes the largest float32 number.
+    """Return a sketch (67,); NaN and Inf count as 0, complex values as pairs of real values."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)

@@ -134,7 +134,7 @@ class Tolerance:
 
 
 def coarser(*dtypes: str) -> str:
-    # The result is empty if no dtype does.
+    # The coarsest has the fewest digits; dtypes without floating-point numbers do not count.
     return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__, default="")
 
 

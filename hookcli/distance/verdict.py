@@ -26,7 +26,6 @@ _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
-    # If nothing is known of the answer, the line names the call that differs first.
     answer = comparison.answer
     if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
         is_floor = not comparison.failed and answer.kind == "output" and (answer.distance or 0) > 1
@@ -118,8 +117,6 @@ def _distance(row: DiffRow) -> str:
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    # Notes name images that only one run has, dtypes that differ, and what was compared instead of
-    # whole tensors. A last note may say that nothing else changed.
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
