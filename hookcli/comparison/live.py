@@ -32,7 +32,7 @@ from hookcli.records.images import ImageResult, SkippedImage, describe_intensiti
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hookcli.comparison.seen_calls import SeenCall, SeenPair, TensorArray
+    from hookcli.comparison.seen_calls import SeenCall, TensorArray
     from hookcli.comparison.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.answer import Answer
@@ -218,7 +218,7 @@ class _Sides:
         )
         if self.worst is not None:
             self.worst.start()
-            seen.show = partial(_offer, self.worst, self.judge, listed, size)
+            seen.show = partial(self._offer, self.worst, seen, listed)
         others = SeenCalls(origins=self.origins[::-1])
         observe = seen.measure if self.match == "id" else others.keep
         one = run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
@@ -243,6 +243,25 @@ class _Sides:
                 yield pair, is_listed
             elif is_listed:
                 effects.left_out[idle.call_id] = idle
+
+    def _offer(
+        self,
+        worst: WorstCalls,
+        seen: SeenCalls,
+        listed: Sequence[_Layers],
+        call_id: str,
+        other: str,
+        a: TensorArray,
+        b: TensorArray,
+    ) -> None:
+        call, partner = seen.a[call_id], seen.b[other]
+        if not _is_listed(listed, call, partner):
+            return
+        layout = call.call.layout_of(call.tensor.shape, seen.size)
+        if call.tensor.shape[:1] != (1,):  # such as windows: a part is no picture of the image
+            layout = replace(layout, height=0, width=0)
+        pair = CallPair("", call.tensor, partner.tensor, seen.distances[call_id])
+        worst.offer(self.judge.judge(pair), call.index, layout, a, b)
 
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
@@ -278,26 +297,6 @@ def _lists(layers: _Layers, seen: SeenCall | None) -> bool:
 
 def _is_listed(listed: Sequence[_Layers], a: SeenCall | None, b: SeenCall | None) -> bool:
     return _lists(listed[0], a) or _lists(listed[1], b)
-
-
-def _offer(
-    worst: WorstCalls,
-    judge: Judge,
-    listed: Sequence[_Layers],
-    size: tuple[int, int],
-    pair: SeenPair,
-    a: TensorArray,
-    b: TensorArray,
-) -> None:
-    """Offer a listed pair for a picture; ``size`` is (height, width) of the input in A."""
-    if not _is_listed(listed, pair.a, pair.b):
-        return
-    one, two = pair.a.tensor, pair.b.tensor
-    layout = pair.a.call.layout_of(one.shape, size)
-    if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
-        layout = replace(layout, height=0, width=0)
-    judged = judge.judge(CallPair("", one, two, pair.distance))
-    worst.offer(judged, pair.a.index, layout, a, b)
 
 
 def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:

@@ -57,10 +57,10 @@ _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 class Blamer:
     a: Side  # the reference
     b: Side  # the side whose calls are judged
-    # the own error of each call for each image, by the key of the image and the call's id
+    # by the key of the image and the call's id
     own: dict[tuple[str, str], OwnError] = field(default_factory=dict)
     _dtypes: set[str] = field(default_factory=set)
-    # the own error of each call for its worst image, by call id
+    # of each call for its worst image, by call id
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
     # the calls that only one side has, as ``_find_lone`` returns them
@@ -69,19 +69,13 @@ class Blamer:
     _vague: set[str] = field(default_factory=set)
     # the calls whose own error may be that of several layers, which B does not tell
     _unclear: set[str] = field(default_factory=set)
-    # the type of the module of each call of A, in order, by call id
-    _kinds: dict[str, str] = field(default_factory=dict)
+    _kinds: dict[str, str] = field(default_factory=dict)  # the types of A's modules, in order
 
     @property
     def dtype(self) -> str:
         return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
 
-    def add(
-        self,
-        image: str,
-        pixels: tuple[Tensor, Tensor],
-        seen: SeenCalls,
-    ) -> None:
+    def add(self, image: str, pixels: tuple[Tensor, Tensor], seen: SeenCalls) -> None:
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths

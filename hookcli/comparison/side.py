@@ -89,7 +89,6 @@ def describe_export(export: ExportRequest) -> str:
 
 
 def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
-    # ``called`` has the module paths of the layers that ran on either side.
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
         for layer in side.layers
@@ -107,8 +106,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values of a tensor as a NumPy array, which may share memory with the tensor."""
-    # Values of a dtype that NumPy lacks are converted to float32 or complex64.
+    """Return an array that may share memory; dtypes that NumPy lacks become 32 bits wide."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

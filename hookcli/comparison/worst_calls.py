@@ -54,9 +54,7 @@ class WorstCalls:
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """Keep the tensors of a call if it is among those that differ most, or differs first."""
-        # ``index`` is the call's position in A. The tensor ``a`` must not change any more; of
-        # ``b``, a copy is kept.
+        """``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied."""
         rank = (-judged.excess, index)
         is_first = not judged.row.holds and (self._first is None or index < self._first.index)
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
@@ -69,7 +67,7 @@ class WorstCalls:
             self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
 
     def finish(self, rows: Sequence[DiffRow], image: str) -> None:
-        # ``rows`` are those of all images so far, the worst call first.
+        # ``rows`` are of all images so far, the worst call first.
         at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
         known, self._maps = self._maps, {}
         for row in choose_rows(rows):
