@@ -81,13 +81,10 @@ class Judge:
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
     _hidden: set[tuple[str, str]] = field(default_factory=set)
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
-    _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
         """Update the call's row; the row of a hidden pair appears only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
-        if self.keeps_images:
-            pair = self._share(pair)
         judged = self.judge(pair)
         if is_hidden:
             self._hidden.add(key)
@@ -146,10 +143,6 @@ class Judge:
         ranked.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(ranked, 1):
             yield replace(judged.row, rank=rank, order=order), key
-
-    def _share(self, pair: CallPair) -> CallPair:
-        a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
-        return replace(pair, a=a, b=b)
 
     def _index_for(self, image: str) -> int:
         """Return where a new call belongs in ``_order``: after the image's previous call, or 0."""

@@ -23,7 +23,8 @@ from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
 from hookcli.records.report import RankedImages, TopChannel
-from hookcli.summary.top_images import TopTally, list_tops, read_top_images
+from hookcli.store.chunks import read_top, write_top
+from hookcli.summary.top_images import TopTally, list_tops
 from tests.summary.test_findings import record
 from tests.toy_models import Squeezed
 
@@ -156,40 +157,32 @@ def test_a_channel_that_is_never_positive_or_never_finite_is_not_chosen():
 # Put away
 
 
-def test_top_images_are_read_back_from_their_bytes():
-    parts = cut(noise(3, 12), np.random.default_rng(3))
-    top = top_of(4, *parts[:2])
-    back = read_top_images(top.to_bytes())
-    assert (back.count, back.chunks) == (4, 2)
-    assert list(back.rows()) == list(top.rows())
-    for half in (top, back):
-        for part in parts[2:]:
-            half.add(part, indices_of(*parts))
-    assert back.to_bytes() == top.to_bytes()
-    assert list(back.rows()) == by_hand(4, *parts)
+@pytest.fixture
+def kept():
+    """A run folder with the top images of two images."""
+    files = {}
+    folder: Any = SimpleNamespace(files=files, write=files.__setitem__, read=files.get)
+    write_top(folder, top_of(2, [fires("a", 1.0, NAN), fires("b", 2.0, NAN)]))
+    return folder
 
 
-def test_bytes_that_were_cut_off_are_not_read_as_top_images():
-    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
-    assert [read_top_images(data[:end]) for end in range(0, len(data), 7)] == [None] * -(
-        -len(data) // 7
+def test_top_images_are_read_back_and_added_to(kept):
+    back = read_top(kept, 2)
+    assert (back.count, back.chunks, list(back.rows())) == (
+        *(2, 1),
+        [("conv", 0, 1, 1, 2.0), ("conv", 0, 2, 0, 1.0)],
     )
+    back.add([fires("c", 3.0, NAN)], {"c": 2})
+    assert [row[3] for row in back.rows()] == [2, 1]
 
 
-def test_a_flipped_bit_never_gives_other_top_images():
-    top = top_of(2, [fires("a", 1.0), fires("b", 2.0)])
-    data, dice = top.to_bytes(), np.random.default_rng(0)
-    for _ in range(1000):
-        damaged = bytearray(data)
-        damaged[dice.integers(len(data))] ^= 1 << int(dice.integers(8))
-        back = read_top_images(bytes(damaged))
-        assert back is None or list(back.rows()) == list(top.rows())
-
-
-def test_top_images_beyond_the_images_of_the_run_are_not_read():
-    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
-    assert read_top_images(data, 2) is not None
-    assert read_top_images(data, 1) is None
+def test_top_images_that_were_changed_or_are_beyond_the_run_are_not_read(kept):
+    (name, data), *_ = kept.files.items()
+    assert read_top(kept, 1) is None
+    for index in range(0, len(data), 7):
+        for damaged in (data[:index], data[:index] + b"x" + data[index + 1 :]):
+            kept.files[name] = damaged
+            assert read_top(kept, 2) is None
 
 
 # Through the command
