@@ -88,13 +88,13 @@ class ComparedRun:
 def load_compared_run(name: str) -> ComparedRun:
     try:
         is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
+        if not is_run and name.endswith((".pth", ".pt", ".safetensors")):
+            hint = "two files of weights: `hookcli.compare`"
+            raise RequestError(f"{name!r} is neither a run nor a golden file", hint)
         return _read_run(name) if is_run and name != "-" else _read_golden(name)
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
     except ValueError as error:
-        if name.endswith((".pth", ".pt", ".safetensors")):
-            hint = "two files of weights: `hookcli.compare`"
-            raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except storage.StorageError as error:
         raise error.explain(name) from error
