@@ -61,14 +61,6 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     ]
 
 
-def test_twelve_of_many_channels_are_shown():
-    a = np.zeros((1, 30, 2, 2), "f4")
-    b = a + np.arange(1, 31, dtype="f4").reshape(1, 30, 1, 1)
-    compared = compare_arrays(a, b)
-    assert compared.channels.tolist() == list(range(29, 17, -1))
-    assert compared.notes == ("all 30 channels differ; the 12 that differ most",)
-
-
 def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
     a = maps([[INF, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 9]])
     b = maps([[INF, 1], [1, 1]], [[NAN, 1], [1, 2]], [[1, 1], [1, 1]])
@@ -126,25 +118,12 @@ def test_tokens_after_those_of_the_image_are_not_drawn_but_reported():
     )
 
 
-def test_tokens_that_are_no_patches_and_alone_differ_are_drawn_as_bars():
-    a = np.zeros((1, 1 + 4 + 2, 3), "f4")
+def test_the_frame_of_a_clip_that_differs_most_is_shown():
+    a = np.zeros((1, 4, 6, 6, 2), "f4")
     b = a.copy()
-    b[0, -1] = [0, -2, 1]
-    compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
-    assert (compared.is_flat, compared.difference.tolist()) == (True, [[[0, -2, 1]]])
-    assert compared.notes[0] == (
-        "only the 3 tokens that are no patches differ: in 2 of 3 channels, "
-        "the most in channel 1, counted from 0"
-    )
-
-
-@pytest.mark.parametrize(("name", "axis"), [("NCDHW", 2), ("NDHWC", 1)])
-def test_the_frame_of_a_clip_that_differs_most_is_shown(name, axis):
-    a = np.zeros((1, 2, 4, 6, 6) if axis == 2 else (1, 4, 6, 6, 2), "f4")
-    b = a.copy()
-    np.moveaxis(b, axis, 0)[1] += 1
-    np.moveaxis(b, axis, 0)[3] += 2
-    compared = compare_arrays(a, b, name)
+    b[0, 1] += 1
+    b[0, 3] += 2
+    compared = compare_arrays(a, b, "NDHWC")
     assert compared.notes[1] == "the frame that differs most, 4 of 4"
     assert compared.difference.tolist() == np.full((2, 6, 6), 2).tolist()
 
@@ -164,10 +143,7 @@ def test_large_maps_are_means_and_their_differences_the_largest():
     assert compared.notes[1] == (
         "maps of 150x4: a pixel is the mean of 2x2 values, and in B - A the largest of them"
     )
-
-
-def test_a_square_at_the_edge_is_the_mean_of_what_there_is_of_it():
-    a = np.ones((1, 1, 113, 1), "f4")
+    a = np.ones((1, 1, 113, 1), "f4")  # only half a square at the edge
     compared = compare_arrays(a, a * 3)
     assert (compared.b[0, 56, 0], compared.difference[0, 56, 0]) == (3, 2)
 
@@ -224,22 +200,17 @@ def test_a_tensor_of_unknown_axes_is_drawn_as_bars_of_consecutive_values():
 
 def test_complex_numbers_that_differ_in_their_angle_alone_differ():
     compared = compare_arrays(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
-    assert (compared.a.tolist(), compared.b.tolist(), compared.difference.tolist()) == (
-        [[[5]]],
-        [[[5]]],
-        [[[8]]],
-    )
+    found = [each.tolist() for each in (compared.a, compared.b, compared.difference)]
+    assert found == [[[[5]]], [[[5]]], [[[8]]]]
     assert compared.notes[2] == (
         "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
     )
 
 
-@pytest.mark.parametrize(("a", "b"), [("f4", "c8"), ("c8", "f4")])
-def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
-    """From -3 to -3 + 4i, and back, it is 4."""
-    two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
-    compared = compare_arrays(array(two[a], a), array(two[b], b), "NC")
-    assert sorted([compared.a.tolist(), compared.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
+def test_where_one_of_the_two_is_complex_both_are_magnitudes():
+    """From -3 to -3 + 4i, it is 4."""
+    compared = compare_arrays(array([-3, -3]), array([-3 + 4j, -3], "c8"), "NC")
+    assert (compared.a.tolist(), compared.b.tolist()) == ([[[3, 3]]], [[[5, 3]]])
     assert compared.difference.tolist() == [[[4, 0]]]
     assert compared.notes[2].startswith("complex numbers: ")
 
@@ -251,24 +222,17 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
         ((1, 7, 7, 96), "last", (224, 224)),
         ((1, 197, 768), "last", (224, 224)),
         ((1, 99, 16), "last", (112, 224)),
-        ((1, 50, 16), "unknown", (224, 224)),
         ((1, 196, 8), "likely last", (224, 224)),
         ((1, 16, 77), "first", None),
         ((1, 10), "unknown", None),
-        ((1, 8, 4, 6, 6), "first", (112, 112)),
         ((1, 4, 6, 6, 8), "last", (112, 112)),
         ((1, 3, 5, 7, 2, 2, 2), "first", None),
-        ((1, 9, 30, 40), "last", (8, 8)),
     ],
 )
-def test_a_layout_can_be_read_from_its_name(shape, channels, pixels):
+def test_a_layout_can_be_read_from_its_name_if_it_fits_the_shape(shape, channels, pixels):
     layout = resolve_layout(shape, Channels(channels), pixels)
     assert recall_layout(layout.name, shape, pixels) == layout
-
-
-def test_a_name_that_does_not_fit_the_shape_is_no_layout():
     assert recall_layout("NCHW", (1, 5), (8, 8)) == Layout()
-    assert recall_layout("what", (1, 5, 2, 2), (8, 8)) == Layout()
 
 
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
@@ -284,25 +248,28 @@ def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
     assert [row.count(colour) for colour in (b_high, more)] == [56, 56]
 
 
-def test_what_b_has_less_of_is_blue():
-    assert BLUE in colours(drawn(compare_arrays(maps([[3, 0]]), maps([[1, 0]]))))
-
-
 def test_nan_has_a_colour_of_its_own_in_either_map():
     pixels = np.array(drawn(compare_arrays(maps([[1, 2, 1]]), maps([[1, 3, NAN]]))))
     cyan, orange, white = (
         np.flatnonzero((pixels == colour).all(2)[-20]) for colour in (CYAN, ORANGE, WHITE)
     )
     assert cyan[-1] < orange[0] < white[0]  # in B, and then in B - A
-    seen = colours(drawn(compare_arrays(array([1, 2]), array([3, NAN]), "NC")))
-    assert {CYAN, WHITE, ORANGE} <= seen
 
 
-def test_gradients_have_the_colours_of_their_sign():
-    compared = compare_arrays(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
-    seen = colours(drawn(compared, signed=True))
-    assert {BLUE, GREY, ORANGE} <= seen
-    assert not {DARKEST, LIGHTEST} & seen
+@pytest.mark.parametrize(
+    ("a", "b", "name", "signed", "expected"),
+    [
+        (array([1, 2]), array([3, NAN]), "NC", False, {CYAN, WHITE, ORANGE}),
+        (maps([[3, 0]]), maps([[1, 0]]), "NCHW", False, {BLUE, DARKEST, LIGHTEST}),
+        (maps([[-2, 0, 2]]), maps([[-2, 0, 1]]), "NCHW", True, {BLUE, GREY, ORANGE}),
+        (maps([[NAN, NAN]]), maps([[NAN, NAN]]), "NCHW", False, {CYAN}),
+    ],
+    ids=["NaN in bars", "less in B", "gradients", "all NaN"],
+)
+def test_values_have_the_colours_of_their_kind(a, b, name, signed, expected):
+    seen = colours(drawn(compare_arrays(a, b, name), signed=signed))
+    assert expected <= seen
+    assert not (signed and {DARKEST, LIGHTEST} & seen)
 
 
 def test_bars_start_at_zero_and_point_up_or_down():
@@ -316,9 +283,7 @@ def test_bars_start_at_zero_and_point_up_or_down():
 
 
 def bars_of(compared):
-    """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from
-    188 on.
-    """
+    """The colours at the feet of the bars of A and of B: 96 pixels each, from 68 and from 188."""
     image = drawn(compared)
     columns = range(10 + 12, 10 + 24 * compared.a.shape[2], 24)
     return [[image.getpixel((x, foot)) for x in columns] for foot in (68 + 95, 188 + 95)]
@@ -333,11 +298,6 @@ def test_a_bar_is_the_lighter_the_longer_it_is():
     a, b = bars_of(compare_arrays(array([3, 4, 1]), array([3, 2, 1]), "NC"))
     assert (a[0], a[1], a[2]) == (b[0], LONGEST, b[2])
     assert sum(a[2]) < sum(b[1]) < sum(a[0]) < sum(a[1])
-
-
-def test_a_channel_that_is_constant_in_both_is_drawn():
-    assert ORANGE in colours(drawn(compare_arrays(maps([[0, 0]]), maps([[2, 2]]))))
-    assert CYAN in colours(drawn(compare_arrays(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
 
 
 RNG = np.random.default_rng(0)
@@ -356,9 +316,7 @@ def two_runs(**other):
 
 def pictures(run, *words):
     ended = run("diff", "a", "b", "--pictures", "p", *words)
-    return ended, sorted(file.name for file in Path("p").glob("[!.]*")) if Path(
-        "p"
-    ).exists() else []
+    return ended, sorted(file.name for file in Path().glob("p/[!.]*"))
 
 
 def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
@@ -366,7 +324,8 @@ def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
     ended, files = pictures(run)
     assert (ended.code, ended.err) == (7, "open first: p/report.html\n")
     assert files == ["01_conv.png", "02_fc.png", "report.html"]
-    page = Path("p/report.html").read_text()
+    made = {name: Path("p", name).read_bytes() for name in files}
+    page = made["report.html"].decode()
     assert re.findall(r'<img [^>]*src="([^"]*)"', page) == ["01_conv.png", "02_fc.png"]
     found = [
         page.index(text)
@@ -374,25 +333,15 @@ def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
     ]
     assert found == sorted(found)
     assert page.count("<tr id=") == 3
+    pictures(run)
+    assert {name: Path("p", name).read_bytes() for name in files} == made
 
 
 def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
-    two_runs()
-    run_of({"cat": {"bn": CONV, "conv": CONV + 1, "fc": array([1, 2])}}).write("c")
-    run("diff", "a", "c", "--pictures", "p", "--rtol", "1e-4")
-    page = Path("p/report.html").read_text()
-    assert (
-        '<p class="dim">nothing else changed: model name, weights, device, threads and '
-        "versions are the same</p>" in page
-    )
-    assert "<h2>What changed" not in page
-    shutil.rmtree("b")
-    replace(
-        run_of({"cat": {"conv": CONV + 1}}),
-        model={"device": "cuda"},
-        command=("--edit", "a<b:zero"),
-    ).write("b")
-    run("diff", "a", "b", "--pictures", "p")
+    run_of({"cat": {"bn": CONV, "conv": CONV, "fc": array([1, 2])}}).write("a")
+    other = run_of({"cat": {"conv": CONV + 1}})
+    replace(other, model={"device": "cuda"}, command=("--edit", "a<b:zero")).write("b")
+    pictures(run)
     page = Path("p/report.html").read_text()
     assert "nothing else changed" not in page
     assert page.index("<h2>What changed") < page.index("<h2>Calls")
@@ -401,35 +350,6 @@ def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
     low, high = CONV[0, 0].min(), CONV[0, 0].max() + 1
     assert f"channel 0:  {low:.3g} to {high:.3g},  up to 1 apart" in page
     assert "only in A" in page
-
-
-def test_made_twice_it_is_the_same_to_the_byte(run):
-    two_runs()
-    pictures(run)
-    first = {file.name: file.read_bytes() for file in Path("p").glob("[!.]*")}
-    pictures(run)
-    assert {file.name: file.read_bytes() for file in Path("p").glob("[!.]*")} == first
-
-
-def test_at_most_twelve_pictures_are_drawn_and_the_first_is_among_them(run):
-    names = [f"layer{i:02}" for i in range(20)]
-    run_of({"cat": {name: array([1]) for name in names}}).write("a")
-    run_of({"cat": {name: array([1.1 + i]) for i, name in enumerate(names)}}).write("b")
-    _, files = pictures(run)
-    assert files == [
-        "01_layer00.png",
-        *(f"{i:02}_layer{21 - i:02}.png" for i in range(2, 13)),
-        "report.html",
-    ]
-
-
-def test_the_worst_of_several_images_is_drawn(run):
-    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1, 1])}}).write("a")
-    run_of({"ant": {"conv": array([2])}, "bee": {"conv": array([1, 9])}}).write("b")
-    pictures(run)
-    page = Path("p/report.html").read_text()
-    assert "relative L2 5.66, largest difference 8, image bee" in page
-    assert "<td>bee</td>" in page
 
 
 def test_equal_runs_have_a_page_without_pictures(run):
@@ -451,15 +371,6 @@ def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
     assert "<h3>conv / stem <span" in page
     assert "<title>conv / stem  relative L2 " in page
     assert 'alt="A, B and B minus A of conv / stem. channel ' in page
-
-
-def test_a_limit_past_all_numbers_is_not_drawn(run):
-    """1e300 over a root mean square of about 1e-30."""
-    run_of({"cat": {"bn": CONV, "conv": CONV * 1e-30}}).write("a")
-    run_of({"cat": {"bn": CONV + 1, "conv": CONV * 1e-30 + 1}}).write("b")
-    ended, files = pictures(run, "--atol", "1e300")
-    assert (ended.code, len(files)) == (0, 3)
-    assert Path("p/report.html").read_text().count('class="allowed"') == 2  # of bn, and the legend
 
 
 def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
@@ -487,13 +398,10 @@ def test_a_folder_of_pictures_is_replaced_and_nothing_else_in_it(run):
     ]
 
 
-@pytest.mark.parametrize("kind", ["file", "run", "other", "page", "link"])
+@pytest.mark.parametrize("kind", ["run", "page", "link"])
 def test_files_of_others_are_protected(run, kind):
     two_runs()
-    if kind == "file":
-        Path("p").write_text("mine")
-        message = "'p' is a file, not a folder"
-    elif kind == "run":
+    if kind == "run":
         shutil.copytree("a", "p")
         message = "'p' is a run's folder"
     elif kind == "link":
@@ -501,7 +409,7 @@ def test_files_of_others_are_protected(run, kind):
         message = "'p' is a file, not a folder"
     else:
         Path("p").mkdir()
-        Path("p", "report.html" if kind == "page" else "notes.txt").write_text("<html>mine")
+        Path("p", "report.html").write_text("<html>mine")
         message = "'p' holds files that no comparison wrote"
     before = [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")]
     ended = run("diff", "a", "b", "--pictures", "p")
@@ -550,18 +458,6 @@ def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
     assert ended.code == 5
     assert "error: 'p/01_conv.png' was not written by a comparison" in ended.err
     assert (Path("p/report.html").read_bytes(), Path("mine.png").read_text()) == (page, "mine")
-
-
-def test_runs_that_cannot_be_compared_leave_no_folder(run):
-    run_of(conv=[3, 4]).write("a")
-    run_of(conv=[3, 4, 5]).write("b")
-    assert (pictures(run)[0].code, Path("p").exists()) == (2, False)
-
-
-def test_a_sequence_is_drawn_tall_enough_to_be_seen():
-    a = np.zeros((1, 1, 100), "f4")
-    pixels = np.array(drawn(compare_arrays(a, a + 1, "NCL")))
-    assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
 
 
 @pytest.mark.browser
