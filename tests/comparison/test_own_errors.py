@@ -22,9 +22,7 @@ from hookcli.distance.culprits import find_culprits as decide
 from hookcli.records.calls import ROOT_LABEL, Call, LayerInfo
 from hookcli.records.layouts import Channels
 
-# The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
-# of both follow with half and with three halves of it; ``d`` gives four times the sum.
-NETS = """
+POINT = """
 import torch
 from torch import nn
 
@@ -36,6 +34,13 @@ def point(weight):
     return conv
 
 
+"""
+
+# The pixels 1, -1 and 2 become 2, -2 and 4 in ``a``, 6, -6 and 12 in ``b``; relu, c and the sum
+# of both follow with half and with three halves of it; ``d`` gives four times the sum.
+NETS = (
+    POINT
+    + """
 class Net(nn.Module):
     def __init__(self, a=2.0, b=3.0, c=0.5, d=4.0):
         super().__init__()
@@ -170,6 +175,7 @@ def means_and_wrong():
 def everywhere():
     return Net(3, 4.5, 0.75, 6)
 """
+)
 
 
 @pytest.fixture(autouse=True)
@@ -200,9 +206,11 @@ def own_of(document):
 
 
 def test_one_wrong_layer_is_the_only_one_with_an_own_error(blame):
-    """b gives 1.5 times as much, and so do all layers after it."""
-    document = blame("nets.py:Net", "--against", "model=nets.py:point_less")
+    """b gives 1.5 times as much for both images, and so do all layers after it."""
+    words = ("--against", "model=nets.py:point_less")
+    document = blame("nets.py:Net", *words, images=("a.npy", "b.npy"))
     assert (document["culprits"], document["keep"]) == (["b"], None)
+    assert {row["own_rel_l2"] for row in document["calls"] if row["call_id"] == "b"} == {0.5}
     assert own_of(document) == {"a": 0, "b": 0.5, "relu": 0, "c": 0, "d": 0}
     inherited = {row["call_id"]: round(row["rel_l2"], 6) for row in document["layers"]}
     assert inherited == {"a": 0, "b": 0.5, "relu": 0.5, "c": 0.5, "d": 0.5}
@@ -225,7 +233,6 @@ def test_one_wrong_layer_is_the_only_one_with_an_own_error(blame):
         ("Net", "model=nets.py:Broken", ["op:div"], ""),
         ("Energy", "dtype=float16 image=large.npy", ["op:sum"], ""),
         ("Net", "threads=1", [], "no culprit: no call differs by itself"),
-        ("Tenth", "dtype=bfloat16", [], "spread evenly over 6 Conv2d"),
         ("Tenth", "dtype=bfloat16", [], ", within the rounding of bfloat16"),
     ],
 )
@@ -259,26 +266,16 @@ def test_a_culprit_is_listed_even_if_only_other_layers_were_chosen(run):
     assert list(own_of(document)) == ["b", "d"]
 
 
-def test_own_errors_are_those_of_the_worst_image(blame):
-    document = blame(
-        "nets.py:Net", "--against", "model=nets.py:point_less", images=("a.npy", "b.npy")
-    )
-    assert document["images"] == ["a", "b"]
-    assert document["culprits"] == ["b"]
-    assert {row["own_rel_l2"] for row in document["calls"] if row["call_id"] == "b"} == {0.5}
-
-
 def test_the_requested_tolerance_decides_about_own_errors(blame):
     words = ("--against", "model=nets.py:point_less", "--rtol", "0.6")
     assert blame("nets.py:Net", *words, code=0)["culprits"] == []
 
 
-@pytest.mark.parametrize("other", ["dropped", "identical"])
-def test_a_layer_that_changes_nothing_is_no_culprit(blame, other):
+@pytest.mark.parametrize(("one", "two"), [("Drops", "dropped"), ("identical", "Drops")])
+def test_a_layer_that_changes_nothing_is_no_culprit(blame, one, two):
     """Only one of the two models has the layer before ``d``, whose weights are wrong."""
-    for one, two in (("Drops", other), (other, "Drops")):
-        document = blame(f"nets.py:{one}", "--against", f"model=nets.py:{two}")
-        assert document["culprits"] == ["d"]
+    document = blame(f"nets.py:{one}", "--against", f"model=nets.py:{two}")
+    assert document["culprits"] == ["d"]
 
 
 def test_a_dropout_that_drops_is_a_culprit(blame):
@@ -295,10 +292,6 @@ def test_a_ruined_channel_is_told_though_the_whole_is_hardly_off(blame):
     assert (row["own_channel_median"], row["own_channel_worst"]) == (0, pytest.approx(0.153, 0.01))
     assert (row["channel_median"], row["channel_worst"]) == (0, row["own_channel_worst"])
     assert document["blame"].endswith("; its median channel is 0 off, and its worst 15 %")
-
-
-def test_a_single_number_moves_to_its_neighbour():
-    assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
 
 
 def test_the_error_of_8_bits_is_that_of_rounded_numbers():
@@ -342,9 +335,7 @@ class Stubbed(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
-@pytest.mark.parametrize(
-    ("fuses", "wrong"), [(True, ""), (True, "conv"), (False, "conv"), (False, "last")]
-)
+@pytest.mark.parametrize(("fuses", "wrong"), [(True, ""), (True, "conv"), (False, "last")])
 def test_one_layer_of_a_statically_quantized_model_is_to_blame(fuses, wrong):
     """Its calls return quantized tensors, and a fused one ends at the ReLU."""
     torch.manual_seed(0)
@@ -408,30 +399,6 @@ def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(monke
     assert noise == pytest.approx(error, rel=0.2)
 
 
-class Branch(nn.Module):
-    """Takes another way for pixels that differ in the last digits."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(8, 4)
-        self.way = None
-
-    def forward(self, x):
-        x = self.a(x.flatten(1))
-        self.way = x.sum().item() if self.way is None else self.way
-        return self.b(x) if x.sum().item() == self.way else self.c(x)
-
-
-@pytest.mark.filterwarnings("ignore")  # torch deprecates its quantization
-def test_the_errors_of_8_bits_may_lead_to_a_layer_that_did_not_run():
-    net, pixels = Branch().eval(), torch.rand(1, 3, 1, 1)
-    net(pixels)
-    quantized = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
-    quantized.way = quantized.a(pixels.flatten(1)).sum().item()
-    document = hookcli.compare(net, pixels, layers="leaf", against=quantized, blame=True).document()
-    assert document.culprits == ()
-
-
 def test_the_rounding_of_a_mean_grows_with_the_root_of_the_number_of_summands():
     seen = SeenCalls(keeps_values=True)
     calls = [Call(LayerInfo(name, kind), 0, 0) for name, kind in (("a", "ReLU"), ("b", "mean"))]
@@ -454,47 +421,30 @@ def test_a_node_that_returns_a_part_of_a_value_is_not_to_blame(kind, lone):
     assert [*measured.errors] == lone
 
 
-@pytest.mark.parametrize("own", [3e-6, 0.5])
-@pytest.mark.parametrize(("passed", "named"), [(True, ["a"]), (False, ["a", "drop"])])
-def test_a_call_that_passes_on_an_error_does_not_have_it(own, passed, named):
-    """One node of a file computes the layer and the dropout after it."""
+@pytest.mark.parametrize(
+    ("factor", "params", "named"), [(1, 0, ["a"]), (1.5, 0, ["a", "b"]), (1, 4, ["a", "b"])]
+)
+def test_a_call_that_passes_on_an_error_does_not_have_it(factor, params, named):
+    """A file computes a layer and the dropout after it in one node; two layers may be equal."""
     seen = SeenCalls(keeps_values=True)
-    calls = [Call(LayerInfo(*each), 0, 0) for each in (("a", "Linear"), ("drop", "Dropout"))]
+    calls = [Call(LayerInfo(name, "Own", params=params), 0, 0) for name in ("a", "b")]
+    measured = _Measured(seen, {"a": "a", "b": "b"}, reshapes=True)
     for call in calls:
         seen.keep(call, torch.ones(1, 2, 4))
-    measured = _Measured(seen, {"a": "a", "drop": "drop"}, reshapes=True)
-    measured(calls[0], torch.full((1, 2, 4), 1 + own))
-    measured(calls[1], torch.full((1, 2, 4), 1 + own * (1 if passed else 1.5)))
+    for call, times in zip(calls, (1, factor), strict=True):
+        measured(call, torch.full((1, 2, 4), 1 + 3e-6 * times))
     assert [each for each, error in measured.errors.items() if error.own] == named
-
-
-def test_a_layer_with_weights_does_not_pass_on_what_an_equal_one_returned():
-    """Two branches with the same weights and the same fault are both to blame."""
-    seen = SeenCalls(keeps_values=True)
-    calls = [Call(LayerInfo(name, "Linear", params=4), 0, 0) for name in ("a", "b")]
-    measured = _Measured(seen, {"a": "a", "b": "b"})
-    for call in calls:
-        seen.keep(call, torch.ones(1, 2, 4))
-    for call in calls:
-        measured(call, torch.full((1, 2, 4), 0.9))
-    assert [each for each, error in measured.errors.items() if error.own] == ["a", "b"]
 
 
 def test_zeros_stay_zeros_when_values_move_to_their_neighbours():
     """Otherwise, after a ReLU, rounding would seem to explain any error of small values."""
     moved = _Mover(2**-10)(np.array([0, 1, -1e-6], "f4"))
     assert moved[0] == 0
+    assert float(_Mover(2**-10)(np.array(4, "f4"))) == pytest.approx(4, rel=2**-9)
     assert abs(moved[1:] - [1, -1e-6]).tolist() == pytest.approx([2**-10, 2**-10 * 1e-6], rel=0.5)
 
 
 JSON = ("--format", "json")
-
-
-def test_without_blame_nobody_is_named(run):
-    words = ("nets.py:Net", "a.npy", "--against", "model=nets.py:point_less", "--device", "cpu")
-    document = json.loads(run("compare", *words, *JSON).out)
-    assert (document["culprits"], document["blame"]) == (None, "")
-    assert {row["own_rel_l2"] for row in document["layers"]} == {None}
 
 
 def test_the_table_begins_with_the_culprit_and_has_a_column_of_own_errors(run):
@@ -518,11 +468,7 @@ def test_the_culprit_is_shown_even_if_others_are_worse(run):
 
 def test_inputs_are_not_judged(run):
     words = ("nets.py:Net", "a.npy", "--against", "threads=1", "--at", "input", "--blame")
-    ended = run("compare", *words)
-    assert (ended.code, ended.err.splitlines()) == (
-        2,
-        ["error: --blame judges the outputs of layers", "hint: leave out --at"],
-    )
+    assert run("compare", *words).err.startswith("error: --blame judges the outputs of layers\n")
 
 
 FLOAT32, FLOAT16 = 2**-23, 2**-10
@@ -545,14 +491,10 @@ def list_errors(found, moved, dtypes=None, dtype="float32"):
     return {each.call_id: each for each in found.list_errors(errors, dtypes or {}, dtype)}
 
 
-def test_rounding_explains_what_moved_inputs_change():
-    found = list_errors(measured(("a", "Own")), {"a": ("Own", 1e-6)})
-    assert found["a"].rounding == 1e-6
-
-
-def test_rounding_explains_at_least_half_a_digit():
-    found = list_errors(measured(("a", "Own")), {"a": ("Own", 0.0)})
-    assert found["a"].rounding == FLOAT32 / 2
+@pytest.mark.parametrize(("moved", "rounding"), [(1e-6, 1e-6), (0.0, FLOAT32 / 2)])
+def test_rounding_explains_what_moved_inputs_change_and_half_a_digit(moved, rounding):
+    found = list_errors(measured(("a", "Own")), {"a": ("Own", moved)})
+    assert found["a"].rounding == rounding
 
 
 def test_the_error_of_rounding_is_that_of_the_dtype_of_the_call():
@@ -573,11 +515,6 @@ def test_a_call_with_a_merged_one_rounds_like_both():
         {"conv": ("Conv2d", 3e-6), "norm": ("BatchNorm2d", 1e-6)},
     )
     assert (found["norm"].rounding, found["norm"].kind) == (3e-6, "Conv2d")
-
-
-def test_a_call_with_nothing_merged_is_of_its_own_kind():
-    found = list_errors(measured(("act", "ReLU")), {"act": ("ReLU", 0.0)})
-    assert found["act"].kind == "ReLU"
 
 
 @pytest.mark.parametrize(("own", "kind"), [(1e-2, "Linear"), (0.0, "add")])
