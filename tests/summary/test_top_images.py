@@ -86,7 +86,7 @@ def cut(records, dice):
     return [records[2 * a : 2 * b] for a, b in zip([0, *ends], [*ends, images], strict=True)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 9, 50])
+@pytest.mark.parametrize("count", [1, 5, 50])
 def test_parts_one_after_the_other_give_what_sorting_everything_gives(count):
     for seed in range(10):
         dice = np.random.default_rng(seed)
@@ -227,8 +227,8 @@ def table():
         return list(csv.DictReader(stream))
 
 
-@pytest.mark.parametrize("layer", ["features.0", "classifier.1"])
-def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos, layer):
+def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos):
+    layer = "classifier.1"
     assert run("inspect", MODEL, "photos", *WORDS, "--top-images", "4").code == 0
     expected = largest_by_hooks(photos, layer)
     rows = [row for row in table() if row["call_id"] == layer]
