@@ -165,7 +165,8 @@ def _read_golden(name: str) -> ComparedRun:
 
 def _read_document(name: str) -> object:
     try:
-        text = _read_stdin() if name == "-" else choose(name, _read_local, storage.read_file)(name)
+        read: Callable[[str], bytes] = choose(name, _read_local, storage.read_file)
+        text = _read_stdin() if name == "-" else read(name)
     except FileNotFoundError as error:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"

@@ -135,11 +135,6 @@ def test_the_distance_of_complex_numbers_is_the_magnitude_of_their_difference():
     assert distance.cosine == pytest.approx((3 * 4.5 + 4 * 3) / (5 * math.hypot(4.5, 3)))
 
 
-def test_tensors_without_values_are_at_distance_0():
-    distance = far(np.zeros((1, 0, 3)), np.zeros((1, 0, 3)))
-    assert (distance.rel_l2, distance.difference.values, distance.cosine) == (0, 0, None)
-
-
 def sketched(a, b, figures):
     """Of sketches whose first buckets hold these values."""
     one, two = (np.array([*values, *[0] * (67 - len(values))], "f4") for values in (a, b))
@@ -175,13 +170,6 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
     )
     distance = sketched([1], [1], (one, two))
     assert (distance.misplaced, distance.nans, distance.difference.values) == (2, 1, 1)
-
-
-def test_figures_prove_the_change_of_mean_and_standard_deviation():
-    distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
-    assert distance.difference.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
-    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT), 1e-5)
-    assert (distance.cosine, distance.source) == (None, "figures")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -360,14 +348,6 @@ def test_images_whose_names_were_swapped_belong_together_by_content():
     assert differences(a, b).equal
 
 
-def test_a_dtype_that_changed_is_reported(run):
-    run_of(conv=[3, 4]).write("a")
-    run_of(conv=array([3, 4], "f8")).write("b")
-    ended = run("diff", "a", "b")
-    assert ended.code == 0
-    assert "the dtype of conv is float32, now float64\n" in ended.out
-
-
 @pytest.mark.parametrize("match", ["id", "order"])
 def test_a_call_that_changes_nothing_may_be_in_one_run_alone(match):
     run_of(conv=[3, 4], fc=[2]).write("a")
@@ -456,7 +436,7 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
 
-@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
+@pytest.mark.parametrize("kept", ["tensors", "nothing"])
 def test_nan_everywhere_in_both_is_never_equal(kept):
     toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
     assert not differences(toy, toy).equal
@@ -574,14 +554,9 @@ def test_equal_runs_say_how_far_the_farthest_is(run, runs):
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
-        (["--rtol", "0.1"], "fc differs first: relative L2 3, tolerance 0.1; 1 of 3 calls differs"),
         (
             ["--metric", "max-abs"],
             "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ",
-        ),
-        (
-            ["--metric", "mean-abs"],
-            "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ",
         ),
         (
             ["--metric", "cosine"],
@@ -648,22 +623,6 @@ def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
     assert ended.out.startswith(
         "no difference: 2 calls of 1 image hold (1 of them in the figures alone); "
     )
-
-
-def test_json_holds_the_verdict_and_all_calls(run, runs):
-    words = ("--format", "json", "--top", "1", "--sort", "worst")
-    document = json.loads(run("diff", "a", "b", *words).out)
-    assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
-    assert document["tolerance"] == {
-        "metric": "rel-l2",
-        "rtol": None,
-        "atol": 0.0,
-        "layers": [],
-        "equal_nan": False,
-    }
-    assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
-    assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
-    assert document["layers"][0]["rel_l2"] == 3
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import base64
 import json
 import math
 import os
-import signal
 import tempfile
 from pathlib import Path
 
@@ -15,34 +14,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hookcli.comparison.golden import render_golden
+from hookcli.comparison.golden import check_replaceable, render_golden
+from hookcli.errors import OutputError
 from hookcli.outside.documents import convert
 from hookcli.records.golden import GoldenFile
-from tests.processes import COMMAND, start
-from tests.toy_runs import ToyRun, array
+from tests.toy_runs import ToyRun, array, run_of
 
 PHOTOS = Path(__file__).parents[2] / "sample_images"
 CAT, COFFEE = str(PHOTOS / "cat.png"), str(PHOTOS / "coffee.png")
 SMALL = ("--weights", "random", "--size", "64", "--device", "cpu")
 PLAIN = ("inspect", "resnet18", *SMALL, "--grids", "none", "--sketch")
-
-NET = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    '''Twice the pixels, and of these a value that is not finite.'''
-
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Sequential(nn.Identity(), nn.Identity())
-        self.unused = nn.Identity()
-
-    def forward(self, x):
-        x = self.block(x * 2)
-        return self.block[0](x / 0)
-"""
 
 
 @pytest.fixture
@@ -124,21 +105,11 @@ def test_a_call_has_the_figures_and_the_sketch_of_its_record(run):
     assert order.index("layer1.0.conv2") < order.index("layer1.0") < order.index("layer1.1.conv1")
 
 
-def test_values_that_are_not_finite_are_null_and_uncalled_layers_are_reported(run):
-    Path("net.py").write_text(NET)
-    np.save("a.npy", np.zeros((3, 2, 2), np.float32))
-    document = golden(run, "net.py:Net", "a.npy", "--layers", "leaf,block", "--device", "cpu")
-    assert [call["call_id"] for call in document["calls"]] == [
-        "block.0",
-        "block.1",
-        "block",
-        "block.0#1",
-    ]
-    reason = "the model did not call it for this input"
-    assert document["uncalled"] == [{"layer": "unused", "reason": reason}]
-    first, last = document["calls"][0], document["calls"][-1]
-    assert (first["mean"], first["nan_count"], last["mean"], last["nan_count"]) == (0, 0, None, 12)
-    assert not sketches_of(document)["a", "block.0#1"].any()
+def test_figures_that_are_not_finite_are_null(run):
+    run_of(conv=[math.nan, math.nan], fc=[math.inf, 4]).write("out")
+    first, last = golden(run, "out")["calls"]
+    assert (first["mean"], first["nan_count"], last["mean"], last["inf_count"]) == (None, 2, 4, 1)
+    assert sum(each.any() for each in sketches_of({"calls": [first, last]}).values()) == 1
 
 
 def test_each_fact_and_each_call_is_on_a_line_of_its_own(run):
@@ -227,34 +198,17 @@ def test_a_golden_file_takes_the_place_of_no_link_folder_or_file_of_a_run(run):
         assert ended.err.startswith(f"error: {message}")
 
 
-def test_only_the_beginning_of_an_existing_file_is_read(run):
-    run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
+def test_only_the_beginning_of_an_existing_file_is_read_and_a_pipe_is_not(run):
+    run_of(conv=[3, 4]).write("out")
     with Path("golden.json").open("w") as file:
         file.write('{\n"schema_version": 1,\n"kind": "golden",\n')
         file.truncate(1 << 40)  # more than any memory holds; on disk it is a hole
     assert run("golden", "out", "-o", "golden.json").code == 0
     assert json.loads(Path("golden.json").read_bytes())["kind"] == "golden"
-    Path("other.json").touch()
-    os.truncate("other.json", 1 << 40)
-    assert run("golden", "out", "-o", "other.json").code == 5
-
-
-@pytest.mark.parametrize(("name", "words"), [("pipe", ()), ("/dev/full", ("--overwrite",))])
-def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
     os.mkfifo("pipe")
-    words = ["golden", "no-such-run", "-o", name, *words]
-    process = start(COMMAND, *words, out="out.txt", err="err.txt")
-    process.join(60)
-    assert (process.exitcode, Path("out.txt").read_text(), Path("err.txt").read_text()) == (
-        5,
-        "",
-        (
-            f"error: {name!r} is a device or a pipe, not a regular file\n"
-            "hint: name a file, or leave out -o to write to stdout\n"
-        ),
-    )
-    assert Path("pipe").is_fifo()
-    assert Path("/dev/full").is_char_device()
+    for name in ("pipe", "/dev/full"):
+        with pytest.raises(OutputError, match="is a device or a pipe, not a regular file"):
+            check_replaceable(Path(name), overwrite=True)
 
 
 def test_a_gradient_that_is_missing_has_a_reason_and_no_sketch(run):
@@ -300,35 +254,3 @@ def test_what_is_no_run_and_no_model_is_refused(run, words, message):
     assert ended.code == (3 if "no-such.png" in words else 2)
     assert ended.out == ""
     assert f"error: {message}" in ended.err
-
-
-BROKEN_OFF = """
-import os, signal, tempfile
-from pathlib import Path
-from torch import nn
-
-class Net(nn.Conv2d):
-    def __init__(self):
-        super().__init__(3, 4, 3)
-    def forward(self, x):
-        files = Path(tempfile.gettempdir()).glob("hookcli-*/run.json")
-        (os.environ["FOLDER"],) = (f.parent.name for f in files)
-        signal.raise_signal(int(os.environ["SIGNAL"]))
-        return super().forward(x)
-"""
-
-
-def test_nothing_is_left_of_a_run_that_is_broken_off(
-    run, own_temporary_folder, interruptible, monkeypatch
-):
-    number = signal.SIGTERM
-    Path("net.py").write_text(BROKEN_OFF)
-    np.save("a.npy", np.zeros((3, 8, 8), np.float32))
-    monkeypatch.setenv("SIGNAL", str(int(number)))
-    monkeypatch.setenv("FOLDER", "")
-    ended = run("golden", "net.py:Net", "a.npy", "--device", "cpu", "-o", "golden.json")
-    assert (ended.code, ended.out) == (128 + number, "")
-    assert os.environ["FOLDER"]
-    assert os.environ["FOLDER"] not in ended.err
-    assert list(own_temporary_folder.glob("hookcli-*")) == []
-    assert not Path("golden.json").exists()

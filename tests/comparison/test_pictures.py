@@ -105,19 +105,6 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     )
 
 
-def test_tokens_after_those_of_the_image_are_not_drawn_but_reported():
-    a = np.zeros((1, 1 + 4 + 2, 3), "f4")
-    b = a.copy()
-    b[0, 1 + 3, 2] = 7
-    b[0, -1, 0] = -2
-    compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
-    assert compared.difference.tolist() == [[[0, 0], [0, 7]]]
-    assert compared.notes == (
-        "1 of 3 channels differ",
-        "not shown: the 3 tokens that are no patches, which differ by up to 2",
-    )
-
-
 def test_the_frame_of_a_clip_that_differs_most_is_shown():
     a = np.zeros((1, 4, 6, 6, 2), "f4")
     b = a.copy()
@@ -159,28 +146,6 @@ def test_values_without_height_and_width_are_bars():
     assert list_labels(compared) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
 
 
-def test_a_zero_has_no_sign():
-    a = array([-0.0, -0.0])
-    assert list_labels(compare_arrays(a, array([-0.0, NAN]), "NC")) == [
-        "A   0 to 0",
-        "B   0 to 0",
-        "B - A   0 to 0,  not finite in 1 place",
-    ]
-    b = maps([[-0.0, NAN]])
-    assert list_labels(compare_arrays(a.reshape(1, 1, 1, 2), b)) == [
-        "channel 0:  0 to 0,  not finite in 1 place"
-    ]
-
-
-def test_a_bar_of_ordered_channels_is_their_mean_and_its_difference_the_largest():
-    a = np.zeros((1, 2, 7), "f4")
-    b = a.copy()
-    b[0, 1, :2] = [7, -14]
-    flat = compare_maps(a, b, Layout("NLC", 1))
-    assert (flat.b.tolist(), flat.difference.tolist()) == ([[[0, -1]]], [[[0, -14]]])
-    assert flat.notes[0] == "1 of 2 channels differ, the most in channel 1, counted from 0"
-
-
 def test_a_tensor_of_unknown_axes_is_drawn_as_bars_of_consecutive_values():
     a = np.zeros((1, 3, 1000), "f4")
     b = a.copy()
@@ -195,15 +160,6 @@ def test_a_tensor_of_unknown_axes_is_drawn_as_bars_of_consecutive_values():
             "no spatial form: a bar is the mean of 3 of 3,000 values in order, and in B - A the "
             "largest difference of them"
         ),
-    )
-
-
-def test_complex_numbers_that_differ_in_their_angle_alone_differ():
-    compared = compare_arrays(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
-    found = [each.tolist() for each in (compared.a, compared.b, compared.difference)]
-    assert found == [[[[5]]], [[[5]]], [[[8]]]]
-    assert compared.notes[2] == (
-        "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
     )
 
 
@@ -382,20 +338,6 @@ def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
     page = Path("p/report.html").read_text()
     assert "<img src=x" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;/../\\u202e" in page
-
-
-def test_a_folder_of_pictures_is_replaced_and_nothing_else_in_it(run):
-    two_runs()
-    pictures(run)
-    Path("p/notes.txt").write_text("mine")
-    Path("p/03_mine.png").write_text("mine")
-    assert pictures(run, "--rtol", "0.9", "--layer-tolerance", "conv=0.9")[0].code == 7
-    run("diff", "a", "a", "--pictures", "p")
-    assert sorted(file.name for file in Path("p").glob("[!.]*")) == [
-        "03_mine.png",
-        "notes.txt",
-        "report.html",
-    ]
 
 
 @pytest.mark.parametrize("kind", ["run", "page", "link"])

@@ -43,9 +43,9 @@ class Renamed(Net):
 class Long(nn.Module):
     '''Twenty layers that each pass on what they get; the own errors in B add up.'''
 
-    def __init__(self, wrong=False):
+    def __init__(self):
         super().__init__()
-        self.parts = nn.Sequential(*(point(1.5 if wrong else 1.0) for _ in range(20)))
+        self.parts = nn.Sequential(*(point(1.0) for _ in range(20)))
 
     def forward(self, x):
         return self.parts(x)
@@ -76,12 +76,6 @@ def wrong():
     return Net(3.0)
 
 
-def long():
-    return Long(wrong=True)
-
-
-def fails():
-    return Fails(3.0)
 """
 )
 PIXELS = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
@@ -137,20 +131,21 @@ def test_the_worst_image_of_a_call_is_drawn(compare):
 
 def test_at_most_twelve_calls_are_drawn_and_the_first_is_among_them(compare):
     """Part n is 1.5 to the power of n + 1 times that of A: the first differs least."""
-    _, files = compare("Long", "--against", "model=nets.py:long")
+    _, files = compare("Long", "--against", "edit=parts.*:scale=1.5")
     worst = [f"{index + 2:02}_parts.{19 - index}.png" for index in range(11)]
     assert files == ["01_parts.0.png", *worst]
 
 
 def test_calls_that_the_comparison_does_not_list_are_not_drawn(compare):
     """With --blame, all twenty parts are measured, and all others are worse."""
-    words = ("--against", "model=nets.py:long", "--layers", "parts.3", "--blame")
+    words = ("--against", "edit=parts.*:scale=1.5", "--layers", "parts.3", "--blame")
     assert compare("Long", *words)[1] == ["01_parts.3.png"]
 
 
 def test_an_image_on_which_b_fails_is_not_drawn(compare):
     """a gives up to 900 for bee before B fails, and differs as much as for ant."""
-    words = ("--against", "model=nets.py:fails", "--on-error", "skip")
+    words = ("--against", "model=nets.py:Fails", "--against", "edit=a:scale=1.5")
+    words += ("--on-error", "skip")
     page, files = compare("Net", *words, images=("bee.npy", "ant.npy"))
     assert files == ["01_a.png", "02_relu.png", "03_b.png"]
     assert "channel 1:  -3 to 9,  up to 3 apart" in page
