@@ -447,12 +447,9 @@ def test_tensors_without_values(refused, kept):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rtol", "-1"], None),
         (["--rtol", "inf"], "--rtol inf: not a finite number"),
-        (["--layer-tolerance", "conv"], "--layer-tolerance cannot read 'conv'"),
         (["--layer-tolerance", "cnv=1"], "no compared call matches 'cnv'"),
     ],
 )
 def test_options_that_cannot_be_read(refused, words, message):
-    said, _ = refused("a", "a", *words)
-    assert said == message if message else words[0] in said
+    assert refused("a", "a", *words)[0] == message

@@ -237,10 +237,6 @@ def test_skipped_images_end_with_6_and_are_listed(run):
     [
         (["resnet18"], "there is no folder 'resnet18', and no image was given"),
         (
-            ["out", "--layers", "fc"],
-            "--layers needs a model and images, but 'out' is a run's folder",
-        ),
-        (
             ["out", "--device=auto"],
             "--device needs a model and images, but 'out' is a run's folder",
         ),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.records.layouts import Channels, Layout, recall_layout, resolve_layout
+from hookcli.records.layouts import recall_layout
 from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from tests.toy_runs import ToyRun, array, run_of
 
@@ -169,26 +169,6 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes():
     assert (compared.a.tolist(), compared.b.tolist()) == ([[[3, 3]]], [[[5, 3]]])
     assert compared.difference.tolist() == [[[4, 0]]]
     assert compared.notes[2].startswith("complex numbers: ")
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels", "pixels"),
-    [
-        ((1, 8, 5, 5), "first", (224, 224)),
-        ((1, 7, 7, 96), "last", (224, 224)),
-        ((1, 197, 768), "last", (224, 224)),
-        ((1, 99, 16), "last", (112, 224)),
-        ((1, 196, 8), "likely last", (224, 224)),
-        ((1, 16, 77), "first", None),
-        ((1, 10), "unknown", None),
-        ((1, 4, 6, 6, 8), "last", (112, 112)),
-        ((1, 3, 5, 7, 2, 2, 2), "first", None),
-    ],
-)
-def test_a_layout_can_be_read_from_its_name_if_it_fits_the_shape(shape, channels, pixels):
-    layout = resolve_layout(shape, Channels(channels), pixels)
-    assert recall_layout(layout.name, shape, pixels) == layout
-    assert recall_layout("NCHW", (1, 5), (8, 8)) == Layout()
 
 
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
@@ -361,28 +341,23 @@ def test_files_of_others_are_protected(run, kind):
 
 
 @pytest.mark.parametrize(
-    ("kept", "command", "message", "hint"),
+    ("command", "message", "hint"),
     [
-        ("sketches", (), "needs tensors, and 'b' kept none", "run both with --save tensors"),
         (
-            "tensors",
             ("--pool", "mean"),
             "needs whole tensors, and 'b' has them with --pool mean",
             "save whole tensors in both runs: --save tensors without --pool and --tensor-channels",
         ),
         (
-            "tensors",
             ("--tensor-dtype", "float16"),
             "needs tensors of one kind: 'a' none and 'b' --tensor-dtype float16",
             "run both with the same --tensor-dtype",
         ),
     ],
 )
-def test_without_whole_tensors_nothing_is_compared_and_nothing_written(
-    run, kept, command, message, hint
-):
+def test_without_whole_tensors_nothing_is_compared_and_nothing_written(run, command, message, hint):
     run_of(conv=[3, 4]).write("a")
-    replace(run_of(conv=[3, 4.5]), kept=kept, command=command).write("b")
+    replace(run_of(conv=[3, 4.5]), command=command).write("b")
     ended, files = pictures(run)
     assert (ended.code, ended.out, files) == (2, "", [])
     assert ended.err == f"error: --pictures {message}\nhint: {hint}\n"
