@@ -129,13 +129,6 @@ def test_the_worst_image_of_a_call_is_drawn(compare):
     assert "channel 1:  -200 to 600,  up to 597 apart" in page
 
 
-def test_at_most_twelve_calls_are_drawn_and_the_first_is_among_them(compare):
-    """Part n is 1.5 to the power of n + 1 times that of A: the first differs least."""
-    _, files = compare("Long", "--against", "edit=parts.*:scale=1.5")
-    worst = [f"{index + 2:02}_parts.{19 - index}.png" for index in range(11)]
-    assert files == ["01_parts.0.png", *worst]
-
-
 def test_calls_that_the_comparison_does_not_list_are_not_drawn(compare):
     """With --blame, all twenty parts are measured, and all others are worse."""
     words = ("--against", "edit=parts.*:scale=1.5", "--layers", "parts.3", "--blame")
