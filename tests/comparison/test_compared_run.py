@@ -102,22 +102,17 @@ def test_a_newer_schema_version(refused, version):
 @pytest.mark.parametrize(
     ("file", "size", "message"),
     [
-        ("manifest.json", 0, "Input data was truncated"),
-        ("tensors/index.json", 60, None),
-        ("tensors/shard-000000.safetensors", 70, None),
-        ("records.parquet/part-000000.parquet", 400, None),
+        ("manifest.json", 0, "'a/manifest.json' is damaged: Input data was truncated"),
+        ("tensors/index.json", 60, "'a/tensors/index.json' is damaged: "),
+        ("tensors/shard-000000.safetensors", 70, "cannot read 'a/tensors/shard-"),
+        ("records.parquet/part-000000.parquet", 400, "cannot read 'a/records.parquet': "),
     ],
 )
 def test_a_file_that_was_cut_off(refused, file, size, message):
     whole = Path("a", file).read_bytes()
-    assert size < len(whole)
     Path("a", file).write_bytes(whole[:size])
     said, hint = refused("a", "a")
-    name = "a/records.parquet" if "parquet" in file else f"a/{file}"
-    what = f"'{name}' is damaged: " if "json" in file else f"cannot read '{name}': "
-    assert said.startswith(what)
-    assert message is None or said.endswith(message)
-    assert hint == AGAIN
+    assert (said.startswith(message), hint) == (True, AGAIN)
 
 
 def test_records_that_are_gone(refused):
@@ -176,12 +171,8 @@ def test_a_link_out_of_the_run_folder_is_not_read(run, name):
 @pytest.mark.parametrize(
     ("shard", "shape", "reason"),
     [
-        (
-            "../b.safetensors",
-            [1, 2],
-            "the shard '../b.safetensors' is not in the folder of the run",
-        ),
-        ("/b.safetensors", [1, 2], "the shard '/b.safetensors' is not in the folder of the run"),
+        ("../b.safetensors", [1, 2], "is not in the folder of the run"),
+        ("/b.safetensors", [1, 2], "is not in the folder of the run"),
         ("tensors/shard-000000.safetensors", [1, -1, 5], "expected `int` >= 0"),
         ("tensors/shard-000000.safetensors", [1, 2**62, 2], f"no tensor has the shape 1x{2**62}x2"),
     ],

@@ -451,57 +451,44 @@ def test_inputs_are_not_judged(run):
 FLOAT32, FLOAT16 = 2**-23, 2**-10
 
 
-def measured(*calls, own=1e-3, partners=None):
-    """A run of A's calls, of which B computes those in ``partners``, each with an error."""
-    seen = SeenCalls()
-    for order, (path, kind) in enumerate(calls):
+def list_errors(calls, moved, own=1e-3, dtypes=(), dtype="float32"):
+    """Return the errors of calls such as ``a:Own``; B lacks those that begin with a minus."""
+    seen, errors, partners = SeenCalls(), {}, {}
+    for order, (call, error) in enumerate(zip(calls.split(), moved, strict=True)):
+        path, kind = call.removeprefix("-").split(":", 1)
+        path, kind = (f"{path}:{kind}", kind) if path.endswith("op") else (path, kind)
         seen.keep(Call(LayerInfo(path, kind), 0, order), torch.ones(2) * (order + 1))
-    paths = [path for path, _ in calls] if partners is None else partners
-    found = _Measured(seen, {path: path for path in paths})
-    kinds = dict(calls)
-    found.errors = {path: OwnError(path, kinds[path], own, 0.0) for path in paths}
-    return found
+        errors[path] = OwnError(path, kind, error, 0.0)
+        if not call.startswith("-"):
+            partners[path] = path
+    found = _Measured(seen, partners)
+    found.errors = {path: OwnError(path, errors[path].module_type, own, 0.0) for path in partners}
+    return [*found.list_errors(errors, dict(dtypes), dtype)]
 
 
-def list_errors(found, moved, dtypes=None, dtype="float32"):
-    errors = {path: OwnError(path, kind, own, 0.0) for path, (kind, own) in moved.items()}
-    return {each.call_id: each for each in found.list_errors(errors, dtypes or {}, dtype)}
-
-
-@pytest.mark.parametrize(("moved", "rounding"), [(1e-6, 1e-6), (0.0, FLOAT32 / 2)])
-def test_rounding_explains_what_moved_inputs_change_and_half_a_digit(moved, rounding):
-    found = list_errors(measured(("a", "Own")), {"a": ("Own", moved)})
-    assert found["a"].rounding == rounding
+@pytest.mark.parametrize(
+    ("calls", "moved", "own", "rounding", "kind"),
+    [
+        ("a:Own", [1e-6], 1e-3, 1e-6, "Own"),  # what moved inputs change
+        ("a:Own", [0.0], 1e-3, FLOAT32 / 2, "Own"),  # at least half a digit
+        ("-conv:Conv2d norm:BatchNorm2d", [3e-6, 1e-6], 1e-3, 3e-6, "Conv2d"),  # merged
+        # an operation may use the output of a layer that B does not show, as after a block
+        ("-a:Linear n:LayerNorm s/op:add", [1e-7] * 3, 1e-2, 1e-7, "Linear"),
+        ("-a:Linear n:LayerNorm s/op:add", [1e-7] * 3, 0.0, 1e-7, "add"),
+    ],
+)
+def test_rounding_and_the_kind_of_a_call_include_those_that_are_merged(
+    calls, moved, own, rounding, kind
+):
+    *_, last = list_errors(calls, moved, own)
+    assert (last.rounding, last.kind) == (rounding, kind)
 
 
 def test_the_error_of_rounding_is_that_of_the_dtype_of_the_call():
     """All inputs move by a digit of float16; ``a`` is computed in float32."""
-    found = list_errors(
-        measured(("a", "Own"), ("b", "Own")),
-        {"a": ("Own", 0.5), "b": ("Own", 0.5)},
-        {"a": "float32", "b": "float16"},
-        "float16",
-    )
-    assert found["a"].rounding == pytest.approx(0.5 * FLOAT32 / FLOAT16)
-    assert found["b"].rounding == 0.5
-
-
-def test_a_call_with_a_merged_one_rounds_like_both():
-    found = list_errors(
-        measured(("conv", "Conv2d"), ("norm", "BatchNorm2d"), partners=["norm"]),
-        {"conv": ("Conv2d", 3e-6), "norm": ("BatchNorm2d", 1e-6)},
-    )
-    assert (found["norm"].rounding, found["norm"].kind) == (3e-6, "Conv2d")
-
-
-@pytest.mark.parametrize(("own", "kind"), [(1e-2, "Linear"), (0.0, "add")])
-def test_an_operation_that_is_off_is_like_the_layers_that_only_a_shows(own, kind):
-    """It may use their output, as the addition after a block does."""
-    calls = (("a", "Linear"), ("n", "LayerNorm"), ("s/op:add", "add"))
-    moved = {path: (each, 1e-7) for path, each in calls}
-    partners = [path for path, _ in calls[1:]]
-    found = list_errors(measured(*calls, own=own, partners=partners), moved)
-    assert found["s/op:add"].kind == kind
+    dtypes = {"a": "float32", "b": "float16"}
+    a, b = list_errors("a:Own b:Own", [0.5, 0.5], dtypes=dtypes, dtype="float16")
+    assert (a.rounding, b.rounding) == (pytest.approx(0.5 * FLOAT32 / FLOAT16), 0.5)
 
 
 def seen_of(**tensors):

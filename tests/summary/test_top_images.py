@@ -129,11 +129,6 @@ def test_what_goes_in_and_what_has_no_channels_is_left_out():
     assert top_of(3, [into, record("fc", channels=None)]).values == {}
 
 
-def test_nothing_is_kept_without_images():
-    top = top_of(0, [fires("a", 1.0)], [fires("b", 1.0)])
-    assert (top.chunks, top.values, list(top.rows())) == (2, {}, [])
-
-
 def test_channels_are_chosen_by_how_far_their_best_value_exceeds_the_others():
     # the best values have the mean 6.5: 1 of 15.5, 9 of 7.5, 1 of 9.5, and nothing
     top = top_of(2, [fires("a", 10.0, 10.0, 4.0, 2.0), fires("b", 9.0, 1.0, 3.0, 2.0)])
@@ -243,14 +238,6 @@ def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos):
         assert [float(row["value"]) for row in mine] == pytest.approx(
             expected[order, channel].tolist(), rel=0, abs=near
         )
-
-
-@pytest.mark.parametrize("files", [["photos", "--top-images", "0"], ["photos/p00.png"]])
-def test_without_several_images_to_choose_from_there_is_no_table(run, photos, files):
-    assert run("inspect", MODEL, *files, *WORDS).code == 0
-    assert not Path("run/top_images.csv").exists()
-    assert "top_images.csv" not in json.loads(Path("run/manifest.json").read_text())["files"]
-    assert '<section id="top-images">' not in Path("run/report.html").read_text()
 
 
 def test_the_page_shows_the_channels_that_were_asked_for():
