@@ -165,7 +165,9 @@ def _read_golden(name: str) -> ComparedRun:
 
 def _read_document(name: str) -> object:
     try:
-        read: Callable[[str], bytes] = choose(name, _read_local, storage.read_file)
+        read: Callable[[str], bytes] = choose(
+            name, lambda file: read_regular(to_local(file), MOST_BYTES), storage.read_file
+        )
         text = _read_stdin() if name == "-" else read(name)
     except FileNotFoundError as error:
         raise RequestError(
@@ -180,10 +182,6 @@ def _read_document(name: str) -> object:
         raise RequestError(
             f"{name!r} is not a complete golden file: {first_line(error)}", _GOLDEN
         ) from error
-
-
-def _read_local(name: str) -> bytes:
-    return read_regular(to_local(name), MOST_BYTES)
 
 
 def _read_stdin() -> bytes:

@@ -180,7 +180,6 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 
 
 def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
-    """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)

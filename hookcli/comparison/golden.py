@@ -79,19 +79,17 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
                 f"{name!r} is a device or a pipe, not a regular file",
                 "name a file, or leave out `out` to write to stdout",
             )
-        if overwrite or _is_golden(file):
+        if overwrite:
             return
+        with open_regular(file) as stream:
+            if _BEGINNING.match(stream.read(200)) is not None:
+                return
     except OSError as error:
         raise cannot_write(file, error) from error
     raise OutputError(
         f"{name!r} already exists and is not a golden file",
         "replace it with `overwrite=True`, or choose another `out`",
     )
-
-
-def _is_golden(file: Path) -> bool:
-    with open_regular(file) as stream:
-        return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
@@ -125,7 +123,6 @@ def _finite(figure: float | None) -> float | None:
 
 
 def _render_fact(fact: object) -> str:
-    """Return a fact as JSON, with one line for each key of an object or each object of a list."""
     named = to_fields(fact) if isinstance(fact, (ModelInfo, SketchForm)) else fact
     if isinstance(named, dict) and named:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in named.items()]

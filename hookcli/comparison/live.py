@@ -208,7 +208,6 @@ class _Sides:
     def _run(
         self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield the pairs in A's order, as ``_list_pairs``; add this image's ``effects``."""
         a, b = self.a, self.b
         listed = [{each.module_path: each for each in side.layers} for side in (a, b)]
         graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None

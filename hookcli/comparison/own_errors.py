@@ -138,7 +138,7 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
+        """``rtol`` is the tolerated own error; without it, rounding decides.
 
         Calls that only A or only B has have no own error. Directly before a culprit, they are to
         blame instead. A call is not to blame if B does not tell which layers are in its error.
@@ -377,7 +377,6 @@ class _Mover:
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: TensorArray) -> TensorArray:
-        """Move floating-point values by the last digit of a coarser dtype."""
         if values.dtype.kind != "f":
             return values
         _, exponents = np.frexp(values)

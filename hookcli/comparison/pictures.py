@@ -48,7 +48,11 @@ class CallMaps:
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
+    without = [
+        repr(run.name)
+        for run in (a, b)
+        if not any(call.read for calls in run.calls.values() for call in calls)
+    ]
     if without:
         raise RequestError(
             f"`pictures` needs tensors, and {' and '.join(without)} kept none",
@@ -113,10 +117,6 @@ def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
         return CallMaps(compare_maps(_read(one), _read(two), layout), layout.name)
 
     return read
-
-
-def _has_tensors(run: ComparedRun) -> bool:
-    return any(call.read for calls in run.calls.values() for call in calls)
 
 
 def _draw_pictures(

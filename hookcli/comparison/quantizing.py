@@ -104,7 +104,6 @@ def _size_of(values: Array) -> float:
 def find_changed_weights(
     model: nn.Module, weights: Iterable[StoredWeight], norms: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return how the weights of a model's layers were changed before quantizing, by their paths."""
     # Nothing is found if most layers have changed: then the file was not quantized by rounding to
     # the nearest number. ``norms`` has the BatchNorm that may be folded into a layer, by path.
     stored = {each.name: each for each in weights}
@@ -135,7 +134,6 @@ def _read(tensor: Tensor | None) -> Array:
 
 
 def _describe_change(path: str, weight: Array, bias: Array, stored: Stored) -> str:
-    """Return what is off; empty if rounding explains the numbers in the file."""
     kept = stored[f"{path}.weight"]
     is_turned = kept.values.shape != weight.shape and kept.values.shape == weight.T.shape
     change = _measure(kept, weight.T if is_turned else weight)

@@ -303,7 +303,6 @@ class SeenCalls:
 def _describe(
     call: Call, tensor: Tensor, before: dict[str, SeenCall], origins: Mapping[str, tuple[str, str]]
 ) -> SeenCall:
-    """Describe a call after the calls ``before``, which may be on the way to it."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
     last = next((each.tensor.coarsest for each in reversed(before.values())), "")
     coarsest, operator = origins.get(call.id, (last, ""))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.config import ExportRequest
     from hookcli.images.prepare import PreparedImage
     from hookcli.passes.runner import Side
     from hookcli.records.calls import Call
@@ -79,13 +78,10 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
     if two.export is not None:
-        yield ChangedFact("runner", "PyTorch", describe_export(two.export))
+        file = "" if two.export.file is None else f", from {str(two.export.file)!r}"
+        yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")
     if one.run.images != two.run.images:
         yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
-
-
-def describe_export(export: ExportRequest) -> str:
-    return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
 
 
 def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:

@@ -30,14 +30,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _SeenCall:
     ids: tuple[str, str]  # in A, and in B
-    rank: tuple[float, int]  # the worst call sorts first
+    rank: tuple[float, int]  # the worst call sorts first; of two, the one that completes first
     layout: Layout
     a: TensorArray
     b: TensorArray
-
-    @property
-    def index(self) -> int:
-        return self.rank[1]
 
 
 @dataclass(slots=True)
@@ -48,7 +44,6 @@ class WorstCalls:
     _maps: dict[tuple[str, str], CallMaps] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Begin an image, and forget the tensors of an image on which a model failed."""
         self._worst, self._first = [], None
 
     def offer(
@@ -56,7 +51,7 @@ class WorstCalls:
     ) -> None:
         """``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied."""
         rank = (-judged.excess, index)
-        is_first = not judged.row.holds and (self._first is None or index < self._first.index)
+        is_first = not judged.row.holds and (self._first is None or index < self._first.rank[1])
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
         if not (is_drawable(judged.row) and (is_first or is_worst)):
             return

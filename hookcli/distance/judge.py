@@ -157,9 +157,8 @@ class Judge:
             self.measured += bool(pair.distance.difference.values or judged.row.reason)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
-        """Return the tolerance; the default for integers is 0, whatever the model's dtype is."""
         dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))
-        if any(dtype in RTOL for dtype in dtypes):
+        if any(dtype in RTOL for dtype in dtypes):  # others are integers, whose default is 0
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)

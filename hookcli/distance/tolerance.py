@@ -121,14 +121,10 @@ class Tolerance:
         return chosen[-1] if chosen else self.rtol
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """Return the relative tolerance of a call, by default that of the coarsest of ``dtypes``.
-
-        For sketches, a default above 0 is at least ``SKETCHED``.
-        """
         chosen = self.chosen_for(call_id)
         if chosen is not None:
             return chosen
-        default = max(RTOL.get(dtype, 0.0) for dtype in dtypes)
+        default = max(RTOL.get(dtype, 0.0) for dtype in dtypes)  # of the coarsest
         default = max(default, SKETCHED) if sketched and default else default
         return default**2 / 2 if self.metric == "cosine" else default
 
@@ -148,8 +144,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
     """Return the error that says nothing about any of the operators, in the unit of their outputs.
 
     ``dtype`` is the coarsest on the way to the output; in 16 bits, libraries compute a function in
-    float32 and round the result once. If ``is_saturated``, an output near 0 may be that of a gate
-    with a large negative input.
+    float32 and round the result once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0

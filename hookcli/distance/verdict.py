@@ -128,16 +128,20 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
-    if comparison.answer is not None and 0 < len(comparison.answer.changed) < len(
-        comparison.images
-    ):
-        changed = comparison.answer.changed
+    changed = () if comparison.answer is None else comparison.answer.changed
+    if 0 < len(changed) < len(comparison.images):
         named = f"{', '.join(changed[:_NAMED])}{and_more(len(changed) - _NAMED)}"
         yield f"the answer is not the same for {named}"
     culprits = () if comparison.blame is None else comparison.blame.ids
     yield from _left_out_texts(comparison.left_out, culprits)
     if "figures" in sources:
-        yield _figures_text(comparison.rows)
+        measured = [row.source for row in comparison.rows if row.source]
+        of_figures = measured.count("figures")
+        which = f" of {of_figures} of {len(measured)} calls" if of_figures < len(measured) else ""
+        yield (
+            f"only figures{which} were compared (mean, std, min, max, NaN, Inf): rel L2 and max "
+            "abs are lower bounds; sketches or saved tensors of both runs tell more"
+        )
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
         yield f"only what {source.removeprefix('tensors ')} kept was compared"
     if "sketches" in sources:
@@ -161,25 +165,10 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
             yield f"not compared, {number}: {named}{and_more(len(calls) - 2, '; and {} more')}"
 
 
-def _figures_text(rows: Sequence[DiffRow]) -> str:
-    measured = [row for row in rows if row.source]
-    of_figures = [row for row in measured if row.source == "figures"]
-    which = f" of {len(of_figures)} of {len(measured)} calls"
-    return (
-        f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
-        "min, max, NaN, Inf): rel L2 and max abs are lower bounds; "
-        "sketches or saved tensors of both runs tell more"
-    )
-
-
 def changed_text(changed: ChangedFact) -> str:
-    """Return a line about a fact that differs: ``changed: torch: 2.11.0, now 2.12.0``."""
-    return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
-
-
-def _value(value: object) -> str:
-    text = fact_text(value)
-    return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
+    values = (fact_text(value) for value in (changed.a, changed.b))
+    a, b = (text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..." for text in values)
+    return f"changed: {changed.name}: {a}, now {b}"
 
 
 def describe_difference(comparison: Comparison) -> str:

@@ -28,7 +28,6 @@ class RuleHit:
     against: str = ""  # the id of the call that the rule compared with this one
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Add the hits of later images, with the sum or else the larger of the numbers."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -114,7 +113,7 @@ class CallTally:
 
 def tally_of(record: LayerRecord) -> CallTally:
     stats, channels = record.stats, record.channels
-    tally = CallTally(
+    return CallTally(
         call=record.call,
         layout=record.layout,
         shape=stats.shape,
@@ -122,16 +121,12 @@ def tally_of(record: LayerRecord) -> CallTally:
         histogram=record.histogram,
         images=1,
         stats=TotalStats(**figures_of(stats), numel=0 if record.reason else stats.numel),
+        low=None if channels is None else array("d", channels.low).tobytes(),
+        high=None if channels is None else array("d", channels.high).tobytes(),
+        channels=None if channels is None else len(channels.low),
         changes=None if record.change is None else record.change**2,
         reason=record.reason,
     )
-    if channels is not None:
-        tally.low, tally.high = (
-            array("d", channels.low).tobytes(),
-            array("d", channels.high).tobytes(),
-        )
-        tally.channels = len(channels.low)
-    return tally
 
 
 def _merge_channels(one: bytes | None, two: bytes | None, merge: np.ufunc) -> bytes | None:

@@ -38,7 +38,6 @@ class Role:
 
 @functools.lru_cache(maxsize=4096)
 def role_of(module_path: str) -> Role:
-    """Return the role of the layer at ``module_path``."""
     # A number followed by a name is the number of a block. A trailing number belongs to the layer
     # (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
     # (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
