@@ -17,9 +17,9 @@ from PIL import Image
 from hookcli.records.layouts import recall_layout
 from hookcli.render.draw.compared_picture import compare_maps, draw_compared_maps, list_labels
 from tests.toy_runs import ToyRun, array, run_of
+from tests.world.test_page_in_browser import list_faults, opened
 
 NAN, INF = math.nan, math.inf
-BOTH = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 GREY, WHITE, CYAN = (40, 41, 48), (255, 255, 255), (0, 229, 255)
 BLUE, ORANGE = (138, 192, 255), (255, 172, 88)
 DARKEST, LIGHTEST = (4, 5, 16), (255, 250, 214)
@@ -361,27 +361,12 @@ def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-def test_the_page_is_sound_in_a_browser(run, scheme, width):
-    from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_is_sound_in_a_browser(run, browser, scheme):
     two_runs()
     pictures(run)
-    asked = []
-    with sync_playwright() as play:
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = play.chromium.launch(executable_path=path, args=BOTH)
-        page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: asked.append(f"console {message.text}"))
-        page.goto(Path("p/report.html").resolve().as_uri())
+    for page in opened(browser, Path("p").resolve()):
+        page.set_viewport_size({"width": 360, "height": 800})
         page.get_by_role("link", name="See it").click()
         assert page.locator("article:target h3").inner_text().startswith("conv")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.mouse.wheel(0, 5000)
-        page.wait_for_function("[...document.images].every((i) => i.complete && i.naturalWidth)")
-        results = Axe().run(page)
-        browser.close()
-    assert results.violations_count == 0, results.generate_report()
-    assert all(url.startswith("file:///") for url in asked), asked
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert list_faults(page, scheme) == []
