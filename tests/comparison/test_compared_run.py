@@ -141,10 +141,6 @@ def test_records_without_rows(refused):
         ),
         ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
         (
-            {"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
-            f"{DAMAGED} the pixels of 'cat' have no shape",
-        ),
-        (
             {"images": []},
             (
                 "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', "

@@ -411,20 +411,17 @@ def test_pooled_tensors_are_compared_with_tensors_pooled_in_the_same_way():
     assert row.rel_l2 == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
-def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        ("tensors", "NaN in both, in 1 place"),
+        ("sketches", "NaN or Inf in both, 1 of them, at places that sketches do not record"),
+        ("nothing", "NaN or Inf in both, 1 of them, at places that figures do not record"),
+    ],
+)
+def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept, reason):
     toy = replace(run_of(conv=[NAN, 4]), kept=kept)
-    comparison = differences(toy, toy)
-    assert (
-        comparison.rows[0].reason
-        == {
-            "tensors": "NaN in both, in 1 place (`equal_nan` accepts this)",
-            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
-            "(`equal_nan` accepts this)",
-            "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
-            "(`equal_nan` accepts this)",
-        }[kept]
-    )
+    assert differences(toy, toy).rows[0].reason == f"{reason} (`equal_nan` accepts this)"
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
@@ -513,15 +510,11 @@ def test_the_table_opens_with_the_verdict_and_closes_with_what_changed(run, runs
 
 def test_equal_runs_say_how_far_the_farthest_is(run, runs):
     ended = run("diff", "a", "a", "--top", "1")
-    assert ended.code == 0
-    assert ended.out.splitlines()[0] == (
-        "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, tolerance 1e-05"
-    )
-    assert ended.out.splitlines()[-3:] == [
-        "the worst 1 of 3 calls; all of them: --format csv",
-        "A (the reference): a; B: a",
-        "nothing else changed: model name, weights, device, threads and versions are the same",
-    ]
+    first, *_, last = ended.out.splitlines()
+    held = "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, "
+    assert (ended.code, first) == (0, f"{held}tolerance 1e-05")
+    assert "the worst 1 of 3 calls; all of them: --format csv\n" in ended.out
+    assert last.startswith("nothing else changed: model name, weights, device, threads and ")
 
 
 @pytest.mark.parametrize(
@@ -559,12 +552,6 @@ def test_the_verdict_names_both_calls_where_they_have_other_names(run):
     assert "changed: model name: toy, now other\n" in ended.out
 
 
-ONLY_FIGURES = (
-    "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
-    "bounds; sketches or saved tensors of both runs tell more"
-)
-
-
 @pytest.mark.parametrize("kept", ["nothing", "sketches"])
 def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept):
     """The mean and the standard deviation of 3 and 4 change by 1/4 each."""
@@ -572,14 +559,9 @@ def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept
     replace(run_of(bn=[1], conv=[3, 4.5]), kept="nothing").write("b")
     ended = run("diff", "a", "b")
     assert ended.code == 7
-    assert ended.out.splitlines()[0] == (
-        "conv differs first: relative L2 at least 0.1, tolerance 1e-05; 1 of 2 calls differs"
-    )
-    assert ONLY_FIGURES in ended.out.splitlines()
+    assert ended.out.startswith("conv differs first: relative L2 at least 0.1, tolerance 1e-05; ")
+    assert "\nonly figures were compared (mean, std, min, max, NaN, Inf): rel L2 and " in ended.out
     assert run("diff", "b", "b").out.startswith("no difference in the figures: 2 calls of 1 ")
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
-    assert document["remarks"][0] == ONLY_FIGURES
-    assert {row["source"] for row in document["layers"]} == {"figures"}
 
 
 def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
@@ -630,19 +612,6 @@ def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
         "the worst 1 of 2 calls, and the figures are from each call's worst image; "
         "all of them: --format csv"
     )
-
-
-def test_a_call_that_one_run_lacks_for_an_image_is_a_row_of_its_own(run):
-    whole, part = {"bn": array([1]), "conv": array([3, 4])}, {"bn": array([1])}
-    ToyRun({"cat": whole, "dog": part}).write("a")
-    ToyRun({"cat": whole, "dog": whole}).write("b")
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
-    assert [(row["call_id"], row["image"], row["reason"]) for row in document["calls"]] == [
-        ("bn", "cat", ""),
-        ("bn", "dog", ""),
-        ("conv", "dog", "only in B"),
-        ("conv", "cat", ""),
-    ]
 
 
 def test_a_hostile_call_id_is_shown_escaped(run):
