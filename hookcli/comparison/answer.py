@@ -27,9 +27,7 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 
 
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
-    """Return how far two outputs for one image agree; None if they cannot be compared."""
-    # ``model`` reads the output ``a``. The output ``b`` may be that of an export, which returns the
-    # same tensors without the containers around them.
+    """``b`` may come from an export, which returns tensors without the containers around them."""
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):
         left = iter(twos)

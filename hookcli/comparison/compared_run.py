@@ -50,67 +50,51 @@ CallRow: TypeAlias = "RecordRow | GoldenCall"
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run recorded about one call for one image."""
-
-    tensor: CallTensor  # the description of the tensor
+    tensor: CallTensor
     figures: TotalStats
-    # the sketch of the tensor, (67,); None if no sketch was taken
-    sketch: NDArray[np.float32] | None = None
-    # a function that reads the saved tensor; None if no tensor was saved
-    read: Callable[[], Array] | None = None
-    layout: str = "unknown"  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
+    sketch: NDArray[np.float32] | None = None  # (67,)
+    read: Callable[[], Array] | None = None  # reads the saved tensor
+    layout: str = "unknown"  # as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run to compare, read from a run folder or from a golden file."""
-
-    name: str  # the name of the folder or file, as the user gave it
-    # the facts on which the results of the run depend, with the entries ``command``, ``model`` and
-    # ``versions``
-    facts: Mapping[str, Any]
-    images: Mapping[str, ImageFacts]  # facts about each image, by image key
-    # the calls for each image in the order in which they completed, by image key
+    name: str  # as the user gave it
+    facts: Mapping[str, Any]  # on which results depend: ``command``, ``model`` and ``versions``
+    images: Mapping[str, ImageFacts]  # by image key
+    # by image key, in the order in which the calls completed
     calls: Mapping[str, Sequence[RunCall]] = field(default_factory=dict)
-    # the options that reduced or converted tensors before saving, each with its value; empty if
-    # there were none
+    # the options that reduced or converted tensors before saving, each with its value
     saved: tuple[str, ...] = ()
-    # sentences about files of the run folder that are missing or have the wrong size. The
-    # comparison does not need these files.
-    damage: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()  # sentences about missing files that the comparison does not need
 
     def __post_init__(self) -> None:
         for key, calls in self.calls.items():
             refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls])
 
     @property
-    def contents(self) -> dict[str, str]:
-        """The hash of each image's content, by image key."""
+    def hashes(self) -> dict[str, str]:
         return {key: image.sha256 for key, image in self.images.items()}
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """The options that reduced tensors before saving, each with its value."""
-        # The tuple is empty if the run saved whole tensors or no tensors.
         return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtype of the model, followed by the dtype of saved tensors if an option chose one."""
         return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
 def load_compared_run(name: str) -> ComparedRun:
-    """Read a run from its folder, from a golden file, or from standard input (``-``)."""
     try:
         is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
+        if not is_run and name.endswith((".pth", ".pt", ".safetensors")):
+            hint = "two files of weights: `hookcli.compare`"
+            raise RequestError(f"{name!r} is neither a run nor a golden file", hint)
         return _read_run(name) if is_run and name != "-" else _read_golden(name)
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
     except ValueError as error:
-        if name.endswith((".pth", ".pt", ".safetensors")):
-            hint = "two files of weights: `hookcli.compare`"
-            raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except storage.StorageError as error:
         raise error.explain(name) from error
@@ -142,8 +126,6 @@ def _read_run(name: str) -> ComparedRun:
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
-    """With ``is_whole``, the run saved whole tensors, which have the shape in the row."""
-
     def read() -> Array:
         values = run.tensor(row.call_id, row.image)
         if not is_whole:
@@ -183,7 +165,10 @@ def _read_golden(name: str) -> ComparedRun:
 
 def _read_document(name: str) -> object:
     try:
-        text = _read_stdin() if name == "-" else _read_file(name)
+        read: Callable[[str], bytes] = choose(
+            name, lambda file: read_regular(to_local(file), MOST_BYTES), storage.read_file
+        )
+        text = _read_stdin() if name == "-" else read(name)
     except FileNotFoundError as error:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
@@ -199,15 +184,7 @@ def _read_document(name: str) -> object:
         ) from error
 
 
-def _read_file(name: str) -> bytes:
-    read: Callable[[str], bytes] = choose(
-        name, lambda file: read_regular(to_local(file), MOST_BYTES), storage.read_file
-    )
-    return read(name)
-
-
 def _read_stdin() -> bytes:
-    """Return at most as many bytes as a golden file has; none without standard input."""
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")
@@ -230,7 +207,6 @@ def _make_call(
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:
-    """Raise ValueError unless a row is about one of the ``images``, with possible figures."""
     call_id, shape = row.call_id, row.shape
     stranger = f"{call_id!r} belongs to the image {row.image!r}, which is not in the run"
     _expect(row.image in images, stranger)

@@ -53,9 +53,7 @@ def diff_runs(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Compare run B with run A, the reference."""
-    # Without ``match``, calls are paired by id, and both runs must be of the same model, or one of
-    # a file with a graph. With ``keeps_images``, there is also one row per call and image.
+    """Without ``match``, pair by id: runs of one model, or of a model and a file with its graph."""
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
@@ -98,7 +96,6 @@ def diff_runs(
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Refuse a tolerance that matches no call, and a comparison that compared no values."""
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
         if not any(matches(glob, call_id) for call_id in ids):
@@ -137,18 +134,23 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 def pair_calls(
     a: Sequence[RunCall], b: Sequence[RunCall], match: Match
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs of matching calls in A's order; a call without a match is paired with None."""
     if match == "id":
         of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
         for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
             yield of_a.get(call_id), of_b.get(other_id)
-    else:
-        yield from _pair_by_order(a, b)
+        return
+    kinds_of_a, kinds_of_b = (
+        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
+        for calls in (a, b)
+    )
+    # long sequences of equal sides, types and shapes, then the calls between them
+    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
+    for _, start, end, other_start, other_end in matcher.get_opcodes():
+        yield from zip_longest(a[start:end], b[other_start:other_end])
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal call ids, in the order of A; "" takes the place of a missing call."""
-    # hookcli inserts each call that only B has after the shared call that precedes it in B.
+    """Yield pairs in A's order, and each call that only B has after the shared call before it."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -165,11 +167,6 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
-    """Yield the facts that differ between two runs, among the facts on which their results depend.
-
-    ``a`` and ``b`` have the entries ``model``, ``versions`` and ``command``, as a manifest does.
-    They may have ``code``, the sha256 of the files of code and inputs of the user.
-    """
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
@@ -183,33 +180,17 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 
 
 def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
-    """``types`` maps a layer's types in A and B to the ids of the calls with this pair."""
     for (one, two), ids in types.items():
         if one != two:
             yield ChangedFact(f"type of {_some(ids)}", one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return all notes about models, given as in a manifest, each note once."""
     notes = (note for model in models for note in model.get("notes") or ())
     return tuple(dict.fromkeys(notes))
 
 
-def _pair_by_order(
-    a: Sequence[RunCall], b: Sequence[RunCall]
-) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Match long sequences of equal sides, types and shapes, then the calls between them."""
-    kinds_of_a, kinds_of_b = (
-        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
-        for calls in (a, b)
-    )
-    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
-    for _, start, end, other_start, other_end in matcher.get_opcodes():
-        yield from zip_longest(a[start:end], b[other_start:other_end])
-
-
 def _side(call: RunCall) -> str:
-    """Return the side of a call, such as ``input`` or ``grad_output``; empty for an output."""
     side, colon, _ = call.tensor.call_id.partition(":")
     return side if colon else ""
 
@@ -241,7 +222,6 @@ def _leave_out(
 
 
 def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[RunCall]:
-    """Return the calls; convolutions without the name of their BatchNorm get it from ``others``."""
     # A convolution whose BatchNorm ``others`` does not name has no counterpart, so it is left out.
     tensors = [call.tensor for call in others]
     known = {each.call_id: each.module_type for each in tensors}
@@ -271,11 +251,10 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """Return the keys in A and B of each image that both runs have, with equal contents."""
     for run in (a, b):
         if not run.images:
             raise RequestError(f"{run.name!r} holds no image", "make it again with readable images")
-    shared = list(match_images(a.contents, b.contents))
+    shared = list(match_images(a.hashes, b.hashes))
     if not shared:
         raise RequestError(
             f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
@@ -335,7 +314,6 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
-    """Return the recorded sketch (67,) or that of a whole saved tensor; None without both."""
     if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -40,9 +40,6 @@ _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % 
 
 
 def make_golden(run: Run) -> GoldenFile:
-    """Return the golden document of a run, with one call for each row of ``run.records``."""
-    # If a call has no tensor, such as a missing gradient, the sketch is None, and ``reason`` of the
-    # call names the cause.
     rows = [read_record(cells) for cells in run.records.to_pylist()]
     has_sketches = any(row.sketch is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
@@ -58,21 +55,16 @@ def make_golden(run: Run) -> GoldenFile:
 
 
 def render_golden(golden: GoldenFile) -> str:
-    """Return the document as JSON text, with one call or fact per line for readable diffs."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in to_fields(golden).items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
 def write_golden(golden: GoldenFile, file: Path) -> Path:
-    """Write the document to ``file``, and return ``file``."""
-    # If writing fails, an existing file is unchanged.
     return write_atomic(file, render_golden(golden).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """Check that hookcli may write a golden file to ``file``, even if the file exists."""
-    # It may replace a golden file, and with ``overwrite`` any regular file, but never a file of a
-    # run. It never opens a device or a pipe, because reading could block forever.
+    # Reading a device or a pipe could block forever.
     name = str(file)
     if file.is_symlink():
         raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")
@@ -87,8 +79,11 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
                 f"{name!r} is a device or a pipe, not a regular file",
                 "name a file, or leave out `out` to write to stdout",
             )
-        if overwrite or _is_golden(file):
+        if overwrite:
             return
+        with open_regular(file) as stream:
+            if _BEGINNING.match(stream.read(200)) is not None:
+                return
     except OSError as error:
         raise cannot_write(file, error) from error
     raise OutputError(
@@ -97,13 +92,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     )
 
 
-def _is_golden(file: Path) -> bool:
-    with open_regular(file) as stream:
-        return _BEGINNING.match(stream.read(200)) is not None
-
-
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Return the keys of the images with whole saved tensors, by call id; refuse other runs."""
     again = "run `hookcli.inspect` again, with `sketch=True`"
     if not run.calls:
         raise RequestError(f"the run in {str(run.folder)!r} kept no sketches", again)
@@ -115,7 +104,6 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
 
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
-    """Return None if the tensor was not saved; one without values needs no saved tensor."""
     if 0 in row.shape:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
     if row.image not in kept.get(row.call_id, ()):
@@ -135,7 +123,6 @@ def _finite(figure: float | None) -> float | None:
 
 
 def _render_fact(fact: object) -> str:
-    """Return a fact as JSON, with one line for each key of an object or each object of a list."""
     named = to_fields(fact) if isinstance(fact, (ModelInfo, SketchForm)) else fact
     if isinstance(named, dict) and named:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in named.items()]
@@ -150,10 +137,7 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return the golden document with the file name ``shown`` in place of the image file ``file``.
-
-    The new name can leave out the folders of this machine.
-    """
+    """Show another name instead of ``file``, such as one without the folders of this machine."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = tuple(shown if word == file else word for word in golden.command or ()) or None
     return replace(golden, command=command, images=tuple(images))

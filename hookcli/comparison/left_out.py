@@ -25,9 +25,10 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield the calls of A that have no counterpart in B, with the reasons."""
-    # ``types`` has the types of A's modules by call id in running order, ``common`` the ids of the
-    # calls with a counterpart, and ``reasons`` what B says about calls that it lacks.
+    """Yield the calls of A, in running order in ``types``, that are not ``common``.
+
+    ``reasons`` is what B says about calls that it lacks.
+    """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []
     several = {call_id.partition("[")[0] for call_id in common if "[" in call_id}
@@ -49,7 +50,6 @@ def list_left_out(
 
 
 def may_be_idle(module_type: str) -> bool:
-    """Return whether layers and operations of a type change nothing, unless the model trains."""
     return _plain(module_type).endswith(_IDLE)
 
 
@@ -58,7 +58,6 @@ def _plain(module_type: str) -> str:
 
 
 def find_idle(a: CallTensor | None, b: CallTensor | None) -> LeftOut | None:
-    """Return a call that only A or B has, if its layer changes nothing in evaluation mode."""
     # A class of the user's own may do something whatever its name ends in, such as ``MCDropout``.
     call = a or b
     if (a and b) or call is None or _plain(call.module_type) not in _KNOWN:

@@ -32,7 +32,7 @@ from hookcli.records.images import ImageResult, SkippedImage, describe_intensiti
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hookcli.comparison.seen_calls import SeenCall, SeenPair, TensorArray
+    from hookcli.comparison.seen_calls import SeenCall, TensorArray
     from hookcli.comparison.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.answer import Answer
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Side
     from hookcli.records.calls import LayerInfo
 
+    _Layers = Mapping[str, LayerInfo]  # by module path
 
 _UNTOLD = (
     "some nodes of the file do not say which module they come from, and are compared only if their "
@@ -67,9 +68,7 @@ def compare_sides(
     match: Match = "id",
     worst: WorstCalls | None = None,
 ) -> Comparison:
-    """Run the images through both sides, and compare each call of B with the same call of A."""
-    # Both have the same images, or a single image each; with ``blames``, both runners observe all
-    # layers. ``image_done`` gets the numbers of images done (skipped ones too) and skipped.
+    """With ``blames``, both runners observe all layers."""
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
     sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
@@ -87,14 +86,10 @@ def compare_sides(
 
 
 def list_skipped(a: Side, b: Side) -> list[SkippedImage]:
-    """Return the images that A or B cannot use, as far as hookcli knows before the models run."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
 def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
-    """Return the pairs of images to compare, each with an image of A and an image of B."""
-    # If both requests name the same images, hookcli pairs each image with itself, and leaves out
-    # images that only one side can use. Otherwise, hookcli pairs the images in order.
     if a.request.run.images != b.request.run.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
@@ -103,9 +98,7 @@ def pair_sources(a: Side, b: Side) -> list[tuple[ImageSource, ImageSource]]:
 
 @dataclass(slots=True)
 class _RunEffects:
-    """The layers that ran on the images so far, and the effects of the edits on each side."""
-
-    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``, of either side
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
     effects_a: EditEffects = field(default_factory=EditEffects)
     effects_b: EditEffects = field(default_factory=EditEffects)
     left_out: dict[str, LeftOut] = field(default_factory=dict)  # by call id
@@ -114,11 +107,10 @@ class _RunEffects:
         self,
         calls: Mapping[str, SeenCall],
         common: Collection[str],
-        listed: _Listed,
+        layers: _Layers,
         graph: Graph | None = None,
         untold: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Keep the listed calls that the other side computes as a part of other calls."""
         types = {call_id: each.tensor.module_type for call_id, each in calls.items()}
         is_vague = graph is not None and (graph.untold or not graph.names_modules)
         named = graph.paths if graph is not None and is_vague else None
@@ -127,7 +119,7 @@ class _RunEffects:
             seen, left_out = calls[each.call_id], each
             if named and each.kind == "part" and seen.call.layer.module_path not in named:
                 left_out = replace(each, reason="computed by nodes that do not say their module")
-            if listed.has(seen):
+            if _lists(layers, seen):
                 self.left_out[each.call_id] = left_out
 
     def merge(self, later: _RunEffects) -> None:
@@ -139,8 +131,6 @@ class _RunEffects:
 
 @dataclass(slots=True)
 class _Sides:
-    """Both sides of a comparison, and what is known from the images compared so far."""
-
     a: Side
     b: Side
     judge: Judge
@@ -156,7 +146,6 @@ class _Sides:
     _first_shape: tuple[int, ...] | None = None
 
     def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
-        """Run an image through both sides, and judge its calls, unless the image is skipped."""
         image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
         image_b = prepare_like(self.b.fitter, source_b, self._first_shape)
         for image in (image_a, image_b):
@@ -176,7 +165,6 @@ class _Sides:
             self.worst.finish(self.judge.rows(), image_a.key)
 
     def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
-        """Return the comparison of all images; ``skipped_before`` were skipped before it began."""
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
         notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
@@ -220,9 +208,8 @@ class _Sides:
     def _run(
         self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield the pairs in A's order, as ``_list_pairs``; add this image's ``effects``."""
         a, b = self.a, self.b
-        listed = _Listed(a.layers), _Listed(b.layers)
+        listed = [{each.module_path: each for each in side.layers} for side in (a, b)]
         graph = b.runner.graph if isinstance(b.runner, GraphRunner) else None
         size = a.runner.size_of(pixels_of(image_a))
         seen = SeenCalls(
@@ -230,7 +217,7 @@ class _Sides:
         )
         if self.worst is not None:
             self.worst.start()
-            seen.show = partial(_offer, self.worst, self.judge, listed, size)
+            seen.show = partial(self._offer, self.worst, seen, listed)
         others = SeenCalls(origins=self.origins[::-1])
         observe = seen.measure if self.match == "id" else others.keep
         one = run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
@@ -256,8 +243,27 @@ class _Sides:
             elif is_listed:
                 effects.left_out[idle.call_id] = idle
 
+    def _offer(
+        self,
+        worst: WorstCalls,
+        seen: SeenCalls,
+        listed: Sequence[_Layers],
+        call_id: str,
+        other: str,
+        a: TensorArray,
+        b: TensorArray,
+    ) -> None:
+        call, partner = seen.a[call_id], seen.b[other]
+        if not _is_listed(listed, call, partner):
+            return
+        layout = call.call.layout_of(call.tensor.shape, seen.size)
+        if call.tensor.shape[:1] != (1,):  # such as windows: a part is no picture of the image
+            layout = replace(layout, height=0, width=0)
+        pair = CallPair("", call.tensor, partner.tensor, seen.distances[call_id])
+        worst.offer(self.judge.judge(pair), call.index, layout, a, b)
+
     def _list_pairs(
-        self, image: str, seen: SeenCalls, listed: tuple[_Listed, _Listed]
+        self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
         """Yield each pair, and whether it is listed; others have rows only if they are culprits."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
@@ -265,7 +271,7 @@ class _Sides:
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
             one, two = seen.a.get(call_id), seen.b.get(of_b.get(other, ""))
             left_out = self._leaves_out(call_id, other, two, seen)
-            is_listed = _is_listed(listed, one, two) and not left_out
+            is_listed = not left_out and _is_listed(listed, one, two)
             if is_listed or self.blamer is not None:
                 pair = (one.tensor if one else None, two.tensor if two else None)
                 distance, axes = seen.distances.get(call_id), seen.axes.get(call_id, ())
@@ -283,44 +289,16 @@ class _Sides:
         return b.call.layer.is_operation or path in seen.graph.untold or seen.has_layer(path)
 
 
-class _Listed:
-    """The calls that a comparison lists, of those that a runner observed."""
-
-    def __init__(self, layers: Sequence[LayerInfo]) -> None:
-        self._layers = {layer.module_path: layer for layer in layers}
-
-    def has(self, seen: SeenCall | None) -> bool:
-        """Return whether the comparison lists a call; False for None."""
-        layer = self._layers.get(seen.call.layer.module_path) if seen else None
-        return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
+def _lists(layers: _Layers, seen: SeenCall | None) -> bool:
+    layer = layers.get(seen.call.layer.module_path) if seen else None
+    return layer is not None and seen is not None and layer.has_call(seen.call.call_index)
 
 
-def _is_listed(listed: tuple[_Listed, _Listed], a: SeenCall | None, b: SeenCall | None) -> bool:
-    return listed[0].has(a) or listed[1].has(b)
-
-
-def _offer(
-    worst: WorstCalls,
-    judge: Judge,
-    listed: tuple[_Listed, _Listed],
-    size: tuple[int, int],
-    pair: SeenPair,
-    a: TensorArray,
-    b: TensorArray,
-) -> None:
-    """Offer a listed pair for a picture; ``size`` is (height, width) of the input in A."""
-    if not _is_listed(listed, pair.a, pair.b):
-        return
-    one, two = pair.a.tensor, pair.b.tensor
-    layout = pair.a.call.layout_of(one.shape, size)
-    if one.shape[:1] != (1,):  # such as the windows of an image: a part is no picture of the image
-        layout = replace(layout, height=0, width=0)
-    judged = judge.judge(CallPair("", one, two, pair.distance))
-    worst.offer(judged, pair.a.index, layout, a, b)
+def _is_listed(listed: Sequence[_Layers], a: SeenCall | None, b: SeenCall | None) -> bool:
+    return _lists(listed[0], a) or _lists(listed[1], b)
 
 
 def _add_own(rows: Iterable[DiffRow], own: Mapping[tuple[str, str], OwnError]) -> Iterator[DiffRow]:
-    """Yield rows with their own errors; ``own`` has them by the keys of images and call ids."""
     for row in rows:
         found = own.get((row.image, row.call_id))
         if found is None:

@@ -166,12 +166,10 @@ def _find_same(
 
 
 def find_norm(calls: Sequence[CallTensor], conv: str) -> str:
-    """Return the id of the BatchNorm directly after a convolution; empty if there is none."""
     norms = (two for one, two in itertools.pairwise(calls) if one.call_id == conv)
     return next((each.call_id for each in norms if each.module_type.startswith(NORM)), "")
 
 
 def _kind(module_type: str) -> str:
-    """Return the name that modules of torch and operators of ONNX of one kind have in common."""
     name = re.sub(r"\dd$", "", module_type.removesuffix(f"+{NORM}")).lower()
     return _KINDS.get(name, name)

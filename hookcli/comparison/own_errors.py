@@ -55,14 +55,12 @@ _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 
 @dataclass(slots=True)
 class Blamer:
-    """Measures the own errors of all calls, image by image."""
-
     a: Side  # the reference
     b: Side  # the side whose calls are judged
-    # the own error of each call for each image, by the key of the image and the call's id
+    # by the key of the image and the call's id
     own: dict[tuple[str, str], OwnError] = field(default_factory=dict)
     _dtypes: set[str] = field(default_factory=set)
-    # the own error of each call for its worst image, by call id
+    # of each call for its worst image, by call id
     _worst: dict[str, OwnError] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
     # the calls that only one side has, as ``_find_lone`` returns them
@@ -71,21 +69,13 @@ class Blamer:
     _vague: set[str] = field(default_factory=set)
     # the calls whose own error may be that of several layers, which B does not tell
     _unclear: set[str] = field(default_factory=set)
-    # the type of the module of each call of A, in order, by call id
-    _kinds: dict[str, str] = field(default_factory=dict)
+    _kinds: dict[str, str] = field(default_factory=dict)  # the types of A's modules, in order
 
     @property
     def dtype(self) -> str:
-        """The coarsest dtype of the two models and of B's tensors."""
         return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
 
-    def add(
-        self,
-        image: str,
-        pixels: tuple[Tensor, Tensor],
-        seen: SeenCalls,
-    ) -> None:
-        """Measure the own errors for one image; ``pixels`` are (1, …) for A and for B."""
+    def add(self, image: str, pixels: tuple[Tensor, Tensor], seen: SeenCalls) -> None:
         values, graph = seen.values, seen.graph
         self._dtypes.update(each.tensor.coarsest for each in seen.b.values())
         untold = () if graph is None else graph.untold if graph.names_modules else graph.paths
@@ -130,7 +120,6 @@ class Blamer:
         return found
 
     def _measure_noise(self, image: str, pixels: Tensor, own: _Measured) -> dict[str, float]:
-        """Return the own errors that quantizing explains, by call id in A."""
         outputs, seen = self.b.runner.list_quantized(), own.seen
         if not outputs or outputs.keys() == self.a.runner.list_quantized().keys():
             return {}
@@ -149,7 +138,7 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Return which calls are to blame; ``rtol`` is the tolerated own error, None for rounding.
+        """``rtol`` is the tolerated own error; without it, rounding decides.
 
         Calls that only A or only B has have no own error. Directly before a culprit, they are to
         blame instead. A call is not to blame if B does not tell which layers are in its error.
@@ -168,7 +157,6 @@ class Blamer:
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
     def _add_changed_weights(self) -> None:
-        """Say of the calls of a quantized file whose weights were changed how they were."""
         a, b, kinds = self.a.runner, self.b.runner, self._kinds
         if not (isinstance(a, EagerRunner) and isinstance(b, OnnxRunner)):
             return
@@ -268,7 +256,6 @@ class _Measured:
     _is_vague: bool = False
 
     def feed(self, call_id: str) -> TensorArray | None:
-        """Return the output of A that a call of the fed run passes on."""
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
@@ -385,14 +372,11 @@ class _Measured:
 
 
 class _Mover:
-    """Moves values to a neighbouring number, up or down at random."""
-
     def __init__(self, epsilon: float) -> None:
         self._epsilon = epsilon
         self._random = np.random.default_rng(0)
 
     def __call__(self, values: TensorArray) -> TensorArray:
-        """Move floating-point values by the last digit of a coarser dtype."""
         if values.dtype.kind != "f":
             return values
         _, exponents = np.frexp(values)

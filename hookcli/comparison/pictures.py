@@ -43,15 +43,16 @@ _WHOLE = "save whole tensors in both runs: `tensors.save` without `pool` and `sa
 
 @dataclass(frozen=True, slots=True)
 class CallMaps:
-    """What a picture of one call shows, for one image."""
-
-    compared: ComparedMaps  # the feature maps or bars of A, of B and of B - A
-    layout: str  # the meaning of the axes, as in ``Layout.name``: ``NCHW``, ``NLC``, …
+    compared: ComparedMaps
+    layout: str  # as in ``Layout.name``: ``NCHW``, ``NLC``, …
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Check, before the comparison, that hookcli can draw pictures and write them to ``folder``."""
-    without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
+    without = [
+        repr(run.name)
+        for run in (a, b)
+        if not any(call.read for calls in run.calls.values() for call in calls)
+    ]
     if without:
         raise RequestError(
             f"`pictures` needs tensors, and {' and '.join(without)} kept none",
@@ -72,7 +73,6 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check, before a comparison, that hookcli can write its page to ``folder``."""
     check_results(folder, _COMPARISON)
 
 
@@ -84,10 +84,7 @@ def write_pictures(
     models: Sequence[str],
     theme: Theme = "dark",
 ) -> dict[str, Path]:
-    """Write the page of a comparison and the pictures of ``rows``, and return all files by name."""
-    # This replaces the page and the pictures of an earlier comparison in the folder. ``maps_of``
-    # returns what the picture of a row shows; several threads call it. ``models`` are the names of
-    # the models of A and B.
+    # Several threads call ``maps_of``. ``models`` are the names of the models of A and B.
     several = len(comparison.images) > 1
     title = " and ".join(dict.fromkeys(models))
     drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
@@ -101,22 +98,17 @@ def write_pictures(
 
 
 def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows of the calls to draw: the call that differs first, then the worst calls."""
-    # The result has at most 12 rows. It leaves out calls whose tensors are equal, and calls that
-    # were compared without tensors. ``rows`` has the worst call first.
+    """Return the call that differs first, then the worst; ``rows`` has the worst first."""
     first = find_first(rows)
-    drawable = filter(is_drawable, rows)
-    return sorted(drawable, key=lambda row: row != first)[:MOST_PICTURES]
+    return sorted(filter(is_drawable, rows), key=lambda row: row != first)[:MOST_PICTURES]
 
 
 def is_drawable(row: DiffRow) -> bool:
-    """Return whether whole tensors of a call were compared, and differ."""
     return row.source.startswith("tensors") and bool(row.max_abs or row.reason)
 
 
 def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
-    """Return a function that reads the saved tensors of a row, and reduces them to maps."""
-    others = dict(match_images(a.contents, b.contents))
+    others = dict(match_images(a.hashes, b.hashes))
 
     def read(row: DiffRow) -> CallMaps:
         one = _find_call(a, row.image, row.call_id)
@@ -127,10 +119,6 @@ def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
     return read
 
 
-def _has_tensors(run: ComparedRun) -> bool:
-    return any(call.read for calls in run.calls.values() for call in calls)
-
-
 def _draw_pictures(
     rows: Sequence[DiffRow],
     maps_of: Callable[[DiffRow], CallMaps],
@@ -139,8 +127,6 @@ def _draw_pictures(
     *,
     several: bool,
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Yield each picture with the bytes of its PNG file; headings show ``models``."""
-
     def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
         number, row = numbered
         maps = maps_of(row)
@@ -162,7 +148,6 @@ def _draw_pictures(
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:
-    """Return the height and width of the network's input; None if they are unknown."""
     shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 

@@ -53,12 +53,10 @@ class QuantizingNoise:
         self._random = np.random.default_rng(0)
 
     def move_pixels(self, pixels: Tensor) -> Tensor:
-        """Return the input with the error of 8 bits."""
         values = to_array(pixels)
         return torch.from_numpy(self._move(values, quantizing_error(values)))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Measure how far an output is off because of inputs and weights."""
         values = self._seen.values.get(call.id)
         if values is None or values.dtype.kind != "f" or values.shape != tensor.shape:
             return
@@ -68,7 +66,6 @@ class QuantizingNoise:
         self._errors[call.id] = math.hypot(off / size if size and off < math.inf else 0.0, own)
 
     def feed(self, call_id: str) -> Array | None:
-        """Return the moved output of a call of A."""
         values = self._seen.values.get(call_id)
         if values is None or values.dtype.kind != "f":
             return values
@@ -77,12 +74,10 @@ class QuantizingNoise:
         return self._move(values, error)
 
     def find(self, call_id: str, *, has_output: bool) -> float:
-        """Return the error of a call, with that of its output if B quantizes that, too."""
         output = quantizing_error(self._seen.values[call_id]) if has_output else 0.0
         return math.hypot(self._errors.get(call_id, 0.0), output)
 
     def _find_weight(self, call_id: str) -> Tensor | None:
-        """Return the matrix or the filters of a layer."""
         module = self._modules.get(self._seen.a[call_id].call.layer.module_path)
         weight = getattr(module, "weight", None)
         return weight if torch.is_tensor(weight) and weight.dim() > 1 else None
@@ -109,7 +104,6 @@ def _size_of(values: Array) -> float:
 def find_changed_weights(
     model: nn.Module, weights: Iterable[StoredWeight], norms: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return how the weights of a model's layers were changed before quantizing, by their paths."""
     # Nothing is found if most layers have changed: then the file was not quantized by rounding to
     # the nearest number. ``norms`` has the BatchNorm that may be folded into a layer, by path.
     stored = {each.name: each for each in weights}
@@ -124,7 +118,6 @@ def find_changed_weights(
 
 
 def _find_change(path: str, module: Any, norm: Any, stored: Stored) -> str:
-    """Return how weight or bias differ from the module's, alone or with the norm folded in."""
     forms: list[Any] = [(module.weight, module.bias)]
     if isinstance(module, _CONVOLUTIONS) and isinstance(norm, _NORMS):
         mean, variance = norm.running_mean, norm.running_var
@@ -141,7 +134,6 @@ def _read(tensor: Tensor | None) -> Array:
 
 
 def _describe_change(path: str, weight: Array, bias: Array, stored: Stored) -> str:
-    """Return what is off; empty if rounding explains the numbers in the file."""
     kept = stored[f"{path}.weight"]
     is_turned = kept.values.shape != weight.shape and kept.values.shape == weight.T.shape
     change = _measure(kept, weight.T if is_turned else weight)

@@ -41,51 +41,31 @@ _INTEGERS = "B has quantized integers there, and not what they stand for"
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call that was observed, and the description of its tensor."""
-
     call: Call
     tensor: CallTensor
     index: int  # the position of the call in the order in which the calls complete, from 0
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPair:
-    """A call of A, its counterpart in B, and the distance of their tensors."""
-
-    a: SeenCall
-    b: SeenCall
-    distance: Distance
 
 
 @dataclass(slots=True)
 class SeenCalls:
     """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B."""
 
-    # whether to keep the copies of A's tensors when B has run the same calls
-    keeps_values: bool = False
-    # what B says about its calls if it is a graph, which may compute several calls of A in one;
-    # None if it is not
-    graph: Graph | None = None
-    a: dict[str, SeenCall] = field(default_factory=dict)  # A's calls, by call id
-    b: dict[str, SeenCall] = field(default_factory=dict)  # B's calls, by call id
-    # copies of A's tensors on the host, by call id
-    values: dict[str, TensorArray] = field(default_factory=dict)
-    # the distance of each tensor of B from its counterpart in A, by A's call id
-    distances: dict[str, Distance] = field(default_factory=dict)
-    # the order in which a tensor of B has the axes of its counterpart in A, by A's call id; only of
-    # transposed tensors
+    keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
+    graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
+    a: dict[str, SeenCall] = field(default_factory=dict)  # by call id
+    b: dict[str, SeenCall] = field(default_factory=dict)  # by call id
+    values: dict[str, TensorArray] = field(default_factory=dict)  # copies of A's tensors, by call
+    distances: dict[str, Distance] = field(default_factory=dict)  # of B's tensor, by A's call id
+    # the order in which B has the axes of a tensor of A that it transposed, by A's call id
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    # the id of the counterpart in A, by the id of the call of B
-    partners: dict[str, str] = field(default_factory=dict)
+    partners: dict[str, str] = field(default_factory=dict)  # the id in A, by the id in B
     # why the names of B's nodes may not tell the counterpart, by the id of the call of A
     untold: dict[str, str] = field(default_factory=dict)
-    # the height and width of the layers' input in A; None if unknown
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  # the height and width of the layers' input in A
     # what the runners of A and of B know of how the tensors of calls are computed
     origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
-    # called with every pair of calls, right after its distance was measured, and with the tensors
-    # of A and of B; None if nobody wants to see them
-    show: Callable[[SeenPair, TensorArray, TensorArray], None] | None = None
+    # called with the ids in A and in B and the tensors of every pair, after it was measured
+    show: Callable[[str, str, TensorArray, TensorArray], None] | None = None
     # the ids of A's tensors, by path, side and index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
     # the index in A of the calls in B whose index is not certain
@@ -94,7 +74,6 @@ class SeenCalls:
     _waiting: tuple[str, TensorArray] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Store a description and a copy of a tensor of A."""
         calls = self._outputs.setdefault((call.layer.module_path, call.side), {})
         calls.setdefault(call.call_index, []).append(call.id)
         array = np.array(to_array(tensor))
@@ -109,8 +88,6 @@ class SeenCalls:
         self.a[call.id], self.values[call.id] = replace(seen, tensor=known), array
 
     def measure(self, call: Call, tensor: Tensor) -> None:
-        """Measure the distance of a tensor of B from its counterpart in A."""
-        # Unless ``keeps_values``, this deletes the copy of the counterpart.
         self.b[call.id] = _describe(call, tensor, self.b, self.origins[1])
         partner = self._find_partner(call, to_array(tensor))
         if partner is not None and not self._is_comparable(partner, tensor):
@@ -176,10 +153,9 @@ class SeenCalls:
         if distance is not None:
             self.distances[partner] = distance
             if self.show is not None:
-                self.show(SeenPair(self.a[partner], self.b[call_id], distance), a, b)
+                self.show(partner, call_id, a, b)
 
     def axis_of(self, call_id: str) -> int | None:
-        """Return the axis of the channels in a tensor of A; None if it is unknown."""
         seen = self.a[call_id]
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
@@ -327,7 +303,6 @@ class SeenCalls:
 def _describe(
     call: Call, tensor: Tensor, before: dict[str, SeenCall], origins: Mapping[str, tuple[str, str]]
 ) -> SeenCall:
-    """Describe a call after the calls ``before``, which may be on the way to it."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
     last = next((each.tensor.coarsest for each in reversed(before.values())), "")
     coarsest, operator = origins.get(call.id, (last, ""))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.config import ExportRequest
     from hookcli.images.prepare import PreparedImage
     from hookcli.passes.runner import Side
     from hookcli.records.calls import Call
@@ -59,7 +58,6 @@ def pixels_of(image: PreparedImage) -> Tensor:
 
 @contextmanager
 def naming(side: Side) -> Iterator[None]:
-    """Put the name of a side before the message of a ForwardError that the block raises."""
     try:
         yield
     except ForwardError as error:
@@ -67,7 +65,6 @@ def naming(side: Side) -> Iterator[None]:
 
 
 def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
-    """Yield the facts that differ between A and B, such as the model, the options and the image."""
     yield from list_changed(_facts(a), _facts(b))
     one, two = a.request, b.request
     formats = ["channels last" if each.channels_last else "contiguous" for each in (one, two)]
@@ -81,19 +78,13 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
     if two.export is not None:
-        yield ChangedFact("runner", "PyTorch", describe_export(two.export))
+        file = "" if two.export.file is None else f", from {str(two.export.file)!r}"
+        yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")
     if one.run.images != two.run.images:
         yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
 
 
-def describe_export(export: ExportRequest) -> str:
-    """Return a way of running a model in words, with the file if the user gave one."""
-    return export.way if export.file is None else f"{export.way}, from {str(export.file)!r}"
-
-
 def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
-    """Return the chosen layers of ``side`` that are missing in ``called``, with the reasons."""
-    # ``called`` has the module paths of the layers that ran on either side.
     return tuple(
         Uncalled(layer, side.runner.explain_uncalled(layer))
         for layer in side.layers
@@ -111,8 +102,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the values of a tensor as a NumPy array, which may share memory with the tensor."""
-    # Values of a dtype that NumPy lacks are converted to float32 or complex64.
+    """Return an array that may share memory; dtypes that NumPy lacks become 32 bits wide."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

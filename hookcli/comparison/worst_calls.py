@@ -30,38 +30,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _SeenCall:
     ids: tuple[str, str]  # in A, and in B
-    rank: tuple[float, int]  # the worst call sorts first
+    rank: tuple[float, int]  # the worst call sorts first; of two, the one that completes first
     layout: Layout
     a: TensorArray
     b: TensorArray
 
-    @property
-    def index(self) -> int:
-        """The position of the call in the order in which the calls complete in A."""
-        return self.rank[1]
-
 
 @dataclass(slots=True)
 class WorstCalls:
-    """Keeps what the page shows of the calls that differ most, image by image."""
-
     _worst: list[_SeenCall] = field(default_factory=list)  # of the running image, the worst first
     _first: _SeenCall | None = None  # of the running image; None if none differs too much
     # by the ids of the calls in A and in B, each call with its worst image
     _maps: dict[tuple[str, str], CallMaps] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Begin an image, and forget the tensors of an image on which a model failed."""
         self._worst, self._first = [], None
 
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """Keep the tensors of a call if it is among those that differ most, or differs first."""
-        # ``index`` is the call's position in A. The tensor ``a`` must not change any more; of
-        # ``b``, a copy is kept.
+        """``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied."""
         rank = (-judged.excess, index)
-        is_first = not judged.row.holds and (self._first is None or index < self._first.index)
+        is_first = not judged.row.holds and (self._first is None or index < self._first.rank[1])
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank
         if not (is_drawable(judged.row) and (is_first or is_worst)):
             return
@@ -72,8 +62,7 @@ class WorstCalls:
             self._worst = sorted([*self._worst, call], key=lambda each: each.rank)[:MOST_PICTURES]
 
     def finish(self, rows: Sequence[DiffRow], image: str) -> None:
-        """Reduce the tensors of the calls to draw after an image, and forget all other tensors."""
-        # ``rows`` are those of all images so far, the worst call first.
+        # ``rows`` are of all images so far, the worst call first.
         at_hand = {call.ids: call for call in (*self._worst, self._first) if call is not None}
         known, self._maps = self._maps, {}
         for row in choose_rows(rows):
@@ -88,9 +77,7 @@ class WorstCalls:
         self.start()
 
     def choose_rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:
-        """Return the rows of the calls to draw, as the function of this name does."""
         return [row for row in choose_rows(rows) if (row.call_id, row.other_call_id) in self._maps]
 
     def maps_of(self, row: DiffRow) -> CallMaps:
-        """Return what the picture of a row shows; ``choose_rows`` returned the row."""
         return self._maps[row.call_id, row.other_call_id]

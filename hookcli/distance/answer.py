@@ -40,7 +40,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The agreement in a few words."""
         if self.kind == "output":
             apart = "far" if self.distance is None else share_text(self.distance)
             return f"the output is {apart} off" if self.changed else "same output"
@@ -54,7 +53,6 @@ class Answer:
 
 
 def sum_up(answers: Mapping[str, Answer]) -> Answer | None:
-    """Sum up the answers for images, given by their keys; None if the kinds differ."""
     kinds = {each.kind for each in answers.values()}
     if len(kinds) != 1:
         return None
@@ -69,7 +67,6 @@ def sum_up(answers: Mapping[str, Answer]) -> Answer | None:
 
 
 def share_text(value: float) -> str:
-    """Return a distance in percent, or as it is if that would be no readable number."""
     if not 1e-4 <= value < 10:
         return f"{value:.2g}"
     return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"

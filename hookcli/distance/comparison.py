@@ -105,14 +105,12 @@ class DiffRow:
 
     @property
     def names(self) -> str:
-        """The id of the call, or both ids, as in ``conv / stem``, if the id in B is different."""
         if self.other_call_id in ("", self.call_id):
             return self.call_id
         return f"{self.call_id} / {self.other_call_id}"
 
 
 def find_first(rows: Iterable[DiffRow]) -> DiffRow | None:
-    """Return the row of the failing call that completes first in run A; None if no call fails."""
     failed = (row for row in rows if not row.holds)
     return min(failed, key=lambda row: row.order, default=None)
 
@@ -151,63 +149,39 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two runs, A and B.
-
-    Attributes:
-        a: the name of run A, the reference, as the user gave it.
-        b: the name of run B, as the user gave it.
-        tolerance: the tolerance with which the calls were compared.
-        rows: one row per call, with the distance for its worst image; the worst call first.
-        changed: the facts, such as versions, that differ between the runs.
-        images: the keys of the compared images.
-        only_in_a: the keys of the images that only A has.
-        only_in_b: the keys of the images that only B has.
-        skipped: the images that could not be used.
-        uncalled: the chosen layers that ran in neither A nor B; known only if hookcli has just run
-            both models, and otherwise empty.
-        left_out: the calls that were not compared, and why.
-        notes: automatic changes to either model that affect computed values.
-        image_rows: one row per call and image: the calls in the order of ``rows``, and the rows of
-            a call in the order of the images; empty unless these rows were requested.
-        blame: which calls are to blame; None unless the comparison looked for culprits.
-        answer: how far the answers of A and B agree; None if they are unknown.
-        keep: the names of the nodes of B that compute the culprits; None if nodes have no names, or
-            if the comparison did not look for culprits.
-    """
-
-    a: str
+    a: str  # the name of run A, the reference, as the user gave it
     b: str
     tolerance: Tolerance
-    rows: tuple[DiffRow, ...]
+    rows: tuple[DiffRow, ...]  # one per call, for its worst image; the worst call first
     changed: tuple[ChangedFact, ...] = ()
-    images: tuple[str, ...] = ()
-    only_in_a: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()  # the keys of the compared images
+    only_in_a: tuple[str, ...] = ()  # the keys of the images that only A has
     only_in_b: tuple[str, ...] = ()
     skipped: tuple[SkippedImage, ...] = ()
+    # the chosen layers that ran in neither A nor B; empty unless hookcli has just run both models
     uncalled: tuple[Uncalled, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # automatic changes to either model that affect computed values
+    # one row per call and image: the calls in the order of ``rows``, and the rows of a call in the
+    # order of the images; empty unless these rows were requested
     image_rows: tuple[DiffRow, ...] = ()
-    blame: Blame | None = None
+    blame: Blame | None = None  # None unless the comparison looked for culprits
     answer: Answer | None = None
+    # the names of the nodes of B that compute the culprits; None if nodes have no names
     keep: tuple[str, ...] | None = None
 
     @property
     def first(self) -> DiffRow | None:
-        """The row of the failing call that completes first in run A; None if no call fails."""
         return find_first(self.rows)
 
     @property
     def failed(self) -> tuple[DiffRow, ...]:
-        """The rows of the calls that fail, the worst call first."""
         return tuple(row for row in self.rows if not row.holds)
 
     @property
     def equal(self) -> bool:
-        """Whether every call is within the tolerance and both runs have the same images."""
         return not (self.failed or self.only_in_a or self.only_in_b)
 
     @property
     def exit_code(self) -> int:
-        """7 when something differs, else 6 when images were skipped, else 0."""
         return errors.choose_code(failed=not self.equal, skipped=bool(self.skipped))

@@ -59,38 +59,24 @@ _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer 
 
 @dataclass(frozen=True, slots=True)
 class OwnError:
-    """The own error of a call.
+    """The own error of a call: the relative L2 distance of B, given A's inputs."""
 
-    Attributes:
-        call_id: the id of the call in A, or in B if A does not have the call.
-        module_type: the class name of the module, or the name of the operation.
-        own: the relative L2 distance from A of the call's output, when B computes it from A's
-            inputs; Inf if the shapes differ, or if values are not finite in only one of them.
-        rounding: the relative L2 error that rounding explains, from one rounding of each input.
-        channels: the own error of the median channel and of the worst one, relative to the channel;
-            empty if the channels are unknown.
-        channel_rounding: the errors of ``channels`` that rounding explains.
-        kind: what calls must have in common to be like this one: ``module_type``, or the type of
-            a convolution or a linear layer that is computed together with the call.
-        before: the id of the common call whose own error it is, if only A or only B has the call.
-        only_in: ``A`` or ``B`` then; otherwise empty.
-        lacks: the ids of the calls of A that B has this call instead of.
-        noise: the own error that quantizing explains, if B quantizes the call.
-        weights: how its weights in a quantized file differ from those of A by more than rounding.
-    """
-
-    call_id: str
+    call_id: str  # in A, or in B if A does not have the call
     module_type: str
-    own: float
-    rounding: float
+    own: float  # Inf if shapes differ, or if values are not finite in only one of A and B
+    rounding: float  # the error that rounding explains, from one rounding of each input
+    # the own error of the median channel and of the worst one, relative to the channel; empty if
+    # the channels are unknown
     channels: tuple[float, ...] = ()
     channel_rounding: tuple[float, ...] = ()
+    # what calls must have in common to be like this one: ``module_type``, or the type of a
+    # convolution or a linear layer that is computed together with the call
     kind: str = ""
-    before: str = ""
-    only_in: str = ""
-    lacks: tuple[str, ...] = ()
-    noise: float = 0.0
-    weights: str = ""
+    before: str = ""  # the common call whose own error it is, if only A or only B has the call
+    only_in: str = ""  # ``A`` or ``B`` then
+    lacks: tuple[str, ...] = ()  # the calls of A that B has this call instead of
+    noise: float = 0.0  # the own error that quantizing explains, if B quantizes the call
+    weights: str = ""  # how its weights in a quantized file differ by more than rounding
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
@@ -102,7 +88,6 @@ class OwnError:
 
     @property
     def score(self) -> float:
-        """The largest error divided by the error that rounding explains."""
         scores = (
             own / rounding if rounding else float("inf") if own else 0.0
             for own, rounding in self.figures
@@ -113,32 +98,20 @@ class OwnError:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Which calls are to blame.
-
-    Attributes:
-        culprits: the calls to blame, in the order in which they complete.
-        spread: if there is no culprit, how many calls of each type share the error; the type with
-            the largest share of the error comes first. It is empty if the file does not tell which
-            layers have the error of ``worst``.
-        worst: the call with the largest own error, among the finite ones; None without own errors.
-        is_rounding: whether rounding explains all own errors.
-        dtype: the coarser dtype of A and B, whose rounding is meant.
-    """
-
-    culprits: tuple[OwnError, ...]
+    culprits: tuple[OwnError, ...]  # in the order in which they complete
+    # without a culprit: how many calls of each type share the error, the largest share first; empty
+    # if the file does not tell which layers have the error of ``worst``
     spread: tuple[tuple[str, int], ...]
-    worst: OwnError | None
-    is_rounding: bool
-    dtype: str
+    worst: OwnError | None  # the largest finite own error
+    is_rounding: bool  # whether rounding explains all own errors
+    dtype: str  # the coarser dtype of A and B, whose rounding is meant
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the culprits."""
         return tuple(each.call_id for each in self.culprits)
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    """Decide which calls are to blame, given the own errors of all calls in their order."""
     # ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
@@ -227,7 +200,6 @@ def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
 
 
 def blame_text(blame: Blame) -> str:
-    """Return one line that names the culprits in order, or says that there is none."""
     culprits = blame.culprits
     if culprits:
         named = "; ".join(map(_culprit_text, culprits[:_NAMED]))

@@ -26,47 +26,33 @@ _OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all ro
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """The description of one tensor of one call in a run."""
-
     call_id: str
     module_type: str
-    shape: tuple[int, ...]  # the shape of one image's tensor, with the leading axis 1
-    dtype: str  # torch's name of the dtype
-    reason: str = ""  # why the gradient was not computed; empty if the call has a tensor
-    # the coarsest dtype of the tensors from which this tensor was computed; empty if unknown
-    coarsest: str = ""
-    # the operator that computed the values, if the type of the module does not say it
-    operator: str = ""
-    # whether no value is above 0, as of a SiLU whose inputs are all negative
-    is_saturated: bool = False
+    shape: tuple[int, ...]  # of one image's tensor, with the leading axis 1
+    dtype: str  # torch's name
+    reason: str = ""  # why the gradient was not computed
+    coarsest: str = ""  # the coarsest dtype of the tensors from which this one was computed
+    operator: str = ""  # what computed the values, if the type of the module does not say it
+    is_saturated: bool = False  # no value is above 0, as of a SiLU whose inputs are all negative
 
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """A call of run A and its counterpart in run B, for one image."""
-
     image: str  # the key of the image
-    a: CallTensor | None  # the call in A; None if A lacks the call
-    b: CallTensor | None  # the call in B; None if B lacks the call
-    # the distance of the tensor in B from the tensor in A; None if either tensor is missing, or if
-    # their shapes differ and so may their values
-    distance: Distance | None = None
-    # the order in which B has the axes of A; empty unless the tensor in B is the transposed tensor
-    # in A
-    axes: tuple[int, ...] = ()
+    a: CallTensor | None
+    b: CallTensor | None
+    distance: Distance | None = None  # None if a tensor is missing, or if shapes differ
+    axes: tuple[int, ...] = ()  # the order in which B has the axes of A, if B is a transposed A
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
-        """The calls of the pair that exist: the call in A, then the call in B."""
         return tuple(each for each in (self.a, self.b) if each is not None)
 
 
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the error that says nothing about counterparts, by their operators and dtypes."""
-    # ``dtypes`` are further dtypes, such as those of the models. With ``of_channels``, the error is
-    # that of a single channel, which may be saturated.
+    """Return ``floor_of`` counterparts; with ``of_channels``, any channel may be saturated."""
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
@@ -76,44 +62,29 @@ def find_floor(
 
 @dataclass(slots=True)
 class JudgedRow:
-    """The row of a call."""
-
-    row: DiffRow  # the row, whose rank and order are still 0
-    # the distance divided by the largest tolerated distance, for the image of the row; at most 1 is
-    # tolerated
-    excess: float
-    is_unknown: bool = False  # whether the metric could not be computed
+    row: DiffRow  # its rank and order are still 0
+    excess: float  # the distance divided by the largest tolerated one
+    is_unknown: bool = False  # the metric could not be computed
 
 
 @dataclass(slots=True)
 class Judge:
-    """Compares pairs of calls with a tolerance, and keeps one row per call.
-
-    The caller must add the pairs image by image and, within an image, in the order in which the
-    calls complete.
-    """
+    """Add the pairs image by image and, within an image, in the order in which calls complete."""
 
     tolerance: Tolerance
-    dtypes: tuple[str, ...] = ()  # the dtypes of the models of both runs
-    # whether to keep the row of every image in addition to the worst image's row
-    keeps_images: bool = False
+    dtypes: tuple[str, ...] = ()  # of the models of both runs
+    keeps_images: bool = False  # keep the row of every image, not only of the worst
     measured: int = 0  # the number of pairs whose values were compared
-    # why the metric of a pair could not be computed, for the first such pair; empty if there is no
-    # such pair
-    missing: str = ""
+    missing: str = ""  # why the metric of the first pair for which this is so is unknown
     _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
     _hidden: set[tuple[str, str]] = field(default_factory=set)
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
-    _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge whether two tensors of a call differ too much, and update the call's row."""
-        # The row of a hidden pair appears only after ``show``.
+        """Update the call's row; the row of a hidden pair appears only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
-        if self.keeps_images:
-            pair = self._share(pair)
         judged = self.judge(pair)
         if is_hidden:
             self._hidden.add(key)
@@ -137,7 +108,6 @@ class Judge:
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
-        """Return the row of a pair for its image alone; ``add`` also updates the call's row."""
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
@@ -157,14 +127,9 @@ class Judge:
         return JudgedRow(row, excess, is_unknown)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """Return one row per call, the worst call first."""
-        # Each row is about the call's worst image. Of equally bad calls, the call that completes
-        # first comes first.
         return tuple(row for row, _ in self._rank())
 
     def image_rows(self) -> Iterator[DiffRow]:
-        """Yield one row per call and image, in the order of ``rows``."""
-        # Yield nothing if ``keeps_images`` is False.
         for row, key in self._rank():
             kept = self._of_images.get(key, [])
             shared = {name: getattr(row, name) for name in _OF_ALL_IMAGES}
@@ -173,16 +138,11 @@ class Judge:
             yield from kept
 
     def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
-        """Yield the row of each call and the call's ids in A and B; the worst call first."""
         shown = (key for key in self._order if key not in self._hidden)
         ranked = [(order, key, self._judged[key]) for order, key in enumerate(shown, 1)]
         ranked.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(ranked, 1):
             yield replace(judged.row, rank=rank, order=order), key
-
-    def _share(self, pair: CallPair) -> CallPair:
-        a, b = (each and self._seen.setdefault(each, each) for each in (pair.a, pair.b))
-        return replace(pair, a=a, b=b)
 
     def _index_for(self, image: str) -> int:
         """Return where a new call belongs in ``_order``: after the image's previous call, or 0."""
@@ -197,9 +157,8 @@ class Judge:
             self.measured += bool(pair.distance.difference.values or judged.row.reason)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
-        """Return the tolerance; the default for integers is 0, whatever the model's dtype is."""
         dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))
-        if any(dtype in RTOL for dtype in dtypes):
+        if any(dtype in RTOL for dtype in dtypes):  # others are integers, whose default is 0
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)

@@ -29,58 +29,44 @@ _MOST_AXES = 5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a tensor's finite values: statistics of their magnitudes."""
+    """Statistics of the magnitudes of a tensor's finite values; None if unknown."""
 
     rms: float  # the root of the mean square
-    largest: float | None  # the largest magnitude; None if it is unknown
-    mean: float | None  # the mean magnitude; None if it is unknown
+    largest: float | None
+    mean: float | None
     values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
-        """Return the statistic that ``metric`` compares; None if the statistic is unknown."""
-        # ``metric`` must not be ``cosine``, which compares no statistic of sizes.
         figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
         return figures[metric]
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor B from a tensor A."""
-
-    difference: Size  # the size of B - A, over the positions where A and B are finite
-    a: Size  # the size of A
-    b: Size  # the size of B
-    # the cosine of the angle between A and B; None if the cosine is unknown, or if A or B is zero
-    # everywhere
-    cosine: float | None
+    difference: Size  # of B - A, where both are finite
+    a: Size
+    b: Size
+    cosine: float | None  # None if it is unknown, or if A or B is zero everywhere
     # the number of positions where A or B is not finite and the two values differ; from sketches
     # and figures, the difference in the counts of NaN and Inf
     misplaced: int = 0
-    # the number of positions where A and B are both NaN; from sketches and figures, the number of
-    # NaN and Inf that A and B have in common, whatever their positions
+    # the number of positions where both are NaN; from sketches and figures, of NaN and Inf in both
     nans: int = 0
-    # what the distance was computed from: ``tensors``, ``sketches`` or ``figures`` (statistics)
-    source: str = "tensors"
-    # the median and the largest relative L2 distance of a channel, as ``measure_channels`` returns
-    # them; None if unknown
-    channels: tuple[float, float] | None = None
+    source: str = "tensors"  # what was compared: ``tensors``, ``sketches`` or ``figures``
+    channels: tuple[float, float] | None = None  # as ``measure_channels`` returns them
 
     @property
     def has_angle(self) -> bool:
-        """Whether the angle between A and B is defined: neither tensor is zero everywhere."""
         return bool(self.a.rms and self.b.rms)
 
     @property
     def rel_l2(self) -> float:
-        """The L2 norm of B - A over the norm of A; 0 if B - A is zero, Inf if only A is zero."""
         if self.difference.rms == 0:
             return 0.0
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the largest tolerated distance."""
-        # A result of at most 1 is tolerated, and None means that the distance is unknown. ``atol``
-        # is in the unit of the activations, and does not apply to ``cosine``.
+        """Return the distance over the largest tolerated one; ``cosine`` has no ``atol``."""
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -91,9 +77,6 @@ class Distance:
         return None if difference is None or size is None else _over(difference, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """Return the largest tolerated value of the metric."""
-        # The limit of ``cosine`` applies to 1 minus the cosine. The limits of ``max-abs`` and
-        # ``mean-abs`` are in the unit of the activations.
         if metric == "cosine":
             return rtol
         if metric == "rel-l2":
@@ -104,9 +87,7 @@ class Distance:
 def measure_arrays(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance of ``b`` from ``a``, which must have the same shape."""
-    # The sizes of complex arrays are statistics of the magnitudes of A, of B and of B - A. ``axis``
-    # and ``floor`` are those of ``measure_channels``; ``axis`` is None if it is unknown.
+    """Return the exact distance; ``axis`` and ``floor`` are those of ``measure_channels``."""
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
@@ -136,9 +117,8 @@ def measure_channels(
 ) -> tuple[float, float] | None:
     """Return the median and the largest relative L2 distance of a channel of B from that of A."""
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
-    # the median norm of the channels that are not zero. The result is None if a value is not
-    # finite, or if there is no channel. A channel whose difference has at most the root mean square
-    # ``floor`` counts as equal.
+    # the median norm of the channels that are not zero. A channel whose difference has at most the
+    # root mean square ``floor`` counts as equal.
     if not a.size:
         return None
     one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
@@ -156,9 +136,8 @@ def measure_channels(
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
     """Return a lower bound of the distance of two tensors, given their statistics."""
-    # The root mean square of B - A is at least the root of the sum of two squares: the change of
-    # the mean and the change of the standard deviation. The largest magnitude of B - A is at least
-    # the change of the minimum and at least the change of the maximum.
+    # The root mean square of B - A is at least the root of two squares: the change of the mean and
+    # of the standard deviation. Its largest magnitude is at least the change of either end.
     finite = min(a.finite, b.finite)
     mean, std, low, high = (
         abs((getattr(a, name) or 0.0) - (getattr(b, name) or 0.0))
@@ -190,9 +169,6 @@ def measure_sketches(
     sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
     figures: tuple[TotalStats, TotalStats],
 ) -> Distance:
-    """Return an estimate of the distance of B from A, given their sketches."""
-    # The norm of the difference of the sketches estimates the norm of B - A. The estimated root
-    # mean square is never below the lower bound from the statistics. A sketch is (67,).
     proven = measure_figures(*figures)
     one, two = (sketch.astype(np.float64) for sketch in sketches)
     finite = proven.difference.values
@@ -233,19 +209,16 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
-    """Return the real part of the dot product of ``one`` and the conjugate of ``two``."""
     # The BLAS threads of ``@`` cost 40 ms per call on busy cores.
     return float((one * two.conj()).sum().real)
 
 
 def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
     """Return whether B has the values of A in the same order, in any shape."""
-    # ``most`` is the largest relative L2 distance of tensors that are taken for the same.
     return measure_flat(a, b) < most
 
 
 def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
-    """Return the relative L2 distance of two tensors in any shape; Inf if it is not known."""
     if a.size != b.size:
         return float("inf")
     distance = measure_arrays(a.reshape(-1), b.reshape(-1))
@@ -254,8 +227,7 @@ def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
     """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B."""
-    # The order is empty if B is no transposed A, or if the values are no floats. Axes of length 1
-    # stay where they are, if possible.
+    # The order is empty if B is no transposed A. Axes of length 1 stay, if possible.
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()
     if {a.dtype.kind, b.dtype.kind} != {"f"}:
@@ -274,7 +246,6 @@ def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]
 
 
 def axes_text(order: tuple[int, ...]) -> str:
-    """Return the result of ``find_axes`` in words."""
     moved = [axis for index, axis in enumerate(order) if index != axis]
     if len(moved) == 2:
         return f"axes {min(moved)} and {max(moved)} are swapped"

@@ -38,17 +38,15 @@ ROWS = 2039  # rows of 67 values, after which the signs in ``own`` repeat
 PERIOD = BUCKETS * ROWS
 
 PRECISION = math.sqrt(2 / BUCKETS) / 2
-"""The standard deviation of an estimated norm, divided by the true norm: 0.086.
+"""The standard deviation of an estimated norm, divided by the true norm n: 0.086.
 
-With independent signs, the square of a sketch's norm has the mean n**2, where n is the tensor's
-norm. The variance of this square is 2 * (the sum of the squares of the buckets' energies, minus the
-sum of the values' fourth powers). If the energy is spread evenly over the buckets, the variance is
-at most 2 * n**4 / 67. The relative standard deviation of a norm is half that of its square, so two
-of three estimates are within 9 % of the true norm, and 19 of 20 estimates within 17 %. The estimate
-is better if few values make up the difference, and exact for one value, or for values in different
-buckets. The estimate is worse if several values in one bucket hold most of the energy: two equal
-values in one bucket give 0 or 1.41 times their norm. No usual layer produces such a difference, but
-a change in one column of a tensor whose rows are a multiple of 67 wide does.
+With independent signs, the square of a sketch's norm has the mean n**2 and the variance 2 * (the
+sum of the squares of the buckets' energies, minus the sum of the values' fourth powers). If the
+energy is spread evenly, that is at most 2 * n**4 / 67. The relative standard deviation of a norm is
+half that of its square, so two of three estimates are within 9 %, and 19 of 20 within 17 %. The
+estimate is better if few values make up the difference, and worse if several values in one bucket
+hold most of the energy: two equal ones give 0 or 1.41 times their norm. No usual layer produces
+such a difference, but a change in one column of a tensor whose rows are a multiple of 67 wide does.
 
 The values of a sketch are float32: differences below about 1e-7 of the norm are rounding errors.
 """
@@ -59,19 +57,15 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """Return one period of the signs in ``own``, (2,039, 67): 1 or -1 for each value."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
 def make_row_signs(count: int) -> NDArray[np.int8]:
-    """Return the first ``count`` signs in ``row``, (count,): 1 or -1 per row of 67 values."""
     return _draw_signs(_ROW_SEED, count)
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the sketch of one tensor, (67,); all zeros if the tensor has no values."""
-    # NaN and Inf count as 0, booleans as 0 or 1, and complex values as pairs of real values. A sum
-    # that is too large for float32 becomes the largest float32 number.
+    """Return a sketch (67,); NaN and Inf count as 0, complex values as pairs of real values."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)
@@ -90,24 +84,20 @@ def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
 
 
 def to_bytes(sketch: NDArray[np.float32]) -> bytes:
-    """Return the 268 bytes of a sketch, little-endian."""
     return sketch.astype("<f4").tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from the bytes of ``to_bytes``; a ValueError if it is none."""
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
     return np.frombuffer(data, "<f4").astype(np.float32)
 
 
 def to_text(data: bytes) -> str:
-    """Return the bytes of a sketch in base64, 360 characters."""
     return base64.b64encode(data).decode("ascii")
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """Return the sketch, (67,), from base64; a ValueError if it is none."""
     try:
         return from_bytes(base64.b64decode(text, validate=True))
     except binascii.Error as error:

@@ -117,26 +117,20 @@ class Tolerance:
             raise RequestError("`atol` has no effect on `metric='cosine'`", "use `rtol`")
 
     def chosen_for(self, call_id: str) -> float | None:
-        """Return the relative tolerance that the user chose for a call; None for the default."""
         chosen = [rtol for glob, rtol in self.layers if matches(glob, call_id)]
         return chosen[-1] if chosen else self.rtol
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """Return the relative tolerance of a call, by default that of the coarsest of ``dtypes``.
-
-        For sketches, a default above 0 is at least ``SKETCHED``.
-        """
         chosen = self.chosen_for(call_id)
         if chosen is not None:
             return chosen
-        default = max(RTOL.get(dtype, 0.0) for dtype in dtypes)
+        default = max(RTOL.get(dtype, 0.0) for dtype in dtypes)  # of the coarsest
         default = max(default, SKETCHED) if sketched and default else default
         return default**2 / 2 if self.metric == "cosine" else default
 
 
 def coarser(*dtypes: str) -> str:
-    """Return the dtype with the fewest digits, among those that hold floating-point numbers."""
-    # The result is empty if no dtype does.
+    # The coarsest has the fewest digits; dtypes without floating-point numbers do not count.
     return max((each for each in dtypes if each in EPSILON), key=EPSILON.__getitem__, default="")
 
 
@@ -150,8 +144,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
     """Return the error that says nothing about any of the operators, in the unit of their outputs.
 
     ``dtype`` is the coarsest on the way to the output; in 16 bits, libraries compute a function in
-    float32 and round the result once. If ``is_saturated``, an output near 0 may be that of a gate
-    with a large negative input.
+    float32 and round the result once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
@@ -171,7 +164,6 @@ def error_of_sum(operator: str, summands: float, dtype: str) -> float:
 
 
 def matches(glob: str, call_id: str) -> bool:
-    """Return whether a glob of ``*`` and ``?`` matches a call."""
     # The glob may match the whole call id, the call id without its side, or the module path alone.
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id

@@ -26,8 +26,6 @@ _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Return one line that says how far the runs differ, and what this does to the answer."""
-    # If nothing is known of the answer, the line names the call that differs first.
     answer = comparison.answer
     if answer is not None and any(row.reason or row.max_abs for row in comparison.rows):
         is_floor = not comparison.failed and answer.kind == "output" and (answer.distance or 0) > 1
@@ -55,7 +53,6 @@ def _changes(comparison: Comparison) -> bool:
 
 
 def _range_text(comparison: Comparison) -> str:
-    """Return how many calls differ, how far, and how far they may differ."""
     failed, rows = comparison.failed, comparison.rows
     # Where a floor tolerates more than the whole output, a relative distance means nothing.
     measured = [row for row in failed or rows if not row.reason and (row.tolerance or 0) < 1]
@@ -75,7 +72,6 @@ def _range_text(comparison: Comparison) -> str:
 
 
 def first_text(comparison: Comparison) -> str:
-    """Return one line that names the call that differs first, or the farthest if none differs."""
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
@@ -121,9 +117,6 @@ def _distance(row: DiffRow) -> str:
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield the notes on a comparison, one line per note."""
-    # Notes name images that only one run has, dtypes that differ, and what was compared instead of
-    # whole tensors. A last note may say that nothing else changed.
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
@@ -135,16 +128,20 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
-    if comparison.answer is not None and 0 < len(comparison.answer.changed) < len(
-        comparison.images
-    ):
-        changed = comparison.answer.changed
+    changed = () if comparison.answer is None else comparison.answer.changed
+    if 0 < len(changed) < len(comparison.images):
         named = f"{', '.join(changed[:_NAMED])}{and_more(len(changed) - _NAMED)}"
         yield f"the answer is not the same for {named}"
     culprits = () if comparison.blame is None else comparison.blame.ids
     yield from _left_out_texts(comparison.left_out, culprits)
     if "figures" in sources:
-        yield _figures_text(comparison.rows)
+        measured = [row.source for row in comparison.rows if row.source]
+        of_figures = measured.count("figures")
+        which = f" of {of_figures} of {len(measured)} calls" if of_figures < len(measured) else ""
+        yield (
+            f"only figures{which} were compared (mean, std, min, max, NaN, Inf): rel L2 and max "
+            "abs are lower bounds; sketches or saved tensors of both runs tell more"
+        )
     for source in sorted(sources - {"tensors", "sketches", "figures"}):
         yield f"only what {source.removeprefix('tensors ')} kept was compared"
     if "sketches" in sources:
@@ -168,30 +165,13 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
             yield f"not compared, {number}: {named}{and_more(len(calls) - 2, '; and {} more')}"
 
 
-def _figures_text(rows: Sequence[DiffRow]) -> str:
-    """Return a sentence that says how many calls were compared by their statistics alone."""
-    measured = [row for row in rows if row.source]
-    of_figures = [row for row in measured if row.source == "figures"]
-    which = f" of {len(of_figures)} of {len(measured)} calls"
-    return (
-        f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
-        "min, max, NaN, Inf): rel L2 and max abs are lower bounds; "
-        "sketches or saved tensors of both runs tell more"
-    )
-
-
 def changed_text(changed: ChangedFact) -> str:
-    """Return a line about a fact that differs: ``changed: torch: 2.11.0, now 2.12.0``."""
-    return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
-
-
-def _value(value: object) -> str:
-    text = fact_text(value)
-    return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
+    values = (fact_text(value) for value in (changed.a, changed.b))
+    a, b = (text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..." for text in values)
+    return f"changed: {changed.name}: {a}, now {b}"
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return a text with the verdict, the call that differs first, and the other changes."""
     lines = [verdict_text(comparison)]
     first = comparison.first
     if first is not None:

@@ -35,12 +35,14 @@ def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    folder.write(TOP, top.to_bytes())
+    data = top.to_bytes()
+    folder.write(TOP, hash_line(data) + data)
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    data = folder.read(TOP)
-    return None if data is None else read_top_images(data, images)
+    data = folder.read(TOP) or b""
+    first, text = data[:_HASH_LINE], data[_HASH_LINE:]
+    return read_top_images(text, images) if first == hash_line(text) else None
 
 
 def remove_chunks(folder: RunFolder, first: int) -> None:

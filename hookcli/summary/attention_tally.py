@@ -12,32 +12,25 @@ _OF_HEADS = ("entropy", "prefix_share", "distance")  # the statistics with one v
 
 @dataclass(slots=True)
 class HeadSums:
-    """One statistic of an attention call, per head: the sum, and how many images have a value."""
-
     sums: list[float]
     counts: list[int]
 
     @classmethod
     def of(cls, values: tuple[float | None, ...]) -> HeadSums:
-        """Return the sums for a single image, given each head's value."""
         return cls([value or 0.0 for value in values], [int(value is not None) for value in values])
 
     def merge(self, other: HeadSums) -> None:
-        """Add the sums of later images, unless the number of heads differs."""
         if len(other.sums) == len(self.sums):
             self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
             self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
 
     def means(self) -> tuple[float | None, ...]:
-        """Return each head's mean over the images; None if no image has a value for the head."""
         pairs = zip(self.sums, self.counts, strict=True)
         return tuple(total / count if count else None for total, count in pairs)
 
 
 @dataclass(slots=True)
 class AttentionTally:
-    """The sums of one attention call's statistics over some images."""
-
     # of the first image with statistics; ``row_error`` and ``broken`` cover all images
     row: AttentionRow
     images: int
@@ -45,12 +38,10 @@ class AttentionTally:
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:
-        """Return the tally of a single image, given its row of ``attention.csv``."""
         heads = {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS}
         return cls(row, row.images, heads)
 
     def merge(self, other: AttentionTally) -> None:
-        """Add the tally of later images."""
         self.images += other.images
         if not self.row.function:  # no earlier image has statistics
             self.row = replace(other.row, reason=other.row.reason or self.row.reason)
@@ -63,6 +54,5 @@ class AttentionTally:
             sums.merge(other.heads[name])
 
     def means(self) -> AttentionRow:
-        """Return the row of ``attention.csv``, with each head's means over the images."""
         means: dict[str, Any] = {name: sums.means() for name, sums in self.heads.items()}
         return replace(self.row, images=self.images, **means)

@@ -23,14 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleHit:
-    """The images in which a call is beyond the threshold of a rule."""
-
     number: float = 0.0  # the largest of the images' numbers; for ``nan`` and ``inf``, their sum
     images: list[str] = field(default_factory=list)  # the keys of the images, at most the first 200
     against: str = ""  # the id of the call that the rule compared with this one
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Add the hits of later images, with the sum or else the larger of the numbers."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -61,7 +58,6 @@ class CallTally:
     reason: str = ""  # why the first missing gradient is missing
 
     def merge(self, other: CallTally) -> None:
-        """Add the statistics of later images."""
         self.stats = self.stats.merge(other.stats)
         self.low = _merge_channels(self.low, other.low, np.minimum)
         self.high = _merge_channels(self.high, other.high, np.maximum)
@@ -73,18 +69,15 @@ class CallTally:
             self.hit(rule, hit)
 
     def hit(self, rule: str, hit: RuleHit) -> None:
-        """Add images in which the call is beyond the threshold of ``rule``."""
         known = self.hits.setdefault(rule, RuleHit(0.0, [], hit.against))
         known.merge(hit, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the smallest and the largest value of each channel, (C,) each, or None."""
         if self.low is None or self.high is None:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)
 
     def row(self, sparsity: float | None = None, weight: float | None = None) -> LayerRow:
-        """Return the call's row of ``layers.csv``."""
         # ``sparsity`` is the share of zeros in the weight of a pruned layer, ``weight`` the norm of
         # the parameter whose gradient the row describes.
         call, stats = self.call, self.stats
@@ -119,9 +112,8 @@ class CallTally:
 
 
 def tally_of(record: LayerRecord) -> CallTally:
-    """Return the tally of one call for a single image."""
     stats, channels = record.stats, record.channels
-    tally = CallTally(
+    return CallTally(
         call=record.call,
         layout=record.layout,
         shape=stats.shape,
@@ -129,16 +121,12 @@ def tally_of(record: LayerRecord) -> CallTally:
         histogram=record.histogram,
         images=1,
         stats=TotalStats(**figures_of(stats), numel=0 if record.reason else stats.numel),
+        low=None if channels is None else array("d", channels.low).tobytes(),
+        high=None if channels is None else array("d", channels.high).tobytes(),
+        channels=None if channels is None else len(channels.low),
         changes=None if record.change is None else record.change**2,
         reason=record.reason,
     )
-    if channels is not None:
-        tally.low, tally.high = (
-            array("d", channels.low).tobytes(),
-            array("d", channels.high).tobytes(),
-        )
-        tally.channels = len(channels.low)
-    return tally
 
 
 def _merge_channels(one: bytes | None, two: bytes | None, merge: np.ufunc) -> bytes | None:

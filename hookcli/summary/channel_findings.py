@@ -60,7 +60,6 @@ class _Hit:
 
     @property
     def kind(self) -> tuple[str, str, str, bool]:
-        """The rule, the layer's role and module type, and whether all channels are affected."""
         role, kind = role_of(self.path).name, self.tally.call.layer.module_type
         return self.rule, role, kind, self.share == 1
 
@@ -87,7 +86,6 @@ class _Hit:
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about channels that are dead, constant or saturated in all images."""
     outputs = sorted(
         (tally for tally in evidence.calls.values() if tally.call.side == "output"),
         key=lambda tally: tally.call.order,
@@ -109,7 +107,6 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
-    """Return the hits that no other hit explains, each with the number of hits that it explains."""
     # A call's hit can be explained by a hit of the call that ended just before or, if the call is a
     # block, of a layer inside the block.
     makers: list[_Hit] = []

@@ -56,7 +56,6 @@ class Chunk:
     merge_key: str = ""  # settings as text, equal in all chunks
 
     def merge(self, following: Chunk) -> None:
-        """Add the results of the following chunk."""
         for each in fields(self):
             if each.name not in _OF_ONE_CHUNK:
                 mine, theirs = getattr(self, each.name), getattr(following, each.name)
@@ -64,7 +63,6 @@ class Chunk:
 
 
 def chunk_size(batch_size: int) -> int:
-    """Return the number of images in a chunk of a run: whole batches, at least 32 images."""
     return -(-_LEAST // batch_size) * batch_size
 
 

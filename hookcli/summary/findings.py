@@ -32,7 +32,6 @@ _ROUNDING = 8  # pixels that a network's preprocessing may add
 def list_findings(
     evidence: Evidence, thresholds: Mapping[str, float] = RULES
 ) -> tuple[Finding, ...]:
-    """Return all findings, the most serious rules first, then the largest numbers."""
     limits = {**RULES, **thresholds}
     del limits["untrained"]  # this rule has no threshold
     found = [
@@ -118,7 +117,6 @@ def _expected(call: Call, against: Call) -> str:
 
 
 def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
-    """Return the hits of a rule by call id, in the order in which the model made the tensors."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.hits[rule] for call_id, tally in calls if rule in tally.hits}
 

@@ -26,8 +26,6 @@ _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a o
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A layer's role in its block, and the numbers of the blocks around the layer."""
-
     name: str  # the module path with a star for each number of a block: ``layer*.*.conv2``
     # the outermost first; adjacent numbers are one: ``2.3`` for ``layer2.3.conv2``
     blocks: tuple[str, ...] = ()
@@ -40,7 +38,6 @@ class Role:
 
 @functools.lru_cache(maxsize=4096)
 def role_of(module_path: str) -> Role:
-    """Return the role of the layer at ``module_path``."""
     # A number followed by a name is the number of a block. A trailing number belongs to the layer
     # (``mlp.3``, ``conv2``), unless it is the only one in the path, an item of a plain sequence
     # (``features.3``). Numbers in an operation's name (``op:conv2d``) belong to the operation.
@@ -63,8 +60,6 @@ def role_of(module_path: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class ScaleHit:
-    """A call whose standard deviation is beyond the threshold of a rule."""
-
     rule: str
     record: LayerRecord
     number: float  # the factor by which it is larger, or smaller, than expected
@@ -90,8 +85,6 @@ class _Signature:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A call and its counterpart, as indices into the calls of an image."""
-
     here: int
     there: int
     same_step: bool  # whether the calls right before both have the same role
@@ -157,7 +150,6 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
-    """Return whether the call itself, and not an earlier call, causes the call's larger size."""
     here, there = reference.here, reference.there
     step = sizes[here] / sizes[here - 1]
     for other in reference.others:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def add_records(
     calls: dict[str, CallTally], records: Iterable[LayerRecord], limits: Mapping[str, float]
 ) -> None:
-    """Add the records of images to the statistics of all calls; ``limits`` are of the rules."""
     ordered = sorted(records, key=lambda r: (r.image, r.call.order))
     for record in ordered:
         merge_by_call(calls, {record.call.id: tally_of(record)})
@@ -40,7 +39,6 @@ def add_records(
 
 
 def _look(record: LayerRecord, limits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield the rules whose threshold a tensor is beyond, each with its number."""
     stats = record.stats
     for rule, count in (("nan", stats.nan_count), ("inf", stats.inf_count)):
         if count > limits.get(rule, math.inf):
@@ -52,7 +50,6 @@ def _look(record: LayerRecord, limits: Mapping[str, float]) -> Iterator[tuple[st
 
 
 def _compare(records: Iterable[LayerRecord], limits: Mapping[str, float]) -> Iterator[ScaleHit]:
-    """Apply ``exploding`` and ``vanishing`` to an image's records, ordered like its tensors."""
     sides: dict[str, list[LayerRecord]] = {"output": [], "grad_output": []}
     for record in records:
         sides.setdefault(record.call.side, []).append(record)
@@ -67,7 +64,6 @@ def list_rows(
     sparsities: Mapping[str, float],
     norm_of: Callable[[Call], float | None],
 ) -> tuple[LayerRow, ...]:
-    """Return the rows of ``layers.csv``, one per tensor, in the order of the calls' starts."""
     # ``sparsities`` has the shares of zeros in the weights of pruned layers, by module path;
     # ``norm_of`` returns the norm of the parameter of a ``param`` call.
     rows = (

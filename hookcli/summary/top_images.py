@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,6 @@ class TopTally:
         return others
 
     def merge(self, chunk: TopTally) -> None:
-        """Merge a tally of later images; skip calls whose number of channels differs."""
         self.chunks += chunk.chunks
         for call_id, values in chunk.values.items():
             if len(values) == len(self.values.get(call_id, values)):
@@ -92,13 +90,11 @@ class TopTally:
         return [int(channel) for channel in firing[order[:most]]]
 
     def to_bytes(self) -> bytes:
-        """Return the tally as bytes that :func:`read_top_images` can read."""
-        calls = tuple(
-            _SavedCall(call_id, len(values), values.tobytes(), self.indices[call_id].tobytes())
+        arrays = {
+            call_id: (values.tobytes(), self.indices[call_id].tobytes())
             for call_id, values in self.values.items()
-        )
-        saved = _SavedTop(self.count, self.chunks, calls, _digest(self.count, self.chunks, calls))
-        return encode_escaped(saved)
+        }
+        return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
         """Add a call's values (C, N) for N images, and the images' positions in the run (C, N)."""
@@ -123,45 +119,22 @@ def list_tops(
 
 
 @dataclass(frozen=True, slots=True)
-class _SavedCall:
-    call_id: str
-    channels: int
-    values: bytes
-    places: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """A ``TopTally`` in ``parts`` chunks; ``digest`` shows whether the file was changed."""
-
     count: int
-    parts: int
-    calls: tuple[_SavedCall, ...]
-    digest: str
+    chunks: int
+    arrays: dict[str, tuple[bytes, bytes]]  # the values and the indices, by call id
 
 
-def read_top_images(data: bytes, images: int | None = None) -> TopTally | None:
+def read_top_images(data: bytes, images: int) -> TopTally | None:
     """Return what ``to_bytes`` saved; None if damaged, or with positions beyond ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
-        if saved.digest != _digest(saved.count, saved.parts, saved.calls):
-            return None
-        top = TopTally(saved.count, saved.parts)
-        for call in saved.calls:
-            form = (call.channels, saved.count)
-            top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)
-            top.indices[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
+        top = TopTally(saved.count, saved.chunks)
+        for call_id, (values, indices) in saved.arrays.items():
+            top.values[call_id] = np.frombuffer(values, np.float64).reshape(-1, saved.count)
+            form = top.values[call_id].shape
+            top.indices[call_id] = np.frombuffer(indices, np.int64).reshape(form)
     except ValueError:
         return None
     kept = [indices for indices in top.indices.values() if indices.size]
-    if images is not None and not all(-1 <= each.min() <= each.max() < images for each in kept):
-        return None
-    return top
-
-
-def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
-    digest = hashlib.sha256(f"{count} {parts}".encode())
-    for call in calls:
-        digest.update(f"{call.call_id!r} {call.channels} {len(call.values)}".encode())
-        digest.update(call.values + call.places)
-    return digest.hexdigest()
+    return top if all(-1 <= each.min() <= each.max() < images for each in kept) else None

@@ -60,17 +60,25 @@ def stdin(monkeypatch):
     return fill
 
 
-def test_a_missing_run_is_reported(refused):
-    assert refused("a", "nope") == (
-        "there is no folder and no file 'nope'",
-        "give a run's folder or a golden file",
-    )
-
-
-def test_a_folder_that_is_no_run(refused):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nope", "there is no folder and no file 'nope'"),
+        ("empty", "'empty' is not the folder of a run"),
+        ("a/manifest.json", "'a/manifest.json' is neither a run's folder nor a golden file"),
+        ("blank.json", "'blank.json' is empty"),
+        ("cut.json", "'cut.json' is not a complete golden file: Input data was truncated"),
+        ("bytes.json", "'bytes.json' is not a complete golden file: "),
+        ("weights.pt", "'weights.pt' is neither a run nor a golden file"),
+    ],
+)
+def test_what_is_neither_a_run_nor_a_golden_file(refused, name, message):
     Path("empty").mkdir()
-    wanted = ("'empty' is not the folder of a run", "give the folder of a run")
-    assert refused("empty", "a") == refused("a", "empty") == wanted
+    Path("blank.json").write_text(" \n")
+    Path("cut.json").write_bytes(Path("a.json").read_bytes()[:-9])
+    for file in ("bytes.json", "weights.pt"):
+        Path(file).write_bytes(b"\xff\xfe\x00")
+    assert refused("a", name)[0].startswith(message)
 
 
 def test_a_run_without_manifest(refused):
@@ -94,31 +102,17 @@ def test_a_newer_schema_version(refused, version):
 @pytest.mark.parametrize(
     ("file", "size", "message"),
     [
-        ("manifest.json", 0, "Input data was truncated"),
-        ("manifest.json", 90, None),
-        ("tensors/index.json", 60, None),
-        ("tensors/shard-000000.safetensors", 0, None),
-        ("tensors/shard-000000.safetensors", 70, None),
-        ("records.parquet/part-000000.parquet", 0, None),
-        ("records.parquet/part-000000.parquet", 400, None),
+        ("manifest.json", 0, "'a/manifest.json' is damaged: Input data was truncated"),
+        ("tensors/index.json", 60, "'a/tensors/index.json' is damaged: "),
+        ("tensors/shard-000000.safetensors", 70, "cannot read 'a/tensors/shard-"),
+        ("records.parquet/part-000000.parquet", 400, "cannot read 'a/records.parquet': "),
     ],
 )
 def test_a_file_that_was_cut_off(refused, file, size, message):
     whole = Path("a", file).read_bytes()
-    assert size < len(whole)
     Path("a", file).write_bytes(whole[:size])
     said, hint = refused("a", "a")
-    name = "a/records.parquet" if "parquet" in file else f"a/{file}"
-    what = f"'{name}' is damaged: " if "json" in file else f"cannot read '{name}': "
-    assert said.startswith(what)
-    assert message is None or said.endswith(message)
-    assert hint == AGAIN
-
-
-@pytest.mark.parametrize("file", ["tensors/index.json", "tensors/shard-000000.safetensors"])
-def test_a_file_that_is_gone(refused, file):
-    Path("a", file).unlink()
-    assert refused("a", "a") == (f"cannot read 'a/{file}': No such file or directory", AGAIN)
+    assert (said.startswith(message), hint) == (True, AGAIN)
 
 
 def test_records_that_are_gone(refused):
@@ -140,29 +134,12 @@ def test_records_without_rows(refused):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": None}, f"{DAMAGED} model: expected `object`, got `null`"),
         ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'task'"),
-        (
-            {"model": {"name": "toy", "task": "own", "weights": "a.pt", "trained": True}},
-            f"{DAMAGED} model lacks 'dtype'",
-        ),
-        ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
         (
             {"command": ["hookcli", "inspect", "--pool"]},
             "'a' is damaged: its command ends in --pool, without a value",
         ),
-        ({"files": [{}]}, f"{DAMAGED} files[0]: expected `str`, got `object`"),
-        ({"sizes": {"layers.csv": -1}}, f"{DAMAGED} sizes[...]: expected `int` >= 0"),
         ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
-        ({"images": [{"key": "cat"}]}, f"{DAMAGED} images[0] lacks 'file'"),
-        (
-            {"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
-            f"{DAMAGED} the pixels of 'cat' have no shape",
-        ),
-        (
-            {"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
-            f"{DAMAGED} images[0].pixels_shape: expected `array`, got `int`",
-        ),
         (
             {"images": []},
             (
@@ -177,26 +154,7 @@ def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
     assert refused("a", "a")[0] == message
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"name": "an app"}', "it lacks 'hookcli'"),
-        ("[3]", "Expected `object`, got `array`"),
-        ('{"a": ' + "[" * 200_000, "it is nested too deeply"),
-        ('{"a": ' * 200_000, "it is nested too deeply"),
-        ('{"images": NaN}', "JSON is malformed: invalid character (byte 11)"),
-        ('{"images": [{"pixels_shape": [1e400]}]}', "Number out of range"),
-    ],
-)
-def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
-    Path("a/manifest.json").write_text(text)
-    assert refused("a", "a") == (f"{DAMAGED} {reason}", AGAIN)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["manifest.json", "layers.csv", "records.parquet/part-000000.parquet", "tensors/index.json"],
-)
+@pytest.mark.parametrize("name", ["manifest.json", "layers.csv", "tensors/index.json"])
 def test_a_link_out_of_the_run_folder_is_not_read(run, name):
     Path("a/layers.csv").write_text("order\n1\n")
     Path("a", name).rename("outside")
@@ -209,25 +167,13 @@ def test_a_link_out_of_the_run_folder_is_not_read(run, name):
 @pytest.mark.parametrize(
     ("shard", "shape", "reason"),
     [
-        (
-            "../b.safetensors",
-            [1, 2],
-            "the shard '../b.safetensors' is not in the folder of the run",
-        ),
-        ("/b.safetensors", [1, 2], "the shard '/b.safetensors' is not in the folder of the run"),
-        (
-            "tensors/../../b.safetensors",
-            [1, 2],
-            "the shard 'tensors/../../b.safetensors' is not in the folder of the run",
-        ),
+        ("../b.safetensors", [1, 2], "is not in the folder of the run"),
+        ("/b.safetensors", [1, 2], "is not in the folder of the run"),
         ("tensors/shard-000000.safetensors", [1, -1, 5], "expected `int` >= 0"),
-        ("tensors/shard-000000.safetensors", [2, 2], "1 images in the shape 2x2"),
         ("tensors/shard-000000.safetensors", [1, 2**62, 2], f"no tensor has the shape 1x{2**62}x2"),
     ],
 )
-def test_an_index_that_leads_out_of_the_run_or_promises_too_much(
-    refused, run, shard, shape, reason
-):
+def test_an_index_that_leads_out_of_the_run_or_promises_too_much(refused, shard, shape, reason):
     shutil.copy("a/tensors/shard-000000.safetensors", "b.safetensors")
     index = json.loads(Path("a/tensors/index.json").read_bytes())
     index["calls"]["conv"][0] |= {"shard": shard, "shape": shape}
@@ -235,9 +181,6 @@ def test_an_index_that_leads_out_of_the_run_or_promises_too_much(
     said, hint = refused("a", "a")
     assert said.startswith("'a/tensors/index.json' is damaged: ")
     assert (said.endswith(reason), hint) == (True, AGAIN)
-    ended = run("export", "a", "--to", "npy")
-    assert (ended.code, ended.err.splitlines()[0]) == (2, f"error: {said}")
-    assert not Path("hookcli-exports").exists()
 
 
 def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
@@ -254,14 +197,10 @@ def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
     ("column", "values", "reason"),
     [
         ("image", None, "no column 'image'"),
-        ("shape", ["1x2"], "string in the column 'shape'"),
         ("shape", [[1, None]], "an empty length in a shape"),
         ("image", [{"a": "x"}], "struct<a: string> in the column 'image'"),
-        ("call_id", [["conv"]], "list<element: string> in the column 'call_id'"),
         ("call_id", [None], "an empty cell in the column 'call_id'"),
         ("mean", ["3.5"], "string in the column 'mean'"),
-        ("nan_count", [0.5], "double in the column 'nan_count'"),
-        ("sketch", ["x"], "string in the column 'sketch'"),
     ],
 )
 def test_records_of_another_form(refused, column, values, reason):
@@ -296,25 +235,12 @@ def test_a_long_text_that_is_in_many_rows_is_not_laid_out(refused):
     assert "it is not the table of a run: a text of 100000 letters" in refused("a", "a")[0]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "manifest.json",
-        "tensors/index.json",
-        "tensors/shard-000000.safetensors",
-        "records.parquet/part-000000.parquet",
-    ],
-)
-def test_a_pipe_in_the_place_of_a_file_of_a_run_is_not_waited_for(refused, name):
-    Path("a", name).unlink()
-    os.mkfifo(Path("a", name))
-    shown = "a/records.parquet" if "parquet" in name else f"a/{name}"
-    assert refused("a", "a") == (f"cannot read '{shown}': is not a regular file", AGAIN)
-
-
-def test_a_pipe_in_the_place_of_a_golden_file_is_not_waited_for(refused):
-    os.mkfifo("pipe")
-    assert refused("a", "pipe") == ("cannot read 'pipe': is not a regular file",)
+@pytest.mark.parametrize("name", ["a/manifest.json", "a/tensors/index.json", "a.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(refused, name):
+    Path(name).unlink()
+    os.mkfifo(name)
+    other = "a" if name.startswith("a/") else "a.json"
+    assert refused("a", other)[0] == f"cannot read {name!r}: is not a regular file"
 
 
 def test_a_run_without_images(refused):
@@ -326,14 +252,6 @@ def test_a_run_without_images(refused):
     )
 
 
-@pytest.mark.parametrize("calls", [["conv"], {"conv": [[]]}])
-def test_an_index_of_another_form(refused, calls):
-    write_json(Path("a/tensors/index.json"), {"calls": calls})
-    message, hint = refused("a", "a")
-    assert message.startswith("'a/tensors/index.json' is damaged: ")
-    assert hint == AGAIN
-
-
 def test_tensors_of_another_run(refused):
     run_of(conv=[3, 4, 5]).write("b")
     shutil.rmtree("a/tensors")
@@ -341,15 +259,6 @@ def test_tensors_of_another_run(refused):
     run_of(conv=[3, 4]).write("c")
     assert refused("c", "a") == (
         "'a' is damaged: the tensor of 'conv' has the shape 3, but its record says 1x2",
-        AGAIN,
-    )
-
-
-def test_a_shard_that_is_not_what_the_index_says(refused):
-    run_of(conv=[3, 4, 5]).write("b")
-    shutil.copy("b/tensors/shard-000000.safetensors", "a/tensors")
-    assert refused("a", "a") == (
-        "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x3",
         AGAIN,
     )
 
@@ -364,33 +273,6 @@ def test_a_part_of_the_records_that_is_there_twice(refused):
     )
 
 
-def test_records_of_another_image(refused):
-    run_of({"dog": {"conv": array([3, 4])}}).write("b")
-    shutil.copy("b/records.parquet/part-000000.parquet", "a/records.parquet/part-000000.parquet")
-    assert refused("a", "a") == (
-        "'a' is damaged: 'conv' belongs to the image 'dog', which is not in the run",
-        "make it again",
-    )
-
-
-def test_a_name_that_the_system_refuses(refused):
-    name = "x" * 300
-    assert refused("a", name) == (f"cannot read '{name}': File name too long",)
-
-
-def test_what_may_not_be_read(refused):
-    Path("a.json").chmod(0)
-    if os.access("a.json", os.R_OK):
-        pytest.skip("root may read everything")
-    assert refused("a", "a.json") == ("cannot read 'a.json': Permission denied",)
-    Path("a").chmod(0)
-    assert refused("a", "a") == ("cannot read 'a': Permission denied",)
-    Path("a").chmod(0o755)
-    Path("a/records.parquet").chmod(0)
-    assert refused("a", "a") == ("cannot read 'a/records.parquet': Permission denied", AGAIN)
-    Path("a/records.parquet").chmod(0o755)
-
-
 def golden(**values):
     """A golden file with other values of some keys, of a call where it has these."""
     document = json.loads(Path("a.json").read_bytes())
@@ -398,48 +280,6 @@ def golden(**values):
     document["calls"][0] |= mine
     write_json(Path("b.json"), document | values)
     return "b.json"
-
-
-def test_an_empty_file(refused):
-    Path("b.json").write_text(" \n")
-    assert refused("a", "b.json") == ("'b.json' is empty", GOLDEN)
-
-
-def test_a_golden_file_that_was_cut_off(refused):
-    Path("b.json").write_bytes(Path("a.json").read_bytes()[:-9])
-    message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is not a complete golden file: ")
-    assert hint == GOLDEN
-
-
-@pytest.mark.parametrize("text", ["[1]", '{"kind": "run"}'])
-def test_json_that_is_no_golden_file(refused, text):
-    Path("b.json").write_text(text)
-    assert refused("a", "b.json") == (
-        "'b.json' is neither a run's folder nor a golden file",
-        GOLDEN,
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a/manifest.json", "'a/manifest.json' is neither a run's folder nor a golden file"),
-        ("a/records.parquet", "'a/records.parquet' is not the folder of a run"),
-    ],
-)
-def test_a_part_of_a_run_in_place_of_the_run(refused, name, message):
-    assert refused("a", name)[0] == message
-
-
-@pytest.mark.parametrize(
-    "data", [b"\x89PNG\r\n", b"\xff\xfe\x00", b"[" * 100_000, b'{"kind": NaN}']
-)
-def test_a_file_that_is_no_json(refused, data):
-    Path("b.json").write_bytes(data)
-    message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is not a complete golden file: ")
-    assert hint == GOLDEN
 
 
 def test_sketches_of_another_version(refused):
@@ -457,20 +297,14 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"shape": [1.5, 2]}, "calls[0].shape[0]: expected `int`, got `float`"),
         ({"shape": [-1, 2]}, "calls[0].shape[0]: expected `int` >= 0"),
         ({"shape": [2**40, 2**40]}, f"'conv' has an impossible shape: [{2**40}, {2**40}]"),
-        ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
         ({"std": None}, "'conv' has impossible figures"),
-        ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
         ({"nan_count": 500}, "'conv' has impossible figures"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
         ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
         ({"image": "dog"}, "'conv' belongs to the image 'dog', which is not in the run"),
-        ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
-        ({"model": {}}, "model lacks 'name'"),
-        ({"images": []}, "'conv' belongs to the image 'cat', which is not in the run"),
     ],
 )
 def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
@@ -480,8 +314,8 @@ def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
 def test_a_golden_file_or_a_call_without_one_of_its_parts(refused):
     text = Path("a.json").read_text()
     for where, keys in (
-        ("it", ("sketch", "model", "versions", "command", "images", "calls")),
-        ("calls[0]", ("shape", "mean", "max", "nan_count", "sketch")),
+        ("it", ("sketch", "versions", "images", "calls")),
+        ("calls[0]", ("shape", "mean", "sketch")),
     ):
         for key in keys:
             document = json.loads(text)
@@ -499,13 +333,6 @@ def test_calls_and_images_that_appear_twice(refused):
             f"'b.json' is damaged: the {noun} appears 2 times",
             "make it again",
         )
-
-
-def test_figures_whose_squares_overflow_do_not_crash_the_comparison(run):
-    """Any numbers may stand in a file."""
-    huge = {"mean": 1e300, "std": 1e300, "min": -1e300, "max": 1e300}
-    assert run("diff", "a.json", golden(**huge)).code == 7
-    assert run("diff", golden(**huge), "a.json").code == 7
 
 
 def test_nothing_on_standard_input(refused, stdin):
@@ -528,7 +355,7 @@ def test_a_golden_file_on_standard_input(run, stdin):
     assert (ended.code, ended.out.splitlines()[-3]) == (0, "A (the reference): a; B: -")
 
 
-def test_runs_of_different_models(refused):
+def test_runs_of_different_models(refused, run):
     replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
     assert refused("a", "b") == (
         "'a' is a run of toy, and 'b' one of other",
@@ -537,10 +364,6 @@ def test_runs_of_different_models(refused):
             "choose how to pair their calls with --match id or --match order"
         ),
     )
-
-
-def test_runs_of_different_models_by_id(run):
-    replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
     assert run("diff", "a", "b", "--match", "id").code == 0
 
 
@@ -558,17 +381,10 @@ def test_runs_of_two_images_of_one_name(refused):
     )
 
 
-@pytest.mark.parametrize("name", ["input:conv", "grad_output:conv", "fc"])
-def test_runs_that_recorded_other_things(refused, name):
-    run_of({"cat": {name: array([3, 4])}}).write("b")
-    assert refused("a", "b") == (f"no call is in both: 'conv' in A, and {name!r} in B", SAME_LAYERS)
-
-
-def test_a_golden_file_without_calls(refused):
-    assert refused("a", golden(calls=[])) == (
-        "no call is in both: 'conv' in A, and none in B",
-        SAME_LAYERS,
-    )
+def test_runs_that_recorded_other_things(refused):
+    run_of({"cat": {"input:conv": array([3, 4])}}).write("b")
+    for name, what in (("b", "'input:conv' in B"), (golden(calls=[]), "none in B")):
+        assert refused("a", name) == (f"no call is in both: 'conv' in A, and {what}", SAME_LAYERS)
 
 
 def test_runs_of_images_of_other_sizes(refused):
@@ -580,13 +396,13 @@ def test_runs_of_images_of_other_sizes(refused):
 
 
 @pytest.mark.parametrize("metric", ["mean-abs", "cosine"])
-def test_a_metric_that_figures_do_not_know(refused, metric):
+def test_a_metric_that_figures_and_sketches_do_not_know(refused, metric):
     replace(run_of(conv=[3, 4]), kept="nothing").write("b")
-    replace(run_of(conv=[3, 4]), kept="nothing").write_golden("c.json")
-    message = f"nothing could be compared: {metric} cannot be computed from figures"
-    for one, two in (("a", "b"), ("b", "b"), ("b", "c.json"), ("c.json", "a.json")):
-        hint = SAME_KIND if metric == "cosine" else SAME_KIND.replace("both with --sketch, or ", "")
-        assert refused(one, two, "--metric", metric) == (message, hint)
+    hint = SAME_KIND if metric == "cosine" else SAME_KIND.replace("both with --sketch, or ", "")
+    message = f"nothing could be compared: {metric} cannot be computed from"
+    assert refused("a", "b", "--metric", metric) == (f"{message} figures", hint)
+    if metric == "mean-abs":
+        assert refused("a.json", "a", "--metric", metric) == (f"{message} sketches", hint)
 
 
 def test_pooled_tensors_are_not_compared_with_whole_ones_but_their_figures_are(run):
@@ -617,26 +433,12 @@ def test_tensors_without_values(refused, kept):
     assert refused("b", "b")[0] == "nothing could be compared: conv: no value is finite in both"
 
 
-def test_a_metric_that_sketches_do_not_know(refused):
-    assert refused("a.json", "a.json", "--metric", "max-abs") == (
-        "nothing could be compared: max-abs cannot be computed from sketches",
-        "run both with --save tensors for exact figures",
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rtol", "nan"], None),
-        (["--rtol", "-1"], None),
-        (["--top", "0"], None),
-        (["--metric", "l2"], None),
         (["--rtol", "inf"], "--rtol inf: not a finite number"),
-        (["--atol", "inf"], "--atol inf: not a finite number"),
-        (["--layer-tolerance", "conv"], "--layer-tolerance cannot read 'conv'"),
         (["--layer-tolerance", "cnv=1"], "no compared call matches 'cnv'"),
     ],
 )
 def test_options_that_cannot_be_read(refused, words, message):
-    said, _ = refused("a", "a", *words)
-    assert said == message if message else words[0] in said
+    assert refused("a", "a", *words)[0] == message

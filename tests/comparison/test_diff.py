@@ -16,16 +16,12 @@ import pytest
 
 from hookcli.comparison.compared_run import RunCall, load_compared_run
 from hookcli.comparison.diff import diff_runs, list_changed, pair_calls, pair_ids
-from hookcli.distance.comparison import LeftOut
+from hookcli.distance.comparison import ChangedFact, LeftOut
 from hookcli.distance.judge import CallPair, CallTensor, Judge
-from hookcli.distance.metrics import (
-    Size,
-    measure_arrays,
-    measure_figures,
-    measure_sketches,
-)
+from hookcli.distance.metrics import Size, measure_arrays, measure_figures, measure_sketches
 from hookcli.distance.tolerance import Tolerance, matches
-from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.distance.verdict import first_text, list_notes
+from hookcli.errors import RequestError
 from hookcli.records.statistics import TotalStats
 from tests.toy_runs import ToyRun, array, run_of
 
@@ -77,12 +73,6 @@ def test_the_distances_of_two_small_tensors_by_hand():
     assert (distance.misplaced, distance.nans, distance.source) == (0, 0, "tensors")
 
 
-def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
-    values = np.random.default_rng(0).standard_normal((1, 999)).astype("f4")
-    distance = far(values, values.copy())
-    assert (distance.rel_l2, distance.difference.largest, distance.cosine) == (0.0, 0.0, 1.0)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "rel_l2", "cosine"),
     [
@@ -90,9 +80,10 @@ def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
         ([0, 0], [3, 4], INF, None),
         ([3, 4], [0, 0], 1, None),
         ([3, 4], [-3, -4], 2, -1),
+        ([3, 4], [3, 4], 0, 1),
     ],
 )
-def test_tensors_of_zeros_have_no_cosine(a, b, rel_l2, cosine):
+def test_the_ends_of_the_distance_and_of_the_cosine(a, b, rel_l2, cosine):
     distance = far(a, b)
     assert (distance.rel_l2, distance.cosine) == (rel_l2, cosine)
 
@@ -121,27 +112,24 @@ def test_squares_neither_vanish_nor_overflow(factor):
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
 
 
-def test_large_float16_values_are_not_subtracted_in_float16():
-    distance = far([60000, 0], [-60000, 0], "f2")
-    assert distance.difference.largest == 2 * float(np.float16(60000))
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "largest"),
+    [
+        ([60000, 0], [-60000, 0], "f2", 2 * float(np.float16(60000))),
+        ([3, 4], [4, 3], "u1", 1),
+        ([True, False], [False, False], "?", 1),
+        ([2**60], [2**60 + 1], "i8", 1),  # which float64 would round to one value
+        ([3 + 4j, 0], [3j + 4 + 0.5, 0], "c8", math.hypot(1.5, 1)),
+    ],
+)
+def test_numbers_of_all_kinds_are_subtracted_as_numbers(a, b, kind, largest):
+    assert far(a, b, kind).difference.largest == pytest.approx(largest)
 
 
-def test_unsigned_numbers_and_booleans_are_subtracted_as_numbers():
-    assert far([3, 4], [4, 3], "u1").difference.largest == 1
-    assert far([True, False], [False, False], "?").difference.mean == 0.5
-
-
-def test_the_distance_of_complex_numbers_is_the_magnitude_of_their_difference():
+def test_the_angle_of_complex_numbers_is_that_of_pairs():
     distance = far([3 + 4j, 0], [3j + 4 + 0.5, 0], "c8")
-    assert distance.difference.largest == pytest.approx(math.hypot(1.5, 1))
-    assert distance.rel_l2 == pytest.approx(math.hypot(1.5, 1) / 5)
     assert (distance.a.largest, distance.difference.values) == (5, 2)
     assert distance.cosine == pytest.approx((3 * 4.5 + 4 * 3) / (5 * math.hypot(4.5, 3)))
-
-
-def test_tensors_without_values_are_at_distance_0():
-    distance = far(np.zeros((1, 0, 3)), np.zeros((1, 0, 3)))
-    assert (distance.rel_l2, distance.difference.values, distance.cosine) == (0, 0, None)
 
 
 def sketched(a, b, figures):
@@ -157,16 +145,7 @@ def test_the_distance_of_two_sketches_by_hand():
     distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, max=4.5)))
     assert distance.rel_l2 == pytest.approx(0.1)
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
-    assert (distance.difference.largest, distance.difference.mean, distance.source) == (
-        None,
-        None,
-        "sketches",
-    )
-
-
-def test_the_cosine_of_sketches_of_multiples_of_each_other_is_1():
-    distance = sketched([3, -4], [6, -8], (PAIR, replace(PAIR, mean=7.0, std=1.0)))
-    assert distance.cosine == pytest.approx(1, abs=1e-15)
+    assert (distance.difference.largest, distance.source) == (None, "sketches")
 
 
 def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
@@ -186,35 +165,16 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
     assert (distance.misplaced, distance.nans, distance.difference.values) == (2, 1, 1)
 
 
-def figures_of(values):
-    """Return numpy's figures of a finite array."""
-    return TotalStats(
-        mean=values.mean(),
-        std=values.std(),
-        min=values.min(),
-        max=values.max(),
-        numel=values.size,
-    )
-
-
-def test_figures_prove_the_change_of_mean_and_standard_deviation():
-    distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
-    assert distance.difference.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
-    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT), 1e-5)
-    assert (distance.cosine, distance.source) == (None, "figures")
-
-
-def test_figures_prove_that_one_value_moved_as_far_as_the_smallest_or_largest():
-    distance = measure_figures(PAIR, replace(PAIR, min=1.0, max=4.5))
-    assert distance.difference == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_never_prove_more_than_there_is(seed):
     rng = np.random.default_rng(seed)
     one = np.maximum(rng.standard_normal((1, 500)), 0)
     two = one + rng.standard_normal((1, 500)) * 10.0 ** rng.integers(-4, 1)
-    proven, true = measure_figures(figures_of(one), figures_of(two)), measure_arrays(one, two)
+    known = (
+        TotalStats(mean=x.mean(), std=x.std(), min=x.min(), max=x.max(), numel=500)
+        for x in (one, two)
+    )
+    proven, true = measure_figures(*known), measure_arrays(one, two)
     assert 0 < proven.difference.rms <= true.difference.rms
     assert 0 < proven.difference.largest <= true.difference.largest
 
@@ -229,34 +189,21 @@ def test_sums_of_the_same_values_in_another_order_prove_nothing():
     assert {measure_figures(figures[0], other).difference.rms for other in figures[1:]} == {0}
 
 
-def test_figures_without_finite_values_prove_nothing():
-    one = replace(PAIR, mean=0.0, std=0.0, min=0.0, max=0.0, nan_count=2, numel=2)
-    assert measure_figures(one, one).difference.values == 0
-    assert measure_figures(one, PAIR).misplaced == 2
-
-
 @pytest.mark.parametrize(
     ("dtypes", "sketched", "rtol"),
     [
         (("float32",), False, 1e-5),
-        (("float32", "float16"), False, 5e-3),
         (("bfloat16", "float16"), False, 5e-2),
         (("float64",), False, 1e-12),
         (("float64",), True, 1e-6),
-        (("float32",), True, 1e-5),
-        (("int64",), False, 0.0),
         (("int64",), True, 0.0),
         (("uint8", "float32"), True, 1e-5),
     ],
 )
 def test_the_default_is_that_of_the_coarsest_dtype(dtypes, sketched, rtol):
     assert Tolerance().rtol_of("conv", dtypes, sketched=sketched) == rtol
-
-
-def test_the_default_of_a_cosine_is_what_noise_of_the_usual_size_makes_of_it():
-    """A difference of 1e-5 at a right angle: 1 - cos(1e-5) is half its square."""
-    assert Tolerance("cosine").rtol_of("conv", ["float32"], sketched=False) == pytest.approx(5e-11)
-    assert Tolerance("cosine", rtol=0.1).rtol_of("conv", ["float32"], sketched=False) == 0.1
+    cosine = Tolerance("cosine").rtol_of("conv", dtypes, sketched=sketched)
+    assert cosine == pytest.approx(1 - math.cos(rtol), rel=1e-3, abs=1e-16)
 
 
 def test_the_last_glob_that_matches_wins_over_rtol():
@@ -270,17 +217,12 @@ def test_the_last_glob_that_matches_wins_over_rtol():
     [
         ("conv", "conv#1", True),
         ("conv", "grad_output:conv", True),
-        ("conv#1", "conv#1", True),
         ("conv#1", "conv", False),
         ("attn", "attn[1]", True),
-        ("attn[1]", "attn[1]", True),
         ("attn[1]", "attn1", False),
         ("input:*", "input:conv", True),
         ("input:*", "conv", False),
         ("Conv", "conv", False),
-        ("con?", "conv", True),
-        ("param:fc.*", "param:fc.bias", True),
-        ("block[01]", "block0", False),
         ("block.?", "block.10", False),
     ],
 )
@@ -292,9 +234,7 @@ def test_a_glob_names_a_call_with_and_without_its_side_index_and_key(glob, call_
     ("metric", "rtol", "atol", "excess"),
     [
         ("rel-l2", 0.05, 0, 2),  # 0.5 of 0.05 * 5
-        ("rel-l2", 0, 0.5 * ROOT, 1),
         ("rel-l2", 0.05, 0.5 * ROOT, 1 / 1.5),
-        ("max-abs", 0.25, 0, 0.5),  # 0.5 of 0.25 * 4
         ("max-abs", 0.0625, 0.25, 1),
         ("mean-abs", 0.1, 0, 0.25 / 0.35),
         ("cosine", 1 - 27 / (5 * math.sqrt(29.25)), 0, 1),
@@ -303,17 +243,6 @@ def test_a_glob_names_a_call_with_and_without_its_side_index_and_key(glob, call_
 )
 def test_the_excess_over_what_is_tolerated_by_hand(metric, rtol, atol, excess):
     assert far([3, 4], [3, 4.5]).excess(metric, rtol, atol) == pytest.approx(excess)
-
-
-def test_equal_values_hold_at_a_tolerance_of_zero():
-    (row,) = judged(pair_of("conv", [3, 4], [3, 4]), tolerance=Tolerance(rtol=0))
-    assert (row.holds, row.tolerance) == (True, 0)
-    assert far([3, 4], [3, 4]).excess("cosine", 0, 0) == 0
-
-
-def test_where_one_is_zero_everywhere_no_angle_is_tolerated():
-    assert far([0, 0], [3, 4]).excess("cosine", 0.5, 0) == INF
-    assert far([0, 0], [0, 0]).excess("cosine", 0, 0) == 0
 
 
 def test_a_distance_of_exactly_the_tolerance_holds():
@@ -339,12 +268,6 @@ def test_the_worst_row_comes_first_and_rows_know_the_order_of_calls():
         ("one", 2, 1, False),
         ("two", 3, 2, True),
     ]
-
-
-def test_a_row_that_is_far_but_tolerated_is_behind_one_that_is_not():
-    tolerance = Tolerance(rtol=1e-3, layers=(("far", 10),))
-    rows = judged(pair_of("far", [1], [5]), pair_of("near", [1], [1.01]), tolerance=tolerance)
-    assert [(row.call_id, row.holds) for row in rows] == [("near", False), ("far", True)]
 
 
 def test_the_worst_of_several_images_is_reported_and_all_are_counted():
@@ -377,126 +300,38 @@ def test_what_has_no_distance_differs_and_says_why(a, b, reason):
     assert (row.dtype, row.other_dtype) == (a.dtype if a else "", b.dtype if b else "")
 
 
-def test_no_gradient_in_both_is_no_difference():
-    (row,) = judged(CallPair("cat", seen(reason="detached"), seen(reason="detached")))
-    assert (row.holds, row.tolerance) == (True, None)
-
-
-def test_a_dtype_of_the_model_makes_the_default_coarser():
-    (row,) = judged(pair_of("conv", [1], [1.001]), dtypes=("float32", "bfloat16"))
-    assert (row.tolerance, row.holds) == (5e-2, True)
-
-
-def of_figures(a, b, values=2, other_dtype="float32", **tolerance):
-    """The row of two calls of which only figures are known."""
-    pair = CallPair(
-        "cat",
-        seen(shape=(1, values)),
-        seen(shape=(1, values), dtype=other_dtype),
-        measure_figures(a, b),
-    )
-    (row,) = judged(pair, tolerance=Tolerance(**tolerance))
-    return row
-
-
-LARGE = replace(PAIR, numel=1_000_000)
-
-
-def test_one_value_that_moved_is_held_to_the_norm_of_all():
-    """0.1 in one of 1e6 values of a root mean square of 3.5 is 2.8e-5 of the norm."""
-    assert of_figures(LARGE, replace(LARGE, max=4.01), 1_000_000).holds
-    assert not of_figures(LARGE, replace(LARGE, max=4.1), 1_000_000).holds
-
-
 def test_calls_are_paired_by_id_in_the_order_of_a_and_then_of_b():
     pairs = list(pair_ids(["a", "b", "c", "d"], ["x", "a", "c", "y", "z", "b"]))
     assert pairs == [("", "x"), ("a", "a"), ("b", "b"), ("c", "c"), ("", "y"), ("", "z"), ("d", "")]
 
 
-def by_order(a, b):
-    """Ids of pairs of calls with these shapes."""
-    mine, other = (
-        [RunCall(seen(f"{side}{i}", shape), PAIR) for i, shape in enumerate(shapes)]
-        for side, shapes in (("a", a), ("b", b))
-    )
+def calls_of(*described):
     return [
-        (one and one.tensor.call_id, two and two.tensor.call_id)
-        for one, two in pair_calls(mine, other, "order")
+        RunCall(CallTensor(f"{side}{index}", kind, (1, width), "float32"), PAIR)
+        for index, (side, kind, width) in enumerate(described)
     ]
 
 
-def test_calls_are_paired_by_order_around_a_layer_that_was_put_in():
-    wide, narrow, flat = (1, 64, 8, 8), (1, 32, 8, 8), (1, 10)
-    assert by_order([wide, wide, flat], [wide, narrow, wide, flat]) == [
-        ("a0", "b0"),
-        (None, "b1"),
-        ("a1", "b2"),
-        ("a2", "b3"),
-    ]
+CONV, NORM, ACT, FC = ("", "Conv2d", 8), ("", "BatchNorm2d", 8), ("", "ReLU", 8), ("", "Linear", 2)
+SMALL = ("", "Conv2d", 3)
 
 
-def test_calls_of_different_types_are_not_paired_by_order_around_missing_layers():
-    kinds = (
-        ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "ReLU"],
-        ["Conv2d", "ReLU"] * 2,
-    )
-    one, two = (
-        [
-            RunCall(replace(seen(f"{side}{i}"), module_type=kind), PAIR)
-            for i, kind in enumerate(mine)
-        ]
-        for side, mine in zip("ab", kinds, strict=True)
-    )
-    pairs = [
-        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(one, two, "order")
-    ]
-    assert pairs == [
-        ("a0", "b0"),
-        ("a1", None),
-        ("a2", "b1"),
-        ("a3", "b2"),
-        ("a4", None),
-        ("a5", "b3"),
-    ]
-
-
-def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
-    assert by_order([(1, 8), (1, 2), (1, 9)], [(1, 8), (1, 3), (1, 4), (1, 9)]) == [
-        ("a0", "b0"),
-        ("a1", "b1"),
-        (None, "b2"),
-        ("a2", "b3"),
-    ]
-
-
-def test_an_input_is_not_paired_with_an_output_of_its_shape():
-    one, two = [
-        [RunCall(seen(name), PAIR) for name in names]
-        for names in (["one", "two"], ["input:uno", "uno", "due"])
-    ]
-    pairs = [
-        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(one, two, "order")
-    ]
-    assert pairs == [(None, "input:uno"), ("one", "uno"), ("two", "due")]
-
-
-def test_models_whose_layers_have_other_names_are_compared_with_each_other_by_order():
-    a = run_of(conv=[3, 4], fc=[1])
-    b = replace(run_of(stem=[3, 4.5], head=[1]), model={"name": "other"})
-    comparison = differences(a, b, match="order")
-    assert [(row.call_id, row.other_call_id, row.holds) for row in comparison.rows] == [
-        ("conv", "stem", False),
-        ("fc", "head", True),
-    ]
-    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
-
-
-def test_images_of_other_names_and_the_same_content_belong_together():
-    a = ToyRun({"one": {"conv": array([3, 4])}}, hashes={"one": "same"})
-    b = ToyRun({"two": {"conv": array([3, 4.5])}}, hashes={"two": "same"})
-    comparison = differences(a, b)
-    assert (comparison.images, comparison.only_in_a, comparison.only_in_b) == (("one",), (), ())
-    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # a layer that was put in, and layers that are missing
+        ([CONV, CONV, FC], [CONV, SMALL, CONV, FC], ["0 0", "- 1", "1 2", "2 3"]),
+        ([CONV, NORM, ACT, CONV], [CONV, ACT, CONV], ["0 0", "1 -", "2 1", "3 2"]),
+        # other shapes between equal ones
+        ([CONV, FC, ACT], [CONV, SMALL, NORM, ACT], ["0 0", "1 1", "- 2", "2 3"]),
+        # an input is no counterpart of an output of its shape
+        ([CONV, CONV], [("input:", *CONV[1:]), CONV, CONV], ["- input:0", "0 1", "1 2"]),
+    ],
+)
+def test_calls_are_paired_by_order_of_kinds_and_shapes(a, b, expected):
+    pairs = pair_calls(calls_of(*a), calls_of(*b), "order")
+    found = [[each.tensor.call_id if each else "-" for each in pair] for pair in pairs]
+    assert [" ".join(pair) for pair in found] == expected
 
 
 def test_images_whose_names_were_swapped_belong_together_by_content():
@@ -504,45 +339,6 @@ def test_images_whose_names_were_swapped_belong_together_by_content():
     a = ToyRun({"one": calls[0], "two": calls[1]}, hashes={"one": "x", "two": "y"})
     b = ToyRun({"one": calls[1], "two": calls[0]}, hashes={"one": "y", "two": "x"})
     assert differences(a, b).equal
-
-
-def test_an_image_belongs_to_one_other_only():
-    calls = {"conv": array([3, 4])}
-    a = ToyRun({"one": calls, "two": calls}, hashes={"one": "x", "two": "x"})
-    b = ToyRun({"three": calls}, hashes={"three": "x"})
-    comparison = differences(a, b)
-    assert (comparison.images, comparison.only_in_a, comparison.exit_code) == (
-        ("one",),
-        ("two",),
-        7,
-    )
-
-
-def test_figures_leave_out_values_that_are_not_finite():
-    """Norms of 5 over two values beside NaN, or over four complex ones of which two are zero."""
-    for kind, values in {"f4": [3, 4, NAN, NAN], "c8": [3 + 0j, 4j, 0j, 0j]}.items():
-        replace(run_of(conv=array(values, kind)), kept="sketches").write(kind)
-        (call,) = load_compared_run(kind).calls["cat"]
-        assert call.figures.finite == {"f4": 2, "c8": 4}[kind]
-        assert measure_figures(call.figures, call.figures).a.rms == pytest.approx(
-            {"f4": 5 * ROOT, "c8": 2.5}[kind]
-        )
-
-
-def test_a_dtype_that_changed_is_reported(run):
-    run_of(conv=[3, 4]).write("a")
-    run_of(conv=array([3, 4], "f8")).write("b")
-    ended = run("diff", "a", "b")
-    assert ended.code == 0
-    assert "the dtype of conv is float32, now float64\n" in ended.out
-
-
-def test_a_call_that_one_run_lacks_has_no_other(run):
-    run_of(bn=[1], conv=[3, 4]).write("a")
-    run_of(bn=[1], fc=[2]).write("b")
-    rows = json.loads(run("diff", "a", "b", "--format", "json").out)["layers"]
-    found = {row["call_id"]: (row["other_call_id"], row["reason"]) for row in rows}
-    assert found == {"bn": ("bn", ""), "conv": ("", "only in A"), "fc": ("fc", "only in B")}
 
 
 @pytest.mark.parametrize("match", ["id", "order"])
@@ -565,11 +361,9 @@ def test_an_image_that_one_run_lacks_is_a_difference():
     comparison = differences(a, b)
     assert (comparison.only_in_a, comparison.only_in_b) == (("ant",), ("cat",))
     assert (comparison.equal, comparison.exit_code, comparison.first) == (False, 7, None)
-
-
-def test_the_first_that_differs_is_the_first_in_order_and_not_the_worst():
-    comparison = differences(run_of(conv=[1], bn=[1], fc=[1]), run_of(conv=[1], bn=[1.001], fc=[5]))
-    assert (comparison.first.call_id, comparison.rows[0].call_id) == ("bn", "fc")
+    text = "2 images in one run only; in the other 1 image nothing differs"
+    assert first_text(comparison) == text
+    assert next(list_notes(comparison)) == "images only in A: ant"
 
 
 @pytest.mark.parametrize("kept", ["tensors", "sketches", "both"])
@@ -584,8 +378,12 @@ def test_a_run_with_tensors_is_compared_with_a_golden_file():
     run_of(conv=[3, 4]).write("a")
     replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
     for one, two in (("a", "b.json"), ("b.json", "a")):
-        (row,) = diff_runs(load_compared_run(one), load_compared_run(two), Tolerance()).rows
+        comparison = diff_runs(load_compared_run(one), load_compared_run(two), Tolerance())
+        (row,) = comparison.rows
         assert row.source == "sketches"
+        assert "rel L2 and cosine are estimates from sketches, " in "\n".join(
+            list_notes(comparison)
+        )
         assert row.rel_l2 == pytest.approx(0.1 if one == "a" else 0.5 / math.sqrt(29.25), rel=1e-6)
 
 
@@ -613,38 +411,22 @@ def test_pooled_tensors_are_compared_with_tensors_pooled_in_the_same_way():
     assert row.rel_l2 == pytest.approx(0.1)
 
 
-def test_nan_everywhere_in_one_run_is_a_difference():
-    for kept in ("tensors", "sketches"):
-        for name in ("a", "b"):
-            replace(run_of(conv=[3, 4] if name == "a" else [NAN, NAN]), kept=kept).write(
-                kept + name
-            )
-        comparison = diff_runs(
-            load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
-        )
-        assert comparison.exit_code == 7
-        assert comparison.rows[0].reason == "NaN or Inf differ in 2 places"
-
-
-@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
-def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        ("tensors", "NaN in both, in 1 place"),
+        ("sketches", "NaN or Inf in both, 1 of them, at places that sketches do not record"),
+        ("nothing", "NaN or Inf in both, 1 of them, at places that figures do not record"),
+    ],
+)
+def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept, reason):
     toy = replace(run_of(conv=[NAN, 4]), kept=kept)
-    comparison = differences(toy, toy)
-    assert (
-        comparison.rows[0].reason
-        == {
-            "tensors": "NaN in both, in 1 place (`equal_nan` accepts this)",
-            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
-            "(`equal_nan` accepts this)",
-            "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
-            "(`equal_nan` accepts this)",
-        }[kept]
-    )
+    assert differences(toy, toy).rows[0].reason == f"{reason} (`equal_nan` accepts this)"
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
 
-@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
+@pytest.mark.parametrize("kept", ["tensors", "nothing"])
 def test_nan_everywhere_in_both_is_never_equal(kept):
     toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
     assert not differences(toy, toy).equal
@@ -652,28 +434,6 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
         diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
     assert "`fail_on=('nan', 'inf')`" in caught.value.hint
-
-
-def test_inf_at_the_same_places_is_no_difference():
-    toy = run_of(conv=[INF, -INF, 4])
-    assert differences(toy, toy).equal
-
-
-@pytest.mark.parametrize("kept", ["tensors", "sketches"])
-@pytest.mark.parametrize("other", [[-INF, INF, 4], [INF, 4, -INF]])
-def test_inf_of_another_sign_or_at_another_place_is_a_difference(kept, other):
-    a, b = (replace(run_of(conv=values), kept=kept) for values in ([INF, -INF, 4], other))
-    assert differences(a, b).exit_code == 7
-
-
-def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do():
-    toy = run_of(bn=[3, 4], conv=[INF, INF])
-    comparison = differences(toy, toy)
-    assert [row.call_id for row in comparison.failed] == ["conv"]
-    assert comparison.failed[0].reason == "no value is finite in both (`equal_nan` accepts this)"
-    assert diff_runs(
-        load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
-    ).equal
 
 
 def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
@@ -692,26 +452,6 @@ def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     assert (row.source, row.holds) == ("sketches", False)
 
 
-def test_the_figures_of_calls_without_a_sketch_in_both_runs_are_compared():
-    """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
-    for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
-        document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
-        for call in document["calls"]:
-            call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
-        Path(name).write_text(json.dumps(document))
-    rows = diff_runs(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
-    assert {row.call_id: (row.source, row.holds) for row in rows} == {
-        "bn": ("figures", True),
-        "conv": ("figures", True),
-        "fc": ("sketches", True),
-    }
-
-
-def test_whole_tensors_go_before_sketches():
-    (row,) = differences(run_of(conv=[3, 4]), run_of(conv=[3, 4.5]), kept="both").rows
-    assert row.source == "tensors"
-
-
 @pytest.mark.parametrize("dtype", ["i8", "?"])
 def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
     ones = np.ones((1, 10_000), dtype)
@@ -720,11 +460,6 @@ def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
     a, b = (ToyRun({"cat": {"conv": each}}, model={"dtype": "bfloat16"}) for each in (ones, other))
     (row,) = differences(a, b).rows
     assert (row.tolerance, row.holds) == (0, False)
-
-
-def test_whole_numbers_that_float64_would_round_to_one_value_differ():
-    distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
-    assert distance.difference.largest == 1
 
 
 def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
@@ -775,36 +510,23 @@ def test_the_table_opens_with_the_verdict_and_closes_with_what_changed(run, runs
 
 def test_equal_runs_say_how_far_the_farthest_is(run, runs):
     ended = run("diff", "a", "a", "--top", "1")
-    assert ended.code == 0
-    assert ended.out.splitlines()[0] == (
-        "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, tolerance 1e-05"
-    )
-    assert ended.out.splitlines()[-3:] == [
-        "the worst 1 of 3 calls; all of them: --format csv",
-        "A (the reference): a; B: a",
-        "nothing else changed: model name, weights, device, threads and versions are the same",
-    ]
+    first, *_, last = ended.out.splitlines()
+    held = "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, "
+    assert (ended.code, first) == (0, f"{held}tolerance 1e-05")
+    assert "the worst 1 of 3 calls; all of them: --format csv\n" in ended.out
+    assert last.startswith("nothing else changed: model name, weights, device, threads and ")
 
 
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
-        (["--rtol", "0.1"], "fc differs first: relative L2 3, tolerance 0.1; 1 of 3 calls differs"),
         (
             ["--metric", "max-abs"],
             "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ",
         ),
         (
-            ["--metric", "mean-abs"],
-            "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ",
-        ),
-        (
             ["--metric", "cosine"],
             "conv differs first: 1 - cosine 0.00154, tolerance 5e-11; 1 of 3 calls differs",
-        ),
-        (
-            ["--layer-tolerance", "conv=0.2"],
-            "fc differs first: relative L2 3, tolerance 1e-05; 1 of 3 calls differs",
         ),
         (
             ["--rtol", "0", "--atol", "6"],
@@ -819,16 +541,6 @@ def test_the_verdict_names_the_metric_that_decides(run, runs, words, verdict):
     assert run("diff", "a", "b", *words).out.splitlines()[0] == verdict
 
 
-def test_the_verdict_names_the_image_where_there_are_several(run):
-    values = {"ant": [1], "bee": [1]}
-    run_of({image: {"conv": array(values[image])} for image in values}).write("a")
-    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([3])}}).write("b")
-    out = run("diff", "a", "b").out
-    assert out.splitlines()[0] == (
-        "conv differs first: relative L2 2, tolerance 1e-05 (worst in bee); 1 of 1 call differs"
-    )
-
-
 def test_the_verdict_names_both_calls_where_they_have_other_names(run):
     run_of(conv=[3, 4]).write("a")
     replace(run_of(stem=[3, 4.5]), model={"name": "other"}).write("b")
@@ -840,58 +552,16 @@ def test_the_verdict_names_both_calls_where_they_have_other_names(run):
     assert "changed: model name: toy, now other\n" in ended.out
 
 
-def test_the_verdict_says_that_images_are_missing(run):
-    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}}).write("a")
-    run_of({"bee": {"conv": array([1])}}).write("b")
-    ended = run("diff", "a", "b")
-    assert ended.code == 7
-    assert ended.out.splitlines()[0] == (
-        "1 image in one run only; in the other 1 image nothing differs"
-    )
-    assert "images only in A: ant\n" in ended.out
-
-
-def test_estimates_are_called_estimates(run):
-    for name, values in (("a", [3, 4]), ("b", [3, 4.5])):
-        replace(run_of(conv=values), kept="sketches").write(name)
-    assert (
-        "rel L2 and cosine are estimates from sketches, mostly within 17 %; "
-        "tensors saved in both runs give exact ones\n"
-    ) in run("diff", "a", "b").out
-
-
-ONLY_FIGURES = (
-    "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
-    "bounds; sketches or saved tensors of both runs tell more"
-)
-
-
-@pytest.mark.parametrize(("kept", "other"), [("nothing",) * 2, ("sketches", "nothing")])
-def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept, other):
+@pytest.mark.parametrize("kept", ["nothing", "sketches"])
+def test_the_figures_of_runs_without_tensors_and_sketches_are_compared(run, kept):
     """The mean and the standard deviation of 3 and 4 change by 1/4 each."""
     replace(run_of(bn=[1], conv=[3, 4]), kept=kept).write("a")
-    replace(run_of(bn=[1], conv=[3, 4.5]), kept=other).write("b")
+    replace(run_of(bn=[1], conv=[3, 4.5]), kept="nothing").write("b")
     ended = run("diff", "a", "b")
     assert ended.code == 7
-    assert ended.out.splitlines()[0] == (
-        "conv differs first: relative L2 at least 0.1, tolerance 1e-05; 1 of 2 calls differs"
-    )
-    assert ONLY_FIGURES in ended.out.splitlines()
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
-    assert document["remarks"][0] == ONLY_FIGURES
-    assert {row["source"] for row in document["layers"]} == {"figures"}
-
-
-def test_equal_figures_are_no_difference_and_are_said_to_be_only_figures(run):
-    replace(run_of(bn=[1], conv=[3, 4]), kept="nothing").write("a")
-    ended = run("diff", "a", "a")
-    assert (ended.code, ended.out.splitlines()[0]) == (
-        0,
-        (
-            "no difference in the figures: 2 calls of 1 image hold; the farthest is bn: "
-            "relative L2 at least 0, tolerance 1e-05"
-        ),
-    )
+    assert ended.out.startswith("conv differs first: relative L2 at least 0.1, tolerance 1e-05; ")
+    assert "\nonly figures were compared (mean, std, min, max, NaN, Inf): rel L2 and " in ended.out
+    assert run("diff", "b", "b").out.startswith("no difference in the figures: 2 calls of 1 ")
 
 
 def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
@@ -904,37 +574,6 @@ def test_the_diff_names_calls_of_which_only_figures_were_compared(run):
     assert ended.out.startswith(
         "no difference: 2 calls of 1 image hold (1 of them in the figures alone); "
     )
-
-
-def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
-    ended = run("diff", "a", "b", "--format", "csv", "--top", "1", "--sort", "worst")
-    rows = list(csv.DictReader(io.StringIO(ended.out)))
-    assert ended.code == 7
-    assert [(row["rank"], row["call_id"], row["holds"]) for row in rows] == [
-        ("1", "fc", "False"),
-        ("2", "conv", "False"),
-        ("3", "bn", "True"),
-    ]
-    assert (rows[1]["max_abs"], rows[1]["mean_abs"], rows[1]["shape"]) == ("0.5", "0.25", "1x2")
-    assert ended.err == (
-        "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
-    )
-
-
-def test_json_holds_the_verdict_and_all_calls(run, runs):
-    words = ("--format", "json", "--top", "1", "--sort", "worst")
-    document = json.loads(run("diff", "a", "b", *words).out)
-    assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
-    assert document["tolerance"] == {
-        "metric": "rel-l2",
-        "rtol": None,
-        "atol": 0.0,
-        "layers": [],
-        "equal_nan": False,
-    }
-    assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
-    assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
-    assert document["layers"][0]["rel_l2"] == 3
 
 
 @pytest.fixture
@@ -964,55 +603,15 @@ def test_csv_and_jsonl_have_a_row_for_every_image_of_every_call(run, two_images)
     assert found == ROWS_OF_TWO
 
 
-def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, two_images):
-    document = json.loads(run("diff", "a", "b", "--format", "json", "--sort", "worst").out)
-    assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in document["calls"]] == ROWS_OF_TWO
-    assert [(row["call_id"], row["image"], row["holds"]) for row in document["layers"]] == [
-        ("conv", "dog", False),
-        ("bn", "cat", True),
-    ]
-    ranks = {row["call_id"]: (row["rank"], row["order"]) for row in document["layers"]}
-    assert ranks == {row["call_id"]: (row["rank"], row["order"]) for row in document["calls"]}
-
-
 def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
     lines = run("diff", "a", "b").out.splitlines()
+    assert " tolerance 1e-05 (worst in dog); 1 of 2 calls differs" in lines[0]
     assert [line.split()[1] for line in lines[3:5]] == ["bn", "conv"]
     assert lines[5] == "the figures are from each call's worst image; all of them: --format csv"
     assert run("diff", "a", "b", "--top", "1").out.splitlines()[4] == (
         "the worst 1 of 2 calls, and the figures are from each call's worst image; "
         "all of them: --format csv"
     )
-
-
-def test_a_call_that_one_run_lacks_for_an_image_is_a_row_of_its_own(run):
-    whole, part = {"bn": array([1]), "conv": array([3, 4])}, {"bn": array([1])}
-    ToyRun({"cat": whole, "dog": part}).write("a")
-    ToyRun({"cat": whole, "dog": whole}).write("b")
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
-    assert [(row["call_id"], row["image"], row["reason"]) for row in document["calls"]] == [
-        ("bn", "cat", ""),
-        ("bn", "dog", ""),
-        ("conv", "dog", "only in B"),
-        ("conv", "cat", ""),
-    ]
-
-
-def test_a_distance_that_is_infinite_is_null_in_json(run):
-    run_of(conv=[0, 0]).write("a")
-    run_of(conv=[1, 0]).write("b")
-    document = json.loads(run("diff", "a", "b", "--format", "json").out)
-    assert (document["layers"][0]["rel_l2"], document["layers"][0]["max_abs"]) == (None, 1)
-
-
-def test_markdown_is_a_bold_verdict_and_a_table(run, runs):
-    lines = run("diff", "a", "b", "--format", "md", "--top", "1").out.splitlines()
-    assert (
-        lines[0] == "**conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ**"
-    )
-    assert lines[2].startswith("| # | call | type | shape | rel L2 |")
-    assert lines[4] == "| 3 | fc | Conv2d | 1x1 | 3 | 6 | 6 | 3 | 3 | 1 | 1e-05 | no | worst |"
-    assert lines[6] == "the worst 1 of 3 calls; all of them: --format csv"
 
 
 def test_a_hostile_call_id_is_shown_escaped(run):
@@ -1041,23 +640,10 @@ def test_runs_are_compared_and_have_golden_files_without_torch():
     assert said == ["code 0 set()", "code 7 set()", "code 7 set()", "code 0 set()"]
 
 
-def test_a_tolerance_for_calls_that_are_not_there_is_refused():
-    with pytest.raises(NoLayerMatchedError) as caught:
-        differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
-    assert (caught.value.message, caught.value.hint) == (
-        "no compared call matches 'cnv'",
-        "only the layers that `layers` chooses are compared; did you mean conv?",
-    )
-
-
-def test_layers_that_are_of_another_type_now_are_named(run):
-    net = "from torch import nn\ndef make(): return nn.Sequential(nn.{}(), nn.Tanh(), nn.{}())\n"
-    np.save("noise.npy", np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32))
-    for name in ("ReLU", "GELU"):
-        Path("net.py").write_text(net.format(name, name))
-        words = ("inspect", "net.py:make", "noise.npy", "--device", "cpu", "--layers", "leaf")
-        assert run(*words, "--grids", "none", "--sketch", "-o", name).code == 0
-    ended = run("diff", "ReLU", "GELU")
-    assert "changed: type of '0' and 1 more: ReLU, now GELU\n" in ended.out
-    assert "nothing else changed" not in ended.out
-    assert "type of" not in run("diff", "ReLU", "ReLU").out
+def test_layers_that_are_of_another_type_now_are_named():
+    run_of(conv=[3, 4], act=[1], last=[1]).write("a")
+    a = load_compared_run("a")
+    conv, *others = a.calls["cat"]
+    named = [replace(each, tensor=replace(each.tensor, module_type="GELU")) for each in others]
+    changed = diff_runs(a, replace(a, calls={"cat": [conv, *named]}), Tolerance()).changed
+    assert changed == (ChangedFact("type of 'act' and 1 more", "Conv2d", "GELU"),)

@@ -53,7 +53,6 @@ def test_a_distance_that_is_unknown_for_one_image_is_unknown_for_all():
     ("value", "expected"),
     [
         (0.0999, "10 %"),
-        (0.126, "13 %"),
         (0.956, "96 %"),
         (0.996, "100 %"),
         (9.96, "996 %"),

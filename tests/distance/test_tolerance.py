@@ -16,13 +16,10 @@ from hookcli.errors import RequestError
     ("name", "dtype", "expected"),
     [
         ("Sigmoid", "float32", 4 * 2**-23),
-        ("softmax", "float64", 4 * 2**-52),
-        ("_log_softmax", "float32", 4 * 2**-23),
-        ("Tanh", "float16", 4 * 2**-23),
+        ("_log_softmax", "float64", 4 * 2**-52),
         ("hard_sigmoid", "bfloat16", 4 * 2**-23),
         ("SiLU", "float32", 0),
         ("LayerNormalization", "float32", 4 * 2**-23),
-        ("Conv2d", "float32", 0),
         ("BatchNorm2d", "float32", 0),
         ("Sigmoid", "int8", 0),
     ],
@@ -81,7 +78,6 @@ def test_operations_have_the_floors_of_the_layers(name):
     ("words", "message"),
     [
         ({"rtol": math.inf}, "`rtol` inf: not a finite number"),
-        ({"rtol": math.nan}, "`rtol` nan: not a finite number"),
         ({"atol": math.inf}, "`atol` inf: not a finite number"),
         ({"metric": "cosine", "atol": 0.1}, "`atol` has no effect on `metric='cosine'`"),
     ],
@@ -90,7 +86,3 @@ def test_a_tolerance_without_effect_is_refused(words, message):
     with pytest.raises(RequestError) as refused:
         Tolerance(**words)
     assert refused.value.message == message
-
-
-def test_a_largest_difference_may_have_an_absolute_tolerance():
-    assert Tolerance("max-abs", atol=0.1).atol == 0.1

@@ -52,11 +52,8 @@ def blocks(*spreads, names=("norm", "conv", "act")):
         ("inception3a.branch2.1.conv", Role("inception*.branch*.*.conv", ("3a", "2.1"))),
         ("features.28", Role("features.*", ("28",))),
         ("layer1.0/op:add", Role("layer*.*/op:add", ("1.0",))),
-        ("layer1.0/op:add#1", Role("layer*.*/op:add#1", ("1.0",))),
         ("op:add#12", Role("op:add#12", ())),
         ("features.3/op:conv2d", Role("features.*/op:conv2d", ("3",))),
-        ("layer1.0/op:conv2d#2", Role("layer*.*/op:conv2d#2", ("1.0",))),
-        ("op:conv2d#2", Role("op:conv2d#2", ())),
         ("classifier", Role("classifier", ())),
     ],
 )
@@ -187,13 +184,10 @@ def test_a_fresh_network_has_no_finding_about_spreads(name):
 @pytest.mark.parametrize(
     ("name", "layer"),
     [
-        ("vgg", "features.8"),
         ("vgg", "classifier.3"),
         ("densenet", "features.denseblock2.denselayer2.conv1"),
-        ("swin_v2", "features.1.0.mlp.0"),
         ("swin_v2", "features.3.1.mlp.3"),
         ("convnext", "features.1.0.block.3"),
-        ("convnext", "features.5.1.block.3"),
     ],
 )
 def test_a_fault_in_a_network_is_one_finding_at_its_layer(name, layer):

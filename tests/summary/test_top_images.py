@@ -23,7 +23,8 @@ from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
 from hookcli.records.report import RankedImages, TopChannel
-from hookcli.summary.top_images import TopTally, list_tops, read_top_images
+from hookcli.store.chunks import read_top, write_top
+from hookcli.summary.top_images import TopTally, list_tops
 from tests.summary.test_findings import record
 from tests.toy_models import Squeezed
 
@@ -85,7 +86,7 @@ def cut(records, dice):
     return [records[2 * a : 2 * b] for a, b in zip([0, *ends], [*ends, images], strict=True)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 9, 50])
+@pytest.mark.parametrize("count", [1, 5, 50])
 def test_parts_one_after_the_other_give_what_sorting_everything_gives(count):
     for seed in range(10):
         dice = np.random.default_rng(seed)
@@ -128,11 +129,6 @@ def test_what_goes_in_and_what_has_no_channels_is_left_out():
     assert top_of(3, [into, record("fc", channels=None)]).values == {}
 
 
-def test_nothing_is_kept_without_images():
-    top = top_of(0, [fires("a", 1.0)], [fires("b", 1.0)])
-    assert (top.chunks, top.values, list(top.rows())) == (2, {}, [])
-
-
 def test_channels_are_chosen_by_how_far_their_best_value_exceeds_the_others():
     # the best values have the mean 6.5: 1 of 15.5, 9 of 7.5, 1 of 9.5, and nothing
     top = top_of(2, [fires("a", 10.0, 10.0, 4.0, 2.0), fires("b", 9.0, 1.0, 3.0, 2.0)])
@@ -156,40 +152,32 @@ def test_a_channel_that_is_never_positive_or_never_finite_is_not_chosen():
 # Put away
 
 
-def test_top_images_are_read_back_from_their_bytes():
-    parts = cut(noise(3, 12), np.random.default_rng(3))
-    top = top_of(4, *parts[:2])
-    back = read_top_images(top.to_bytes())
-    assert (back.count, back.chunks) == (4, 2)
-    assert list(back.rows()) == list(top.rows())
-    for half in (top, back):
-        for part in parts[2:]:
-            half.add(part, indices_of(*parts))
-    assert back.to_bytes() == top.to_bytes()
-    assert list(back.rows()) == by_hand(4, *parts)
+@pytest.fixture
+def kept():
+    """A run folder with the top images of two images."""
+    files = {}
+    folder: Any = SimpleNamespace(files=files, write=files.__setitem__, read=files.get)
+    write_top(folder, top_of(2, [fires("a", 1.0, NAN), fires("b", 2.0, NAN)]))
+    return folder
 
 
-def test_bytes_that_were_cut_off_are_not_read_as_top_images():
-    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
-    assert [read_top_images(data[:end]) for end in range(0, len(data), 7)] == [None] * -(
-        -len(data) // 7
+def test_top_images_are_read_back_and_added_to(kept):
+    back = read_top(kept, 2)
+    assert (back.count, back.chunks, list(back.rows())) == (
+        *(2, 1),
+        [("conv", 0, 1, 1, 2.0), ("conv", 0, 2, 0, 1.0)],
     )
+    back.add([fires("c", 3.0, NAN)], {"c": 2})
+    assert [row[3] for row in back.rows()] == [2, 1]
 
 
-def test_a_flipped_bit_never_gives_other_top_images():
-    top = top_of(2, [fires("a", 1.0), fires("b", 2.0)])
-    data, dice = top.to_bytes(), np.random.default_rng(0)
-    for _ in range(1000):
-        damaged = bytearray(data)
-        damaged[dice.integers(len(data))] ^= 1 << int(dice.integers(8))
-        back = read_top_images(bytes(damaged))
-        assert back is None or list(back.rows()) == list(top.rows())
-
-
-def test_top_images_beyond_the_images_of_the_run_are_not_read():
-    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
-    assert read_top_images(data, 2) is not None
-    assert read_top_images(data, 1) is None
+def test_top_images_that_were_changed_or_are_beyond_the_run_are_not_read(kept):
+    (name, data), *_ = kept.files.items()
+    assert read_top(kept, 1) is None
+    for index in range(0, len(data), 7):
+        for damaged in (data[:index], data[:index] + b"x" + data[index + 1 :]):
+            kept.files[name] = damaged
+            assert read_top(kept, 2) is None
 
 
 # Through the command
@@ -234,8 +222,8 @@ def table():
         return list(csv.DictReader(stream))
 
 
-@pytest.mark.parametrize("layer", ["features.0", "classifier.1"])
-def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos, layer):
+def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos):
+    layer = "classifier.1"
     assert run("inspect", MODEL, "photos", *WORDS, "--top-images", "4").code == 0
     expected = largest_by_hooks(photos, layer)
     rows = [row for row in table() if row["call_id"] == layer]
@@ -250,14 +238,6 @@ def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos, layer):
         assert [float(row["value"]) for row in mine] == pytest.approx(
             expected[order, channel].tolist(), rel=0, abs=near
         )
-
-
-@pytest.mark.parametrize("files", [["photos", "--top-images", "0"], ["photos/p00.png"]])
-def test_without_several_images_to_choose_from_there_is_no_table(run, photos, files):
-    assert run("inspect", MODEL, *files, *WORDS).code == 0
-    assert not Path("run/top_images.csv").exists()
-    assert "top_images.csv" not in json.loads(Path("run/manifest.json").read_text())["files"]
-    assert '<section id="top-images">' not in Path("run/report.html").read_text()
 
 
 def test_the_page_shows_the_channels_that_were_asked_for():
