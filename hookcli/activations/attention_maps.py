@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryMap:
-    """What one query attends to."""
-
     values: Tensor  # (heads, h, w)
     # left, top, width and height as shares of the input
     mark: tuple[float, float, float, float] | None
@@ -49,8 +47,6 @@ class QueryMaps:
 
 @dataclass(frozen=True, slots=True)
 class CallAttention:
-    """What one attention call does with an image."""
-
     call: Call
     row: AttentionRow
     query: QueryMap | None = None  # the drawn one
@@ -60,8 +56,6 @@ class CallAttention:
 
 @dataclass(frozen=True, slots=True)
 class ImageAttention:
-    """What the attention calls of a forward pass do with its image."""
-
     image: str
     calls: tuple[CallAttention, ...]  # in running order
     hidden: tuple[AttentionRow, ...] = ()  # calls without recomputed probabilities
@@ -69,7 +63,6 @@ class ImageAttention:
 
     @property
     def rows(self) -> tuple[AttentionRow, ...]:
-        """The rows of all calls."""
         return (*(each.row for each in self.calls), *self.hidden)
 
 
@@ -173,7 +166,6 @@ def _distances(places: TokenPlaces) -> Tensor:
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
-    """Return why attention cannot be rolled out over these calls; empty if it can."""
     if not calls:
         return "no attention is visible"
     first = calls[0]

@@ -42,7 +42,6 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """Return the shape of the saved part of one image's tensor of this ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
@@ -57,7 +56,6 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    """Return the saved channels of each call, by its id; empty if ``style`` saves all channels."""
     chosen = None if style is None else style.channels
     if chosen is None:
         return {}
@@ -90,7 +88,6 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
-    """Average each map (…, h, w) down to N x N cells, or each sequence (…, L) to N."""
     side = int(style.pool)
     if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
         pooled = 1 if maps.dim() == 3 else 2

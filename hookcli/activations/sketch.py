@@ -35,7 +35,6 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Return real values with two axes or more; complex values become pairs of real values."""
     values = rows.dequantize() if rows.is_quantized else rows
     values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values

@@ -32,8 +32,6 @@ _SAFE = (1e-15, 1e15)
 
 @dataclass(frozen=True, slots=True)
 class RowStats:
-    """The statistics of one tensor, row by row."""
-
     # in the order of ``STATISTICS``; without any finite value, a row's numbers mean nothing
     table: Sequence[Sequence[float]] | Tensor
     # (rows, C); NaN for a channel that contains NaN; None without a channel axis

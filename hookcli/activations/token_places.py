@@ -41,21 +41,17 @@ class Trail(NamedTuple):
 
     @property
     def is_weights(self) -> bool:
-        """Whether this is the trail of weights that mix channels (``WEIGHTS``)."""
         return self.own.numel() > 0 and int(self.own.reshape(-1)[0]) == WEIGHTS
 
     def change(self, change: Callable[[Tensor], Tensor]) -> Trail:
-        """Return a trail with ``change`` applied to each part."""
         return Trail(change(self.own), None if self.columns is None else change(self.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail like ``tensor`` with the same ``value`` everywhere, an expanded scalar."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
 def varies(trail: Tensor, axis: int) -> bool:
-    """Return whether the pixels of a trail differ along ``axis``."""
     return trail.numel() > 0 and bool((trail != trail.narrow(axis, 0, 1)).any())
 
 
@@ -80,7 +76,6 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Return the trail of a product's factor, expanded to the shape of the product."""
     # There is a letter for each axis; the product sums over letters that it does not have.
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -90,12 +85,10 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value of a tensor comes from a pixel, according to its trail."""
     return bool((trail > OUTSIDE).any())
 
 
 def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
-    """Return whether a tensor of ``shape`` can be expanded to the shape ``larger``."""
     if len(shape) > len(larger):
         return False
     ends = zip(reversed(shape), reversed(larger), strict=False)
@@ -133,12 +126,10 @@ class TokenPlaces:
 
     @property
     def windows(self) -> int:
-        """The number of windows; 1 if every query attends to the whole image."""
         return len(self.queries)
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
         return math.prod(self.shape) // self.windows
 
     def turn(self, probabilities: Tensor) -> Tensor:

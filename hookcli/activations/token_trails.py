@@ -74,14 +74,12 @@ class Shares:
     _keys: list[int] = field(default_factory=list)
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Follow the next attention's probabilities, unless its own function weighed the values."""
         # ``keys`` is the part of their ``Trail`` with the softmax: 0 for ``own``, 1 for
         # ``columns``.
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
 
     def begin_unknown(self, probabilities: Iterable[Tensor]) -> None:
-        """Begin to follow the result of a softmax that may be an attention."""
         self._of.update(dict.fromkeys(probabilities, frozenset({_UNKNOWN})))
 
     def follow(
@@ -197,7 +195,6 @@ class TokenTrails:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of queries and keys; None if a fused attention attends to channels."""
         args, kwargs, output = call.args, call.kwargs, call.output
         query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
         mixed = output[0] if isinstance(output, tuple) else output
@@ -220,7 +217,6 @@ class TokenTrails:
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of a softmax over a product of two tensors; otherwise None."""
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
@@ -309,7 +305,6 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
-        """Return the trail of a product of tokens with tokens, or of probabilities with values."""
         # A product that sums over tokens computes weights that mix channels: its trail is
         # ``WEIGHTS`` everywhere. Other products, such as those with learned weights, give None.
         letters = letters_of(call.name, call.args, call.kwargs, output)
@@ -400,7 +395,6 @@ def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> 
 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
-    """Return the output's trail if a function moves, pads, samples or reduces an argument."""
     options = call.args[1:]
     if call.moves:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ

@@ -50,8 +50,6 @@ _CHANNELS_AFTER_REGEX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to the outputs, inputs, gradients or parameters of some layers."""
-
     side: Side
     layers: str  # a form of the filter language; for ``param`` a glob on full parameter names
     channels: tuple[int, ...] | None  # without duplicates; None for all channels
@@ -63,7 +61,6 @@ class Edit:
 
 
 def read_edit(text: str, default_side: Side) -> Edit:
-    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``."""
     matches = list(_WHAT.finditer(text))
     if not matches:
         _refuse_without_verb(text)
@@ -109,7 +106,6 @@ def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None
 
 
 def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
-    """Return the lower and upper bounds of ``clamp``, written as ``0:6``, ``0:`` or ``:6``."""
     usage = f"write {_USAGE['clamp']}; one of the two may be left out"
     colon = text.find(":", start)
     if colon < 0:
@@ -211,8 +207,6 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """One request to prune: which layers, how much, and by which method."""
-
     layers: str
     amount: float  # the share to prune, above 0: with ``ln`` of the output channels, else weights
     method: str  # ``l1`` (the smallest weights), ``random``, or ``ln`` (the smallest L2 norms)
@@ -220,7 +214,6 @@ class Prune:
 
 
 def read_prune(text: str) -> Prune:
-    """Parse a request such as ``conv=0.3:l1``."""
     layers, equals, what = text.rpartition("=")
     number, colon, method = what.partition(":")
     if not equals or not layers:

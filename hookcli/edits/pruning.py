@@ -30,8 +30,6 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 
 @dataclass(slots=True)
 class Pruning:
-    """The modules with pruned weights, by path, and how to undo the pruning."""
-
     # ``parameters`` are the names of each module's own ones in their original order, by ``id``.
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -42,14 +40,12 @@ class Pruning:
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """The share of pruned values in each pruned module's weight, keyed by module path."""
         return {
             path: 1 - float(_mask(module).double().mean()) for path, module in self.modules.items()
         }
 
     @contextmanager
     def without_pruning(self) -> Iterator[None]:
-        """Let the modules compute with their unpruned weights in the ``with`` block."""
         masks = [(module, _mask(module)) for module in self.modules.values()]
         try:
             for module, mask in masks:
@@ -66,14 +62,12 @@ class Pruning:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Restore the modules' unpruned weights if the ``with`` block raises an exception."""
         with ExitStack() as stack:
             stack.callback(self.undo)
             yield
             stack.pop_all()
 
     def undo(self) -> None:
-        """Restore the modules' unpruned weights."""
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
             for key, hook in [*hooks.items()]:
@@ -99,7 +93,6 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights by each ``--prune`` in ``texts``, in order, until ``Pruning.undo``."""
     pruning = Pruning()
     with pruning.undone_on_error():
         for text in texts:
@@ -108,7 +101,6 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
 
 
 def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    """Check that each ``--prune`` names layers of the model, without reading the weights."""
     for text in texts:
         select_layers(model, [read_prune(text).layers])
 

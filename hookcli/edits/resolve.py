@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEdit:
-    """An edit, and the layers or the full names of parameters of the model that it changes."""
-
     edit: Edit
     layers: tuple[LayerInfo, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -44,8 +42,6 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in the order in which they apply."""
-
     resolved: tuple[ResolvedEdit, ...] = ()
 
     def __bool__(self) -> bool:
@@ -53,7 +49,6 @@ class Edits:
 
     @property
     def has_operations(self) -> bool:
-        """Whether any edit changes the output of a functional operation."""
         return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
@@ -62,7 +57,6 @@ class Edits:
         size: tuple[int, int] | None = None,
         images: int | None = None,
     ) -> tuple[Change, ...]:
-        """Return the edits as changes for ``hooks.change``, which record their ``effects``."""
         # ``size`` is that of the layers' input, which helps to find the channel axis. A leading
         # axis counts images if it has the length ``images``; with None, every one does.
         return tuple(
@@ -76,7 +70,6 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that every edit was applied; ``used`` has the texts of the applied edits."""
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",
@@ -85,7 +78,6 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each edit that is not an edit of parameters."""
     edits = (read_edit(text, "output") for text in texts)
     return [edit.layers for edit in edits if edit.side != "param"]
 
@@ -96,7 +88,6 @@ def resolve_edits(
     default_side: Side,
     operations: Sequence[FoundOperation] = (),
 ) -> Edits:
-    """Return the edits, with the layers, parameters and operations that they change."""
     edits = [read_edit(text, default_side) for text in texts]
     return Edits(tuple(_resolve(model, edit, operations) for edit in edits))
 
@@ -160,7 +151,6 @@ def apply_edit(
     per_image: bool = True,
     where: str = "the tensor",
 ) -> Tensor:
-    """Return a new tensor: ``values`` changed by ``edit``."""
     # An edit that names channels reads and changes only these; ``clip-norm`` then limits their
     # joint norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is
     # None, by the mean of all values. With ``per_image``, the leading axis counts the images, and
@@ -184,7 +174,6 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Check that the channels of an edit are below ``count``, the number of channels."""
     for channel in edit.channels or ():
         if channel >= count:
             raise RequestError(

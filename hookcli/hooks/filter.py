@@ -46,8 +46,6 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A module that a filter may choose."""
-
     layer: LayerInfo
     types: frozenset[str]  # the names of its class and its bases
     families: frozenset[str]  # the aliases that choose it, such as ``conv``, ``leaf`` or ``all``
@@ -59,7 +57,6 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers of a model that match, in the order of ``named_modules()``."""
     modules = find_modules(model)
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
     return choose_layers(entries, forms, exclude, operations)
@@ -71,7 +68,6 @@ def choose_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers that match any of ``forms`` and none of ``exclude``."""
     # Modules come first, in the order of ``entries``. Operations follow in running order;
     # ``operations`` are needed only if a form chooses them (``name_operations``).
     wanted = _match_all(entries, operations, forms)
@@ -97,7 +93,6 @@ def name_operations(*options: Sequence[str]) -> bool:
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the forms in ``options``, those in ``@files`` included, without blanks and comments."""
     # Commas outside brackets and braces separate forms, but an option that begins with ``re:`` is a
     # single form. ``inside`` are the files that are being read, outermost first.
     for option in options:
@@ -203,18 +198,15 @@ def _entry(layer: LayerInfo, module: nn.Module) -> Entry:
 
 
 def make_entry(layer: LayerInfo, types: Iterable[str], families: Iterable[str]) -> Entry:
-    """Return the entry of a layer; empty names of families are left out."""
     aliases = {*families, "all", *(["leaf"] if layer.is_leaf else [])} - {""}
     return Entry(layer, frozenset(types), frozenset(aliases))
 
 
 def is_operation_form(form: str) -> bool:
-    """Return whether a form chooses operations instead of modules."""
     return re.search(rf"(^|[^\w]){OPERATION}", form) is not None
 
 
 def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
-    """Return the calls that match a form, in running order."""
     if form.startswith("re:"):
         pattern = to_pattern(form[3:])
         found = [each for each in operations if pattern.search(each.layer.module_path)]
@@ -271,12 +263,10 @@ def add_operations(
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Return whether the module at ``path`` is the module at ``other``, or is inside it."""
     return not other or path == other or path.startswith(f"{other}.")
 
 
 def _matches(inside: str | None, module_path: str) -> bool:
-    """Return whether a path matches the part of a form before ``op:``; None matches every path."""
     if inside is None:
         return True
     return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
@@ -307,7 +297,6 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
 
 
 def to_slice(form: re.Match[str], count: int) -> slice:
-    """Return the slice for the index of a form, counted from 1, or from the end if negative."""
     first, last = int(form["first"]), int(form["last"] or form["first"])
     if first == 0 or last == 0:
         raise FilterSyntaxError(
@@ -323,7 +312,6 @@ def to_slice(form: re.Match[str], count: int) -> slice:
 
 
 def to_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression."""
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

@@ -43,8 +43,6 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A tensor whose gradient was not computed, and the reason."""
-
     call: Call
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -53,8 +51,6 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """Passes the gradients of backward passes to an observer, and lists the missing gradients."""
-
     observer: Observer
     called: set[str] = field(default_factory=set)  # module paths of layers that ran
     handles: list[RemovableHandle] = field(default_factory=list)
@@ -65,14 +61,12 @@ class Gradients:
 
     @property
     def missing(self) -> tuple[MissingGradient, ...]:
-        """The gradients that have not been computed so far, with the reasons."""
         return tuple(
             replace(missing, call=self._with_order(missing.call))
             for missing in self._missing.values()
         )
 
     def started(self, call: Call, inputs: object) -> object:
-        """Return ``inputs`` with an alias for every tensor that can have a gradient."""
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
         if call.layer.is_operation:
@@ -88,7 +82,6 @@ class Gradients:
         return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> object:
-        """Put hooks on the tensors of ``output`` that can have a gradient; return the originals."""
         if not call.layer.is_operation:
             output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
@@ -98,7 +91,6 @@ class Gradients:
         return output
 
     def parameter(self, layer: LayerInfo, name: str, parameter: Tensor) -> None:
-        """Put a hook on a parameter of a layer, unless the parameter already has a hook."""
         if id(parameter) in self._parameters:
             return
         self._parameters.add(id(parameter))
@@ -139,7 +131,6 @@ class Gradients:
             self.observer(self._with_order(call), gradient)
 
     def _with_order(self, call: Call) -> Call:
-        """Return the call with its order; a parameter gets the order of its layer's first call."""
         if call.side != "param":
             return call
         return replace(call, order=self._first.get(call.layer.module_path, 0))
@@ -149,7 +140,6 @@ class Gradients:
 def observe_gradients(
     model: nn.Module, layers: Sequence[LayerInfo], observer: Observer
 ) -> Iterator[Gradients]:
-    """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts."""
     # ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
     # both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
     # layer's parameters do not include those of its children, except in a ``MultiheadAttention``,

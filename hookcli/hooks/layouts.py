@@ -37,7 +37,6 @@ _FIRST = frozenset(
 
 
 def channels_of_operation(name: str) -> Channels:
-    """Return where an operation's output has its channels, as far as its name shows it."""
     if name in _FIRST or name.startswith("conv") or "pool" in name:
         return Channels.FIRST
     if name in ("linear", "embedding"):
@@ -71,13 +70,11 @@ class LayoutWatcher:
     _decided: MutableMapping[Tensor, str] = field(default_factory=WeakIdKeyDictionary)
 
     def started(self, call: Call, inputs: object) -> None:
-        """Infer the layouts of the tensors that a call takes."""
         if call.layer.channels.needs_inference:
             for key, tensor in named_tensors(inputs):
                 self._infer(replace(call, side="input", output_key=key), tensor)
 
     def finished(self, call: Call, output: object) -> None:
-        """Infer the layouts of the tensors that a call returned."""
         for key, tensor in named_tensors(output):
             self._infer(replace(call, output_key=key), tensor)
 
@@ -116,7 +113,6 @@ class LayoutWatcher:
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
-    """Return the name of a layout with ``count`` axes, of which ``axes`` hold the channels."""
     # Channels split into heads or maps are where the layout ``own`` says. Question marks: nowhere.
     if axes is None:
         return ""

@@ -38,7 +38,6 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
 
 
 def tensors_in(value: object) -> list[Tensor]:
-    """Return every tensor in a nested value, in order."""
     return [tensor for _, tensor in named_tensors(value)]
 
 
@@ -73,7 +72,6 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """Return a container's names and items; empty for other values, or if its code raises."""
     with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())
@@ -97,7 +95,6 @@ def _join(key: str, name: object) -> str:
 
 
 def choose_tensor(output_key: str, output: object) -> Tensor:
-    """Return the tensor of a model's output that has this output key."""
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]
@@ -109,12 +106,10 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
 
 
 def name_keys(output: object) -> str:
-    """Return the output keys of a nested value as text; empty if it is a single tensor."""
     return ", ".join(key for key, _ in named_tensors(output) if key)
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return a tensor detached and dense; refuse one that is nested or has no values."""
     if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",

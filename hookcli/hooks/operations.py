@@ -67,21 +67,16 @@ _ATEN = {
 
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
-    """An operation that a forward pass called."""
-
     layer: LayerInfo
     moments: tuple[int, ...]  # the positions of its calls among those of all operations, from 1
     computes: bool  # whether it made new values from tensors, unlike ``flatten``
 
     def is_view_of(self, paths: Collection[str]) -> bool:
-        """Return whether this operation is among ``paths``, but computes no new values."""
         return not self.computes and self.layer.module_path in paths
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A call of a torch function that is about to run."""
-
     path: str  # of the calling module, and the function's name: ``layer1.0/op:add``
     function: Callable[..., object]
     args: tuple[object, ...]
@@ -90,8 +85,6 @@ class OperationCall:
 
 
 class Listener(Protocol):
-    """A pair of functions that hookcli calls before and after each operation."""
-
     def begin(self, operation: OperationCall) -> object:
         """Receive an operation before it runs; return a value for ``end``, or None for no end."""
 
@@ -103,7 +96,6 @@ class Listener(Protocol):
 def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
-    """Call ``listener`` before and after each torch function that the model calls in the block."""
     # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
     # to compare with a forward pass outside the block, run that ``without_fast_path``. A mode of
     # torch cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable``
@@ -137,7 +129,6 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf of torch's own code; ``MultiheadAttention`` is one, too."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     inside = module._modules.keys() - {"parametrizations"}
@@ -254,12 +245,10 @@ class _Mode(TorchFunctionMode):
 
 
 def operation_path(module_path: str, name: str) -> str:
-    """Return the path of an operation: ``layer1.0/op:add``, or ``op:add`` in the model itself."""
     return f"{module_path}/{OPERATION}{name}" if module_path else f"{OPERATION}{name}"
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth in the tree of modules of an operation that ``module_path`` calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -272,7 +261,6 @@ def split_path(path: str) -> tuple[str, str]:
 def writes_in_place(
     function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> bool:
-    """Return whether a call of a torch function writes its result over one of its inputs."""
     name: str = getattr(function, "__name__", "")
     if "out" in kwargs or kwargs.get("inplace"):
         return True
@@ -290,8 +278,6 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A running call of an operation, and the state of its input tensors before the call."""
-
     path: str
     inputs: list[Tensor]
     writes: int  # to the inputs, before the call; torch counts none in inference mode
@@ -308,14 +294,12 @@ class OpenOperation:
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
-    """Return an operation that is about to run, with the state of its inputs."""
     inputs = tensors_in((operation.args, operation.kwargs))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
 
 def may_compute(name: str) -> bool:
-    """Return whether an operation of this name may compute new values from tensors."""
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 

@@ -46,7 +46,6 @@ class Hook(functools.partial[Any]):
 
 
 def begin(module: nn.Module) -> type:
-    """Change the class of a module that gets a hook, and return it for a later call of ``end``."""
     kind = type(module)
     _HOOKS[kind] += 1
     if _HOOKS[kind] == 1:
@@ -63,7 +62,6 @@ def begin(module: nn.Module) -> type:
 
 
 def end(kind: type) -> None:
-    """Undo one ``begin``, for a hook that goes."""
     _HOOKS[kind] -= 1
     if not _HOOKS[kind]:
         del _HOOKS[kind]
@@ -137,8 +135,6 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    """The hooks that one caller has put on modules, whose ``label`` is for error messages."""
-
     # The methods of ``nn.Module`` itself register them, because a module may override these
     # methods.
 
@@ -165,7 +161,6 @@ class PlacedHooks:
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:
-        """Raise an error if any hook is no longer in place."""
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:
@@ -176,7 +171,6 @@ class PlacedHooks:
                 )
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for each in self._placed:
             each.handle.remove()
             end(each.kind)

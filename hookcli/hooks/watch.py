@@ -205,12 +205,10 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """Attribute in-place writes since the last event to their module; add a running call."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Attribute in-place writes since the last event to this call, and watch its outputs."""
         self._blame()
         self._running.pop()
         self._intact += [

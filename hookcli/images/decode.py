@@ -96,15 +96,12 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's war
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The upright pictures in a file: one, or several frames of an animation."""
-
     pictures: list[Picture]
     count: int = 1  # of frames in the file or, for one picture, of pages; 1 if it is not known
     intensities: Intensities | None = None  # None for values of 8 bits
 
 
 def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
-    """Return the pictures in a file, or of an animation at most ``frames`` evenly spaced ones."""
     try:
         file = _hold(file)
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
@@ -147,7 +144,6 @@ def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
 
 
 def is_picture(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is a picture, whatever its name."""
     return bool(_PICTURE.match(head) or _HEIC.match(head)) or head.startswith((*_TIFF, *_UNREAD))
 
 
@@ -335,7 +331,6 @@ def _silent_tiff(file: BinaryIO) -> Iterator[None]:
 
 @functools.cache
 def image_suffixes() -> tuple[str, ...]:
-    """Return the suffixes, in lower case, of files that are pictures, readable or not."""
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()

@@ -52,6 +52,5 @@ class Filesystem(Protocol):
 
 
 def choose_filesystem(name: str) -> Filesystem:
-    """Return the functions for a name: the module ``remote`` for a URL, else ``local``."""
     chosen: Filesystem = choose(name, local, remote)
     return chosen

@@ -36,7 +36,6 @@ def find_files(
     leave_out: Location | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
-    """Return the files that ``words`` name, in the order of the words, and the skipped names."""
     # ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A
     # name in a list is always a file or a folder, even if the name looks like a glob. A word with
     # ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. A folder stands for the

@@ -25,7 +25,6 @@ _CONVERTED = {
 
 
 def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the suffix and the content of a file for each image that a thing in memory is."""
     # An array is a picture (H, W) or (H, W, 3), as bytes or as floats from 0 to 1, which get 8
     # bits. A tensor (N, C, H, W) or (C, H, W) is the network's input, unchanged.
     torch = sys.modules.get("torch")

@@ -40,8 +40,6 @@ _LARGE = 250_000
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """An image that is ready for the model, or the reason why it is not."""
-
     key: str
     file: str
     state: FileState
@@ -53,7 +51,6 @@ class PreparedImage:
     intensities: Intensities | None = None  # None for values of 8 bits
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
-        """Return the record of an image that is not skipped."""
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
         return ImageResult(
             self.key,
@@ -111,7 +108,6 @@ def _describe(fitter: Fitter, content: ImageContent) -> str:
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
-    """Return an image's pixels, or the reason why the image is skipped."""
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
@@ -146,7 +142,6 @@ class FirstImage:
 
     @property
     def source(self) -> ImageSource:
-        """The first usable image if the object has been called, else the first of all."""
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
@@ -160,7 +155,6 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, but skip it if it is unlike ``first`` and no channels are known."""
     # ``first`` is the shape of the first pixels that the model accepted; None if there are none
     # yet.
     ready = prepare_image(fitter, image)
@@ -171,7 +165,6 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return how many worker processes save time, if the user asked for no number."""
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
@@ -198,7 +191,6 @@ def prepare_images(
     workers: int,
     warn: Callable[[str], None],
 ) -> Iterator[PreparedImage]:
-    """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one."""
     # Killed workers are replaced once.
     done, deaths = 0, 0
     while done < len(images):

@@ -87,7 +87,6 @@ def samples_of_image(image: Image.Image) -> Samples:
 
 
 def has_natural_range(file: str) -> bool:
-    """Return whether a file is no regular one, or its header shows values with a natural range."""
     if not Path(file).is_file():
         return True
     errors = contextlib.suppress(*DECODING_ERRORS, Image.DecompressionBombError)
