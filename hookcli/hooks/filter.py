@@ -278,11 +278,6 @@ def _in_order(
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
-        inside, slash, name = form.rpartition("/")
-        deeper = f"{inside}.*/{name}"
-        if slash and any(fnmatch.fnmatchcase(path, deeper) for path in paths):
-            paths.insert(0, deeper)
-            kinds = set()
         raise NoLayerMatchedError(form, [*sorted(kinds), *paths], "operation")
     return [(path, call) for path, call in _all_calls(found)]
 
@@ -315,5 +310,4 @@ def to_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({reason})") from error
+        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({error})") from error

@@ -98,7 +98,7 @@ def listen_to_operations(
 ) -> Iterator[None]:
     # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
     # to compare with a forward pass outside the block, run that ``without_fast_path``. A mode of
-    # torch cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable``
+    # torch cannot see other threads. Calls of hookcli's own hooks are left out. ``watchable``
     # has the modules on which hooks fire, as ``list_watchable`` returns them.
     mode = _Mode(listener)
     placed = PlacedHooks()
@@ -200,16 +200,14 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
         self._running: list[_Running] = []
-        self._thread = threading.get_ident()
 
     def entered(
         self, running: _Running, _module: nn.Module, _args: object, _kwargs: object
     ) -> None:
-        if threading.get_ident() == self._thread:
-            self._running.append(running)
+        self._running.append(running)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
-        if self._running and threading.get_ident() == self._thread:
+        if self._running:
             self._running.pop()
 
     def __torch_function__(

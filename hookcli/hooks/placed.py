@@ -13,7 +13,6 @@ import inspect
 import sys
 import threading
 from collections import Counter, OrderedDict
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,10 +38,7 @@ _RUNNING: set[tuple[int, int]] = set()  # the thread and the module of each call
 
 
 class Hook(functools.partial[Any]):
-    """A hook of hookcli. Its copies take anything and do nothing, and need no hookcli."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (nullcontext(), "__exit__")
+    """A hook of hookcli, unlike those of the user."""
 
 
 def begin(module: nn.Module) -> type:
