@@ -43,9 +43,6 @@ _WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
 _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
 _WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
 _CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million channels
-_CHANNELS_AFTER_REGEX = re.compile(
-    r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$"  # but {2,3} is a repetition
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +133,6 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
     form = text[start:end]
     if form.startswith("re:") and side != "param":
-        if _CHANNELS_AFTER_REGEX.search(form):
-            what = "a regular expression takes no channels"
-            hint = "its braces belong to it; name the layers by an alias, a path or a glob"
-            raise EditSyntaxError(text, start + form.rindex("{"), what, hint)
         return form, None
     match = _WITH_CHANNELS.fullmatch(form)
     if not match:
@@ -179,8 +172,6 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     if second:
         what = "the text holds two edits"
         raise EditSyntaxError(text, start + second.start(1), what, "give `edits` once for each")
-    if head in _SIDES:
-        raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
     hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
     raise EditSyntaxError(text, start, f"{head!r} is not a side", hint)
 
