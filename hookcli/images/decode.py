@@ -37,7 +37,7 @@ from hookcli.images.style import (
 from hookcli.records.images import join_intensities, spread_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from PIL.ImageFile import ImageFile
 
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     Picture: TypeAlias = Image.Image | BandPicture
 
-_VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscript
+# To open EPS, Pillow starts Ghostscript. In FITS, it ignores signs and scales.
+_LEFT_OUT = ("EPS", "WMF", "PDF", "FITS")
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
 _JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
@@ -64,6 +65,7 @@ _UNREAD = {
     b"\0\0\0\x0cJXL ": "a JPEG XL",
     b"\x76\x2f\x31\x01": "an OpenEXR",
     b"#?R": "a Radiance HDR",
+    b"SIMPLE  =": "a FITS",
 }  # by the first bytes
 _PAGED = ("TIFF", "HEIF")  # formats in which a file can hold several pictures
 _PLANAR, _EXTRA_SAMPLES, _BITS, _SUBFILE = 284, 338, 258, 254  # tags of TIFF 6.0
@@ -72,13 +74,10 @@ _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
 _FRAMES = "ffmpeg -i FILE frame-%04d.png"
-_WIDENED = {"L;2": 85, "L;4": 17}  # Pillow's names, and the factor by which Pillow expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|negative seek|decoder error|unpack|b['\"]|0x|<"
 )
-# Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
-# one could restore the other's replacement, and stderr would be lost for good.
-_ALONE = threading.Lock()
+_ALONE = threading.Lock()  # warning filters belong to the process, not to a thread
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -88,7 +87,6 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # keys are orientations of EXIF 2.3
-_FITS_CARD = re.compile(rb"(BZERO|BSCALE|BITPIX) *= *([-+.\dDE]+)")
 _MOST_READ = 256 << 20  # bytes; a larger file is not read into memory as a whole
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
@@ -104,7 +102,7 @@ class Decoded:
 def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
     try:
         file = _hold(file)
-        with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
+        with _ALONE, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:
@@ -203,8 +201,6 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
             raise UnidentifiedImageError  # Pillow takes bytes for values, or ignores bands
         if tags.get(_SUBFILE) == 1 and style.page is None:
             raise UndecodableError("begins with a preview, as raw photos do: convert it to TIFF")
-        if image.format == "FITS":
-            image.info["zero"] = _find_zero(file, image.tile[0].offset)
         counts = style.page is not None or (frames > 1 or image.format in _PAGED)
         pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):
@@ -212,27 +208,11 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
             image.seek(style.page)
             pages = 1
         check_size(*image.size)
-        _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = [each for _, each in drawn if each is not None]
     if len(drawn) > 1:
         check_shared(found)
     return Decoded([picture for picture, _ in drawn], pages, join_intensities(found))
-
-
-def _find_zero(file: BinaryIO, size: int) -> float:
-    """Return what the header says to add to the values: 0, or 32,768 to unsigned ones."""
-    offset = file.tell()
-    file.seek(0)
-    cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
-    file.seek(offset)
-    values = {card[1]: float(card[2].replace(b"D", b"E")) for card in cards}
-    zero, scale, bits = (values.get(name, 0) for name in (b"BZERO", b"BSCALE", b"BITPIX"))
-    if scale not in (0, 1) or zero not in (0, (bits == 16) << 15):
-        raise UndecodableError(
-            "has values with a scale of their own (BZERO, BSCALE): save them as TIFF or .npy"
-        )
-    return zero
 
 
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
@@ -255,20 +235,6 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
         return other
     _, low, _, low_alpha = other.split()
     return Image.merge("RGBA", (low, low, low, low_alpha))
-
-
-def _mend_transparency(image: ImageFile) -> None:
-    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels."""
-    # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
-    # reduced pixels do not show which of them had a transparent colour of 16 bits.
-    transparent = image.info.get("transparency")
-    if image.format != "PNG" or transparent is None or not image.tile:
-        return
-    stored = image.tile[0].args
-    if stored in _WIDENED:
-        image.info["transparency"] = transparent * _WIDENED[stored]
-    elif stored == "RGB;16B":
-        raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
 
 
 def _decode_frames(
@@ -303,7 +269,7 @@ def _open_raster(file: BinaryIO) -> ImageFile:
 
 
 def _raster_formats() -> list[str]:
-    return [name for name in Image.OPEN if name not in _VECTOR_FORMATS]
+    return [name for name in Image.OPEN if name not in _LEFT_OUT]
 
 
 def _reason(error: Exception) -> str:
@@ -311,22 +277,6 @@ def _reason(error: Exception) -> str:
     if not text or _UNREADABLE.search(text[0]):
         return "its data is damaged or in an unknown format"
     return text[0][:120]
-
-
-@contextlib.contextmanager
-def _silent_tiff(file: BinaryIO) -> Iterator[None]:
-    file.seek(0)
-    if not file.read(len(_TIFF[0])).startswith(_TIFF):
-        yield
-        return
-    with contextlib.ExitStack() as back:
-        with contextlib.suppress(OSError):  # stderr is closed
-            kept = os.dup(2)
-            back.callback(os.close, kept)
-            with open(os.devnull, "wb") as nothing:  # noqa: PTH123
-                os.dup2(nothing.fileno(), 2)
-            back.callback(os.dup2, kept, 2)
-        yield
 
 
 @functools.cache

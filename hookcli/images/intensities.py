@@ -30,7 +30,6 @@ class Samples:
     natural: tuple[float, float] | None  # black and white of every picture of this type
     is_white_zero: bool = False  # whether the smallest value is white
     view: str = ""  # the dtype, if the decoder takes it for another of the same size
-    zero: int = 0  # what is added to the values
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:

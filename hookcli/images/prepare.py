@@ -242,14 +242,9 @@ def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator
 def _is_shared_memory_short() -> bool:
     """Return whether pixels may not fit; a worker would then wait forever."""
     try:
-        if shutil.disk_usage("/dev/shm").free < _LEAST_SHARED:  # noqa: S108
-            return True
-        torch.empty(_LEAST_SHARED, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
         return False  # not Linux
-    except RuntimeError:  # files have a largest size, as after `ulimit -f`
-        return True
-    return False
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from io import BufferedReader
 
     from hookcli.images.decode import Decoded, Picture
     from hookcli.images.tensor_files import Pixels
@@ -254,21 +252,10 @@ def _read_tensor_file(
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
     """Read the file twice, for the hash and the picture; memory may not hold its bytes."""
     with choose_filesystem(file).open_file(file) as stream:
-        before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):
             raise UndecodableError("is empty")
-        found = decode(stream, style=style)
-        if _state(stream) != before:
-            raise UndecodableError("was changed while it was read")
-    return found
-
-
-def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
-    if isinstance(stream, io.BytesIO):
-        return None
-    facts = os.fstat(stream.fileno())
-    return facts.st_size, facts.st_mtime_ns
+        return decode(stream, style=style)
 
 
 def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:

@@ -21,7 +21,6 @@ from hookcli.images.decode import decode
 from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
-from hookcli.images.style import UndecodableError
 from hookcli.networks.load import build_skeleton
 
 SIZE = (37, 53)  # of a whole number of bands in no direction
@@ -182,20 +181,6 @@ def test_each_frame_in_bands_has_the_bits_of_the_whole_frame(kind, thin_bands):
         assert [image.tobytes() for image in found] == expected[:count]
 
 
-def test_a_file_that_is_written_to_while_it_is_read_is_no_image(monkeypatch):
-    bands_of("RGB").save("photo.png")
-    before = Image.open
-
-    def write_and_open(*words, **options):
-        with Path("photo.png").open("ab") as file:
-            file.write(b"more")
-        return before(*words, **options)
-
-    monkeypatch.setattr(Image, "open", write_and_open)
-    sources, (skipped,) = read_images(["photo.png"])
-    assert (sources, skipped.reason) == ([], "was changed while it was read")
-
-
 def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch):
     """If a mapped file is truncated, the process is killed; only very large files are mapped."""
     Path("photo.tif").write_bytes(file_of(bands_of("RGBA"), "TIFF", compression="tiff_lzw"))
@@ -215,21 +200,6 @@ def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch
     ((large,), _) = read_images(["photo.tif"])
     assert asked == [None, Path("photo.tif").stat().st_size]
     assert small.read().pictures[0].tobytes() == large.read().pictures[0].tobytes()
-
-
-def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
-    Path("photo.tif").write_bytes(file_of(bands_of("RGBA"), "TIFF", compression="tiff_lzw"))
-    kept = os.dup(2)
-    os.close(2)
-    try:
-        with Path("photo.tif").open("rb") as file:
-            assert file.fileno() == 2
-            (made,) = decode(file).pictures
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-    with Image.open("photo.tif") as image:
-        assert made.tobytes() == whole(image).tobytes()
 
 
 def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
@@ -284,30 +254,3 @@ def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more
     code, peak = map(int, ended.stdout.split())
     assert code == 0
     assert peak * (1 if sys.platform == "darwin" else 1024) < MOST
-
-
-def fits(*cards):
-    cards = ("SIMPLE  =                    T", "BITPIX  =                   16", *cards)
-    cards += ("NAXIS   =                    2", "NAXIS1  =                    3")
-    cards += ("NAXIS2  =                    1", "END")
-    head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
-    return io.BytesIO(head + np.array([-5, 0, 5], ">i2").tobytes().ljust(2880))
-
-
-def test_a_fits_file_of_sixteen_bits_is_signed():
-    (made,) = decode(fits()).pictures
-    assert np.asarray(made)[0, :, 0].tolist() == [0, 128, 255]
-
-
-@pytest.mark.parametrize("zero", ["32768", "3.2768D+04"])
-def test_a_fits_file_says_that_its_values_are_unsigned(zero):
-    read = decode(fits(f"BZERO   = {zero:>20}", "BSCALE  =                  1.0"))
-    assert read.intensities is not None
-    found = read.intensities
-    assert (found.low, found.high, found.rule) == (0, 65535, "full")
-    assert (found.smallest, found.largest) == (32763, 32773)
-
-
-def test_a_fits_file_with_another_scale_is_refused():
-    with pytest.raises(UndecodableError, match="a scale of their own"):
-        decode(fits("BZERO   =                100.0"))
