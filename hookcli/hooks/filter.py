@@ -58,7 +58,12 @@ def select_layers(
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
     modules = find_modules(model)
-    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
+    entries = []
+    for layer in list_layers(model):
+        classes = list_classes(modules[layer.module_path])
+        bases = [base for base in classes if base not in (nn.Module, object)]
+        names = [base.__name__ for base in bases]
+        entries.append(make_entry(layer, names, [family_of(base) for base in bases]))
     return choose_layers(entries, forms, exclude, operations)
 
 
@@ -169,10 +174,8 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
                 f"cannot read the index of {form!r}", "write [3], [-1] or [2:5], counted from 1"
             )
         return []
-    if name in _ALIASES:
-        matched = [e.layer for e in entries if name in e.families]
-    else:
-        matched = [e.layer for e in entries if name in e.types]
+    kinds = [e.families if name in _ALIASES else e.types for e in entries]
+    matched = [e.layer for e, kind in zip(entries, kinds, strict=True) if name in kind]
     if not indexed or not matched:
         return matched
     return matched[to_slice(indexed, len(matched))]
@@ -180,21 +183,11 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     call_id = _CALL_ID.fullmatch(form)
-    paths = (form, call_id["path"] if call_id else form)
-    for path in paths:
+    for path in (form, call_id["path"] if call_id else form):
         matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
         if matched:
             return matched
     return []
-
-
-def _entry(layer: LayerInfo, module: nn.Module) -> Entry:
-    bases = [base for base in list_classes(module) if base not in (nn.Module, object)]
-    return make_entry(
-        layer,
-        types=[base.__name__ for base in bases],
-        families=[family_of(base) for base in bases],
-    )
 
 
 def make_entry(layer: LayerInfo, types: Iterable[str], families: Iterable[str]) -> Entry:
@@ -223,7 +216,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
         each
         for each in operations
         if (any_kind or each.computes)
-        and _matches(inside, split_path(each.layer.module_path)[0])
+        and (inside is None or _matches(inside, split_path(each.layer.module_path)[0]))
         and fnmatch.fnmatchcase(each.layer.module_type, name)
     ]
     calls = _in_order(found, form, operations)
@@ -266,9 +259,7 @@ def is_inside(path: str, other: str) -> bool:
     return not other or path == other or path.startswith(f"{other}.")
 
 
-def _matches(inside: str | None, module_path: str) -> bool:
-    if inside is None:
-        return True
+def _matches(inside: str, module_path: str) -> bool:
     return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
 
 

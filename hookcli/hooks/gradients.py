@@ -61,10 +61,8 @@ class Gradients:
 
     @property
     def missing(self) -> tuple[MissingGradient, ...]:
-        return tuple(
-            replace(missing, call=self._with_order(missing.call))
-            for missing in self._missing.values()
-        )
+        missing = self._missing.values()
+        return tuple(replace(each, call=self._with_order(each.call)) for each in missing)
 
     def started(self, call: Call, inputs: object) -> object:
         self.called.add(call.layer.module_path)
@@ -74,7 +72,7 @@ class Gradients:
 
         def needs_one(key: str, tensor: Tensor) -> bool:
             named = replace(call, side="grad_input", output_key=key)
-            return self._expects(named, tensor, NOT_NEEDED)
+            return self._expects(named, tensor)
 
         def follow(key: str, alias: Tensor) -> None:
             self._follow(replace(call, side="grad_input", output_key=key), alias)
@@ -86,7 +84,7 @@ class Gradients:
             output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
-            if self._expects(named, tensor, NOT_NEEDED):
+            if self._expects(named, tensor):
                 self._follow(named, tensor)
         return output
 
@@ -95,12 +93,11 @@ class Gradients:
             return
         self._parameters.add(id(parameter))
         call = Call(layer, side="param", output_key=name)
-        if self._expects(call, parameter, FROZEN):
+        if self._expects(call, parameter):
             self._follow(call, parameter)
 
-    def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
+    def _expects(self, call: Call, tensor: Tensor) -> bool:
         """Return whether a tensor can have a gradient, and store why it may be missing."""
-        # ``otherwise`` is the reason for a tensor that does not require a gradient.
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -109,7 +106,7 @@ class Gradients:
         elif call.side != "param" and not torch.is_grad_enabled():
             reason = SWITCHED_OFF
         elif not tensor.requires_grad:
-            reason = otherwise
+            reason = FROZEN if call.side == "param" else NOT_NEEDED
         expected = reason == NO_PATH
         if expected and call.side != "param":
             if torch._C._current_graph_task_id() != -1:  # activation checkpointing
@@ -140,12 +137,10 @@ class Gradients:
 def observe_gradients(
     model: nn.Module, layers: Sequence[LayerInfo], observer: Observer
 ) -> Iterator[Gradients]:
-    # ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
-    # both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
-    # layer's parameters do not include those of its children, except in a ``MultiheadAttention``,
-    # which uses them without calling the children. Both the forward and the backward pass must run
-    # inside the block. The observer runs inside the hook, and must reduce or copy the gradient
-    # before it returns.
+    # ``call.side`` is ``grad_output``, ``grad_input`` (both of this call alone), or ``param``, with
+    # the parameter's name as ``call.output_key``. A layer's parameters do not include those of its
+    # children, except in a ``MultiheadAttention``, which uses them without calling the children.
+    # The observer must reduce or copy the gradient before it returns.
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:

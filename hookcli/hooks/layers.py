@@ -160,8 +160,6 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
             return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        return "it is only a container; the model calls its modules one by one"
     if type(module).__name__ == "StochasticDepth":
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
@@ -204,8 +202,9 @@ def _channels_of(module: nn.Module) -> Channels:
     forward = getattr(type(module), "forward", None)  # scripted modules have none
     home = getattr(forward, "__module__", None) or ""
     is_sure = home.startswith(("torch.", "torchvision.ops."))
-    is_sure = is_sure and not isinstance(module, nn.MultiheadAttention)  # it returns weights, too
-    return claim if is_sure else _CLAIMS.get(claim, claim)
+    if is_sure and not isinstance(module, nn.MultiheadAttention):  # it returns weights, too
+        return claim
+    return _CLAIMS.get(claim, claim)
 
 
 def _width_of(module: nn.Module) -> int:
@@ -235,11 +234,9 @@ def channels_of_class(name: str, family: str) -> Channels:
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    # A patch convolution takes the colours of an image, and its kernel is as large as its stride.
     # For each module, the smallest part of the model around it with a patch convolution counts, if
     # it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
-    # ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
-    # them.
+    # ``num_detection_tokens`` of transformers, of the outermost module that has them.
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in list_above(path))
     alone = {

@@ -84,8 +84,9 @@ class LayoutWatcher:
         for (path, tensor), inferred in self.inferred.items():
             if path == layer.module_path:
                 every = inferred | self.own_names[path, tensor]
-                clear = ("?" * len(each) if _has_other(each, every) else each for each in inferred)
-                names |= {(tensor, name) for name in clear}
+                for name in inferred:
+                    others = {each for each in every if len(each) == len(name)} - {name}
+                    names.add((tensor, "?" * len(name) if others else name))
         return replace(layer, inferred=tuple(sorted(names)))
 
     def _infer(self, call: Call, tensor: Tensor) -> None:
@@ -120,7 +121,3 @@ def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
     if own in names:
         return own
     return names[0] if len(names) == 1 or (names and own) else "?" * count
-
-
-def _has_other(name: str, names: set[str]) -> bool:
-    return any(len(other) == len(name) and other != name for other in names)

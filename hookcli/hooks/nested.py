@@ -21,8 +21,7 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     # The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
     # dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
     # wrapper of one tensor, such as e2cnn's ``GeometricTensor``; dots join the levels. The key of
-    # ``value`` itself is "". A container inside itself is walked once, and any depth, because the
-    # walk is not recursive.
+    # ``value`` itself is "". A container inside itself is walked once.
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:

@@ -17,7 +17,6 @@ from hookcli.hooks.operations import (
     OpenOperation,
     begin_operation,
     hidden,
-    is_torch_leaf,
     listen_to_operations,
     may_compute,
     split_path,
@@ -72,9 +71,6 @@ def watch(
             if layer.is_operation:
                 continue
             module = _find(modules, layer)
-            if started is None and not module._modules and is_torch_leaf(module):
-                placed.put_after(layer.label, module, partial(watched.after_alone, layer))
-                continue
             placed.put_before(layer.label, module, partial(watched.before, layer))
             # always: even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
@@ -129,16 +125,15 @@ class _Watched:
             return self.finished(self.running.pop(), output)
         return None  # a hook before ours raised, so no call began
 
-    def after_alone(
-        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
-    ) -> object:
-        # The call is counted only when it ends. The order is right: no call starts inside it.
-        return self.finished(self._begin(layer), output)
-
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
         layer = self.operations.get(operation.path)
         if layer is None:
-            return self._begin_other(operation)
+            # none if it is part of a torch module, is settled or cannot compute values
+            if self.others is None or operation.in_torch or operation.path in self.settled:
+                return None
+            self.settled.add(operation.path)
+            name = split_path(operation.path)[1]
+            return begin_operation(operation) if may_compute(name) else None
         call = self._begin(layer)
         if not layer.has_call(call.call_index):
             return None
@@ -152,14 +147,6 @@ class _Watched:
                 self.others[call.path] = ""
             return None
         return self.finished(cast("Call", call), output)
-
-    def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        # The result is None if the operation is part of a torch module, is settled or cannot
-        # compute values.
-        if self.others is None or operation.in_torch or operation.path in self.settled:
-            return None
-        self.settled.add(operation.path)
-        return begin_operation(operation) if may_compute(split_path(operation.path)[1]) else None
 
     def _begin(self, layer: LayerInfo) -> Call:
         call = Call(layer, self.counts[layer.module_path], next(self.order))
