@@ -23,11 +23,7 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     """Return what is saved of a tensor (rows, …), as a contiguous copy on the same device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
-    # (rows, C, N). Channels come first, and a map smaller than N x N repeats its values. Tensors
-    # without height and width are not pooled. Channels that do not exist are left out. Means are
-    # computed in float32 or wider, and keep the dtype of floats unless ``style.dtype`` gives
-    # another; integers that are not averaged stay integers. Quantized tensors are dequantized.
-    # Complex tensors are saved as complex64, or as magnitudes if they are pooled.
+    # (rows, C, N). Tensors without height and width are not pooled.
     values = _as_plain(activation)
     if style.channels is not None and layout.channel_axis is not None:
         inside = _present(style.channels, values.shape[layout.channel_axis])

@@ -1,11 +1,9 @@
 """Statistics of one activation, computed inside a hook on the activation's own device.
 
-Two algorithms compute the same statistics. On the CPU, a fast algorithm reads the tensor five
-times and sums in the tensor's own dtype. If a value is not finite, or too large or small for sums
-in float32, an exact algorithm in float64 runs instead. On a GPU, only the exact algorithm runs: it
-copies no value to the host, so the host does not wait for the device. After the forward pass, one
-transfer brings all statistics to the host. MPS has no float64, so hookcli copies tensors on MPS to
-the CPU first.
+Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in the tensor's own
+dtype. If a value is not finite, or too large or small for sums in float32, an exact algorithm in
+float64 runs instead. On a GPU, only the exact algorithm runs: it copies no value to the host, so
+the host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -41,7 +39,9 @@ class RowStats:
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     """Return the statistics of each row (one image); complex values count by their magnitudes."""
-    values = _as_float(rows)
+    values = as_real(rows.detach())
+    if values.dtype not in (torch.float32, torch.float64):
+        values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
     if values.device.type == "mps":
         values = values.cpu()  # MPS has no float64
     if values.dim() == 1:
@@ -58,16 +58,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
         table = torch.stack([exact[name] for name in STATISTICS], 1)
     else:
         table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
-    if channel_axis is None:
-        return RowStats(table, None, None)
-    return RowStats(table, low, high)
-
-
-def _as_float(rows: Tensor) -> Tensor:
-    values = as_real(rows.detach())
-    if values.dtype in (torch.float32, torch.float64):
-        return values
-    return values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    return RowStats(table, *((None, None) if channel_axis is None else (low, high)))
 
 
 def as_real(values: Tensor) -> Tensor:
@@ -80,9 +71,6 @@ def as_real(values: Tensor) -> Tensor:
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
     """Return each channel's smallest and largest value, (rows, C); both NaN if one value is NaN."""
-    if channel_axis is None and len(values) == 1:
-        low, high = values.aminmax()  # one pass over the tensor instead of two
-        return low.view(1, 1), high.view(1, 1)
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
         return values.clone(), values.clone()

@@ -1,15 +1,11 @@
 """The positions of attention tokens on the image, found by following values from the pixels on.
 
-Every model has its own way to cut images into windows, shift windows, pool keys, and put class
-tokens in front. So each tensor that is computed from the pixels gets a *trail*: the pixel of origin
-of every value. A function that moves values (``reshape``, ``roll``, ``cat``) is called again on the
-trail; others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a
-product of two tensors, such as queries and keys, has a part for the rows and one for the columns.
-Only a softmax over such a product is an attention.
-
-Tensors that are computed from parameters and buffers alone are *learned*: they cover no part of the
-image. hookcli cannot follow code that calls no visible torch function, such as scripted code, and
-changes no tensor of the model.
+Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
+function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
+such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of two
+tensors, such as queries and keys, has a part for the rows and one for the columns. Only a softmax
+over such a product is an attention. Tensors that are computed from parameters and buffers alone are
+*learned*: they cover no part of the image.
 """
 
 from __future__ import annotations
@@ -102,10 +98,7 @@ class Shares:
             return
         if operation in FACTORS or operation in _PROJECTING:
             self.projected |= shares
-        given = {part.shape[-2:] for part in tensors if part in self._of}
         for part in outputs:
-            if operation == "mul" and part.shape[-2:] not in given:
-                continue  # the call multiplies each of them with all numbers of a value
             self._of[part] = shares
             self._note_change(operation, tensors, part)
 
@@ -125,10 +118,9 @@ class Shares:
 class TokenTrails:
     """The trails of all tensors in one forward pass of one image.
 
-    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip; tensors in ``learned``, such as
-    parameters, are not computed from them. ``saw_product`` and ``saw_softmax`` tell whether the
-    last function multiplied tokens with tokens, or weighed values with the result of a softmax over
-    tensors that hookcli could not follow.
+    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip. ``saw_product`` and ``saw_softmax``
+    tell whether the last function multiplied tokens with tokens, or weighed values with the result
+    of a softmax over tensors that hookcli could not follow.
     """
 
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
@@ -272,10 +264,6 @@ class TokenTrails:
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
                 return changed
-        if name_operation(call.function) == "mul" and (
-            product := self._multiply_all(given, output)
-        ):
-            return product
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
@@ -335,21 +323,6 @@ class TokenTrails:
             return Trail(everywhere(WEIGHTS, output))
         self.saw_product = any(map(has_places, (own, columns)))
         return Trail(own, columns)
-
-    def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of an elementwise product (…, L, 1, D) * (…, 1, M, D), or None."""
-        # A model may write a matrix product this way, and sum the result over the last axis
-        # afterwards.
-        if len(given) != 2 or output.dim() < 3:
-            return None
-        own, columns = (self._trails[part].own for part in given)
-        if own.shape[-3:-1] != (output.shape[-3], 1):
-            own, columns = columns, own
-        lengths = (own.shape[-3:-1], columns.shape[-3:-1])
-        if lengths != ((output.shape[-3], 1), (1, output.shape[-2])) or 1 in output.shape[-3:-1]:
-            return None
-        self.saw_product = has_places(own) or has_places(columns)
-        return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
         # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none

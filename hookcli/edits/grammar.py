@@ -220,9 +220,7 @@ def read_prune(text: str) -> Prune:
     if not 0 < amount <= 1:
         raise RequestError(f"`prunes` {text!r}: the amount is a share, more than 0 and at most 1")
     if colon and method not in _METHODS:
-        close = difflib.get_close_matches(method, _METHODS)
         raise RequestError(
-            f"`prunes` {text!r}: {method!r} is not a method",
-            f"one of: {', '.join(close or _METHODS)}",
+            f"`prunes` {text!r}: {method!r} is not a method", f"one of: {', '.join(_METHODS)}"
         )
     return Prune(layers, amount, method or "l1", text)

@@ -152,21 +152,18 @@ def apply_edit(
     where: str = "the tensor",
 ) -> Tensor:
     # An edit that names channels reads and changes only these; ``clip-norm`` then limits their
-    # joint norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is
-    # None, by the mean of all values. With ``per_image``, the leading axis counts the images, and
-    # each image has its own mean and norm. ``where`` is what error messages call ``values``. NaN
-    # stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
-    # turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
-    # becomes NaN, and the finite values with the same norm become 0, as in
-    # ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
+    # joint norm. With ``per_image``, the leading axis counts the images, and each image has its own
+    # mean and norm. ``where`` is what error messages call ``values``. NaN and infinite values act
+    # as in ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
-        raise RequestError(f"{_named(edit)}: the values are {dtype}, not floating numbers")
+        raise RequestError(f"`edits` {edit.text!r}: the values are {dtype}, not floating numbers")
     together = list(range(1 if per_image else 0, values.dim()))
     if edit.channels is None:
         return _change(edit, values, together, channel_axis)
     if channel_axis is None:
-        raise RequestError(f"{_named(edit)}: the channel axis is unknown", "edit all channels")
+        fault = f"`edits` {edit.text!r}: the channel axis is unknown"
+        raise RequestError(fault, "edit all channels")
     check_channels(edit, values.shape[channel_axis], where)
     chosen = torch.tensor(edit.channels, device=values.device)
     changed = _change(edit, values.index_select(channel_axis, chosen), together, channel_axis)
@@ -177,13 +174,9 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
     for channel in edit.channels or ():
         if channel >= count:
             raise RequestError(
-                f"{_named(edit)}: {where} has no channel {channel}",
+                f"`edits` {edit.text!r}: {where} has no channel {channel}",
                 f"it has {count}, counted from 0",
             )
-
-
-def _named(edit: Edit) -> str:
-    return f"`edits` {edit.text!r}"
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:

@@ -37,10 +37,9 @@ def find_files(
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
     # ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A
-    # name in a list is always a file or a folder, even if the name looks like a glob. A word with
-    # ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. A folder stands for the
-    # images inside or, without images, for the tensor files inside; with ``keep_folders``, for
-    # itself. Images in the folder ``leave_out`` are left out.
+    # name in a list is never a glob, and neither is a word if a file has exactly this name. A
+    # folder stands for the images inside or, without images, for the tensor files inside; with
+    # ``keep_folders``, for itself.
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
     rules = _Rules(recursive, keep_folders, str(leave_out or ""))

@@ -86,17 +86,14 @@ def release_pictures(
             released.append(source)
             continue
         try:
-            released.append(replace(source, kept=_without_pictures(fitter, source.kept)))
+            ready = _prepare_pixels(fitter, source.kept).numpy()
+            note = _describe(fitter, source.kept)
+            kept = replace(source.kept, pictures=(), ready=ready, note=note)
+            released.append(replace(source, kept=kept))
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
     require_image(released, skipped)
     return released, skipped
-
-
-def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
-    ready = _prepare_pixels(fitter, content)
-    note = _describe(fitter, content)
-    return replace(content, pictures=(), ready=ready.numpy(), note=note)
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:

@@ -71,7 +71,9 @@ def list_images(
 ) -> list[str | SkippedImage]:
     root = Url(folder)
     names = storage.list_files(root)
-    runs = {run for run in _find_marked(names) if ownership.is_run(root / run if run else root)}
+    marks = {REQUEST, MANIFEST}
+    marked = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}
+    runs = {run for run in marked if ownership.is_run(root / run if run else root)}
     found: list[str | SkippedImage] = []
     for name in sorted(names, key=natural_key):
         path = PurePosixPath(name)
@@ -87,8 +89,3 @@ def list_images(
 
 def _names_file(name: str) -> bool:
     return name.lower().endswith((*image_suffixes(), *TENSOR_SUFFIXES))
-
-
-def _find_marked(names: dict[str, int]) -> set[str]:
-    marks = {REQUEST, MANIFEST}
-    return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}
