@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("EPS", "WMF", "PDF", "FITS")
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
-_OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr")
+# .mpo is a format of its own to Pillow, but Pillow's JPEG reader opens it
+_OTHERS = (".mpo", ".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr")
 _HEIC = re.compile(rb"....ftyp(hei|hev|mif|msf)", re.DOTALL)
 _NEEDS_HEIF = f", which needs pillow-heif: {INSTALL}"
 _PICTURE = re.compile(
@@ -218,11 +218,11 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
     """Return the lower bytes of colours of 16 bits; None for other pictures."""
     # Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
-    if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
+    # lower ones; for grey with transparency, there is no such name.
+    if not re.match("RGBA?;16", stored) or image.mode not in ("RGB", "RGBA"):
         return None
-    is_grey, offset = stored.startswith("LA"), file.tell()
-    name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
+    offset = file.tell()
+    name = stored[:-1] + ("L" if stored.endswith("B") else "B")
     with _open_raster(file) as other:
         other.seek(image.tell())
         for number, tile in enumerate(other.tile):
@@ -231,10 +231,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
             other.tile[number] = tile._replace(args=args)
         other.load()
     file.seek(offset)
-    if not is_grey:
-        return other
-    _, low, _, low_alpha = other.split()
-    return Image.merge("RGBA", (low, low, low, low_alpha))
+    return other
 
 
 def _decode_frames(
@@ -284,4 +281,4 @@ def image_suffixes() -> tuple[str, ...]:
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()
-    return (_JPEG_TOO, *_OTHERS, *sorted(suffix for suffix, kind in suffixes if kind in readable))
+    return (*_OTHERS, *sorted(suffix for suffix, kind in suffixes if kind in readable))

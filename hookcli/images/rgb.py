@@ -53,12 +53,8 @@ def _scale(
 
     made, found = scale_rows(rows, (image.height, image.width, colours), style, samples)
     picture = Image.fromarray(made if colours > 1 else made[..., 0])
-    transparent = image.info.get("transparency")
     if colours < len(image.getbands()):
         picture.putalpha(image.getchannel("A"))
-    elif isinstance(transparent, int):
-        made[values_of(image, None, samples) == transparent] = 255
-        picture = Image.fromarray(made[..., 0])
     return picture, found
 
 

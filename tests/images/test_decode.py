@@ -138,12 +138,6 @@ def test_sixteen_bit_greys_are_scaled_and_not_clipped(name):
     assert pixels(grey) == [WHITE, (128,) * 3, (1,) * 3, (0,) * 3]
 
 
-def test_a_transparent_grey_of_sixteen_bits_is_recognized_by_all_its_bits():
-    # 0x1234 / 257 = 18.1; its neighbour shares the upper byte
-    data = png(2, 16, 0, shorts(0x1234, 0x1235), (b"tRNS", shorts(0x1234)))
-    assert read(data) == [WHITE, (18, 18, 18)]
-
-
 @pytest.mark.parametrize(
     ("colour", "samples", "expected"),
     [

@@ -64,9 +64,6 @@ def deep(image, tags):
     grey = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype("u1")
     if tags.get(262) == 0:
         grey = 255 - grey
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        grey[values == transparent] = 255
     return Image.fromarray(grey).convert("RGB")
 
 
@@ -118,7 +115,6 @@ PICTURES = {
     "CMYK": lambda: bands_of("CMYK"),
     "LAB": lambda: bands_of("LAB"),
     "I;16": lambda: plane(dtype="u2"),
-    "I;16, transparent": lambda: with_info(plane(dtype="u2"), transparency=1234),
     "I;16B": lambda: plane(dtype="u2").convert("I").convert("I;16B"),
     "I": lambda: plane(dtype="i4"),
     "F, from 0 to 1": lambda: floats(0, 1),
