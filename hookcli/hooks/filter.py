@@ -22,7 +22,7 @@ from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
 from hookcli.hooks.operations import split_path
 from hookcli.networks.modules import find_modules, list_classes
-from hookcli.outside.files import NotRegularError, read_regular
+from hookcli.outside.files import read_regular
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
 if TYPE_CHECKING:
@@ -121,11 +121,6 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
         text = read_regular(Path(file)).decode("utf-8-sig")
-    except NotRegularError as error:
-        raise FilterSyntaxError(
-            f"cannot read the layer list {file!r}: it is not a regular file",
-            "write the forms into a file, one per line",
-        ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error

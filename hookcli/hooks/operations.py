@@ -106,7 +106,7 @@ def listen_to_operations(
     try:
         for layer in watchable:
             module = modules[layer.module_path]
-            running = _Running(layer.module_path, is_torch_leaf(module))
+            running = layer.module_path, is_torch_leaf(module)
             placed.put_before(layer.label, module, partial(mode.entered, running))
             placed.put_after(layer.label, module, mode.left, always=True)
         with mode:
@@ -189,20 +189,14 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    module_path: str
-    in_torch: bool  # ``is_torch_leaf``
-
-
 class _Mode(TorchFunctionMode):
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
-        self._running: list[_Running] = []
+        self._running: list[tuple[str, bool]] = []  # module path, and ``is_torch_leaf``
 
     def entered(
-        self, running: _Running, _module: nn.Module, _args: object, _kwargs: object
+        self, running: tuple[str, bool], _module: nn.Module, _args: object, _kwargs: object
     ) -> None:
         self._running.append(running)
 
@@ -222,11 +216,9 @@ class _Mode(TorchFunctionMode):
         # inside torch.vmap and the like, a tensor represents many tensors and has no values
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if self._running and not (_OWN.runs or is_transformed):
-            running = self._running[-1]
-            path = operation_path(running.module_path, name_operation(func))
-            call = self._begin(
-                OperationCall(path, func, args, kwargs=kwargs, in_torch=running.in_torch)
-            )
+            module_path, in_torch = self._running[-1]
+            path = operation_path(module_path, name_operation(func))
+            call = self._begin(OperationCall(path, func, args, kwargs, in_torch))
         if call is None:
             return func(*args, **kwargs)
         output = changed = None
