@@ -31,13 +31,8 @@ class QueryMap:
 
 @dataclass(frozen=True, slots=True)
 class QueryMaps:
-    """What all queries of a call attend to.
-
-    ``levels`` is a picture (rows * heads * h, columns * w) in 256 levels. Each query has a block at
-    its position on the image: the maps of all heads, one below the other. A class token's block is
-    alone in a last row.
-    """
-
+    # A picture (rows * heads * h, columns * w) in 256 levels. At its position on the image, each
+    # query has the maps of all heads, one below the other; a class token is alone in a last row.
     levels: Tensor
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
@@ -120,11 +115,8 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Return one query's attention to the image, for every head: (heads[, frames], rows, columns).
-
-    It is the mean over the queries of the ``cell``; ``CLASS_TOKEN`` chooses the first query that
-    covers no part of the image. It is None without such a query, or without places of the keys.
-    """
+    """Return the attention of a cell's queries to the image: (heads[, frames], rows, columns)."""
+    # ``CLASS_TOKEN`` chooses the first query that covers no part of the image.
     if not places.key_grid:
         return None
     found = (places.queries == cell).nonzero()

@@ -1,8 +1,7 @@
 """Sketches (``hookcli.distance.sketch``), computed by torch inside a hook.
 
 hookcli sums in float64, in blocks of one period of the signs: 1 MB per row, so that a block of one
-image fits into the CPU's cache. It copies no value from a GPU to the host, so the host does not
-wait for the device. MPS has no float64, so hookcli copies tensors on MPS to the CPU first.
+image fits into the CPU's cache. It copies no value from a GPU to the host, which thus never waits.
 """
 
 from __future__ import annotations

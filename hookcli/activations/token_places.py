@@ -21,15 +21,10 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """For each value of a tensor, the pixel that it comes from; ``own`` has the tensor's shape.
+    """For each value of a tensor, the pixel that it comes from."""
 
-    In a product of tensors with positions, such as queries and keys, and in what is made from it,
-    ``own`` is the pixel of each value's row, and ``columns`` of its column. All others have no
-    ``columns``.
-    """
-
-    own: Tensor
-    columns: Tensor | None = None
+    own: Tensor  # in the shape of the tensor; in a product, the pixel of each value's row
+    columns: Tensor | None = None  # in a product, such as of queries and keys, that of its column
 
     @property
     def is_product(self) -> bool:
@@ -207,10 +202,9 @@ def _cells(
     pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
 ) -> tuple[Tensor | None, tuple[int, ...]]:
     """Return each token's cell in a grid over the image, and the size of the grid."""
-    # The cells are None if the tokens form no regular grid over the whole image; the size is empty
-    # if no token has a pixel. Some models compute attention for a few queries at a time: if all
-    # ``pixels`` (windows, tokens) are on one line of the image that ``others`` have too, the grid
-    # of ``others`` applies.
+    # The cells are None if the tokens form no regular grid over the whole image. Some models
+    # compute attention for a few queries at a time: if all ``pixels`` (windows, tokens) are on one
+    # line of the image that ``others`` have too, the grid of ``others`` applies.
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
     placed = pixels > OUTSIDE

@@ -1,8 +1,7 @@
 """Changing tensors on their way through a model, in the forward and the backward pass.
 
 An alias shares a tensor's memory, but has a gradient of its own. Each module gets its own alias of
-an input: its gradient belongs to this module alone, whereas the gradient of the input is the sum
-over all modules that use the input.
+an input, because the gradient of the input is the sum over all modules that use it.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 
 A class does not show this: ``ConvNextLayerNorm`` of transformers works on NCHW and on NHWC. So each
 tensor gets a *trail*: the index of the channel of every value. An operation of ATen that moves
-values (``permute``, ``view``, ``cat``) is called again on the trail, so that the trail moves in the
-same way. Convolutions, linear layers and embeddings make new channels, and elementwise operations
-keep the channels of their inputs. A product of queries and keys has no channels.
-
-An operation that hookcli does not know loses the trail. Nothing here changes a tensor of the model.
-Most trails are expanded views, which take no memory.
+values (``permute``, ``view``, ``cat``) is called again on the trail. Convolutions, linear layers
+and embeddings make new channels, and elementwise operations keep the channels of their inputs. An
+operation that hookcli does not know loses the trail.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:``, ``@``,
 ``path:``, alias, class name, module path (or call id), glob. Only a form with ``op:`` chooses
-functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:add`` chooses every addition,
-``op:*`` every operation that computes new values, ``op:add[3]`` the third addition in running
-order, ``layer1.*/op:relu`` each ReLU inside the modules that match the glob, and
-``layer1.0/op:add#1`` one call by its id.
+functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:*`` chooses every operation that
+computes new values, and ``op:add[3]`` the third addition in running order.
 """
 
 from __future__ import annotations

@@ -215,7 +215,6 @@ def _width_of(module: nn.Module) -> int:
 
 
 def _claim(module: nn.Module) -> Channels:
-    """Return the position of the channel axis that a module's class and its bases suggest."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return Channels.LAST if len(module.normalized_shape) == 1 else Channels.UNKNOWN
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:

@@ -55,11 +55,9 @@ _BY_AXIS = {
 
 @dataclass(slots=True)
 class LayoutWatcher:
-    """Infers layouts in one forward pass; ``started`` and ``finished`` are listeners of ``watch``.
-
-    A tensor that a layer of a decisive type returned keeps its layout. For all others, ``trails``
-    decides if it could follow the channels, and otherwise the layer's type and the shape do.
-    """
+    # ``started`` and ``finished`` are listeners of ``watch``. A tensor that a layer of a decisive
+    # type returned keeps its layout. For all others, ``trails`` decides if it could follow the
+    # channels, and otherwise the layer's type and the shape do.
 
     size: tuple[int, int] | None  # the height and width of the network's input
     trails: ChannelTrails = field(default_factory=ChannelTrails)

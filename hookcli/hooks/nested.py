@@ -129,7 +129,6 @@ def memory_of(tensor: Tensor) -> int:
 
 
 def list_not_finite(nested: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value."""
     found = set[str]()
     for tensor in tensors_in(nested):
         if tensor.is_meta or tensor.is_nested:

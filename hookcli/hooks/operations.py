@@ -85,11 +85,10 @@ class OperationCall:
 
 
 class Listener(Protocol):
-    def begin(self, operation: OperationCall) -> object:
-        """Receive an operation before it runs; return a value for ``end``, or None for no end."""
-
-    def end(self, call: object, output: object) -> object:
-        """Receive the output (None if it raised); return a tensor to replace it, or None."""
+    # returns a value for ``end``, or None for no ``end``
+    def begin(self, operation: OperationCall) -> object: ...
+    # gets the output, None if the operation raised; returns a tensor to replace it, or None
+    def end(self, call: object, output: object) -> object: ...
 
 
 @contextmanager
@@ -97,9 +96,8 @@ def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
     # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
-    # to compare with a forward pass outside the block, run that ``without_fast_path``. A mode of
-    # torch cannot see other threads. Calls of hookcli's own hooks are left out. ``watchable``
-    # has the modules on which hooks fire, as ``list_watchable`` returns them.
+    # to compare with a forward pass outside the block, run that ``without_fast_path``.
+    # ``watchable`` are the modules on which hooks fire, as ``list_watchable`` returns them.
     mode = _Mode(listener)
     placed = PlacedHooks()
     modules = find_modules(model)
@@ -149,7 +147,6 @@ def own_name(function: Callable[..., object]) -> str:
 
 
 def name_spelling(name: str) -> str:
-    """Return the name of an operation from one of its spellings: ``__iadd__`` is ``add``."""
     if name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
         if name[:1] in ("i", "r") and name[1:] in _OPERATORS:

@@ -131,9 +131,7 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    # The methods of ``nn.Module`` itself register them, because a module may override these
-    # methods.
-
+    # ``nn.Module`` itself registers them, because a module may override its methods.
     _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
@@ -181,6 +179,5 @@ def hook_gradient(
 
 
 def hook_accumulated(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call ``hook(parameter)`` whenever autograd has added a gradient to ``parameter.grad``."""
     handle: RemovableHandle = cast("Any", parameter).register_post_accumulate_grad_hook(hook)
     return handle

@@ -52,14 +52,12 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    The inputs are one value with all arguments; :func:`named_tensors` finds the tensors. If a
-    listener does not return None, its return value replaces the inputs or the output of the module,
-    or the output of the operation; an operation's inputs cannot be replaced. ``finished`` gets None
-    after a call that raised, or is not called. ``call.order`` counts the calls by their start, so
-    that a block comes before its children.
-
-    ``ends_first`` calls ``finished`` before that of all other watchers. ``others`` gets the paths
-    of unwatched operations that compute values, if ``layers`` has any operation.
+    The inputs are one value with all arguments. If a listener does not return None, its return
+    value replaces the inputs or the output; an operation's inputs cannot be replaced. ``finished``
+    gets None after a call that raised. ``call.order`` counts the calls by their start, so that a
+    block comes before its children. ``ends_first`` calls ``finished`` before that of all other
+    watchers. ``others`` gets the paths of unwatched operations that compute values, if ``layers``
+    has any operation.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)
@@ -179,12 +177,11 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``.
+    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``."""
 
-    Every write to a tensor increments a counter, which is read at the start and end of every call.
-    Tensors have no counter under ``torch.inference_mode``, so the forward pass must run under
-    ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
-    """
+    # Every write to a tensor increments a counter, which is read at the start and end of every
+    # call. Tensors have none under ``torch.inference_mode``, so the forward pass must run under
+    # ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
 
     # by id of the call: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)``
     written: dict[str, str] = field(default_factory=dict)

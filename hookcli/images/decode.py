@@ -1,8 +1,7 @@
 """Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time, besides copies of the decoders of
-WebP and AVIF; the largest takes 340 MB.
+pixels. At most two full-size pictures are in memory at a time; the largest takes 340 MB.
 """
 
 from __future__ import annotations
