@@ -164,7 +164,6 @@ class Collector:
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """Store a copy of a tensor in ``kept`` by its call's id: an observer, with ``partial``."""
     kept[call.id] = to_dense(tensor).clone()
 
 

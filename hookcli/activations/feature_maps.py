@@ -87,7 +87,6 @@ def take_tiles(
 
 
 def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
-    """Return the mean, maximum, sum or L2 norm of the channels of an activation (1, …): (h, w)."""
     maps = _as_pictures(as_real(activation.detach()).float(), layout)
     if of == "max":
         return maps.amax(0)

@@ -44,7 +44,6 @@ def _as_real(rows: Tensor) -> Tensor:
 
 @functools.cache
 def _own_signs(device: torch.device) -> Tensor:
-    """Return one period of the signs ``own`` of ``distance.sketch``, (2,039, 67) in float64."""
     with torch.inference_mode(mode=False):  # a backward pass must be able to use the signs again
         return torch.from_numpy(make_own_signs()).to(device, torch.float64)
 

@@ -81,7 +81,6 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
 def _reduce_fast(
     values: Tensor, lows: list[float], highs: list[float]
 ) -> dict[str, list[float]] | None:
-    """Return each statistic's rows, from float32 or float64 values (rows, …) on the CPU."""
     # The result is None if a value is not finite, or a row's largest magnitude is outside
     # ``_SAFE``: the row then needs the exact algorithm.
     for low, high in zip(lows, highs, strict=True):

@@ -128,7 +128,6 @@ class TokenPlaces:
         return math.prod(self.shape) // self.windows
 
     def turn(self, probabilities: Tensor) -> Tensor:
-        """Return the model's probabilities as (…, queries, keys), transposed if necessary."""
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
@@ -201,7 +200,6 @@ def _mark_padding(is_padding: Tensor) -> Tensor:
 def _cells(
     pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
 ) -> tuple[Tensor | None, tuple[int, ...]]:
-    """Return each token's cell in a grid over the image, and the size of the grid."""
     # The cells are None if the tokens form no regular grid over the whole image. Some models
     # compute attention for a few queries at a time: if all ``pixels`` (windows, tokens) are on one
     # line of the image that ``others`` have too, the grid of ``others`` applies.
@@ -243,7 +241,6 @@ def _cells_of_lines_or_others(
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
-    """Return the cell of each line (row or column) of pixels, and the number of cells."""
     # A token's position is its first pixel: tokens that divide the image are on the lines 0, step,
     # 2 * step and so on, apart from rounding and padding. If a crop leaves out lines, cells are
     # counted from the image's edge. The cells are None if the lines are uneven, or if a crop begins

@@ -177,8 +177,7 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """After a write to ``target``, mark all tensors that share its memory as lost."""
-        # ``trail`` is the new trail of ``target``. No tensor is marked if ``own`` is unchanged.
+        # ``trail`` is the new one of ``target``. All tensors that share its memory are lost.
         if torch.equal(self._own(target), trail.own):
             return
         memory = memory_of(target)

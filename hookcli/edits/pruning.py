@@ -76,7 +76,6 @@ class Pruning:
         self.modules = {}
 
     def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the state dict of ``model``, with zeros for pruned values and no masks."""
         state = model.state_dict()
         pruned = set(self.modules.values())
         for path, module in model.named_modules(remove_duplicate=False):

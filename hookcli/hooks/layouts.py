@@ -77,7 +77,6 @@ class LayoutWatcher:
             self._infer(replace(call, output_key=key), tensor)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return ``layer`` with inferred layouts; if calls disagree, the channels are unknown."""
         names = set()
         for (path, tensor), inferred in self.inferred.items():
             if path == layer.module_path:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor in a nested value, in order, with its output key."""
     # The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
     # dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
     # wrapper of one tensor, such as e2cnn's ``GeometricTensor``; dots join the levels. The key of

@@ -68,7 +68,12 @@ def watch(
         for layer in layers:
             if layer.is_operation:
                 continue
-            module = _find(modules, layer)
+            module = modules.get(layer.module_path)
+            if module is None:
+                raise ForwardError(
+                    f"the model removed {layer.label} ({layer.module_type}) in its forward pass",
+                    "keep the module in place; an unused module need not be called",
+                )
             placed.put_before(layer.label, module, partial(watched.before, layer))
             # always: even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
@@ -85,15 +90,6 @@ def watch(
 
 def ignore(_call: Call, _value: object) -> None:
     """Do nothing: the ``finished`` of callers that need only the inputs."""
-
-
-def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    if layer.module_path in modules:
-        return modules[layer.module_path]
-    raise ForwardError(
-        f"the model removed {layer.label} ({layer.module_type}) during its forward pass",
-        "keep the module in place; an unused module need not be called",
-    )
 
 
 @dataclass(slots=True)
@@ -160,7 +156,6 @@ def _arguments(args: _Positional, kwargs: _Keyword) -> object:
 
 
 def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
-    """Split ``changed``, a value in the form of ``_arguments``, into ``args`` and ``kwargs``."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hookcli.images.rgb import samples_of_image, to_rgb, values_of
 from hookcli.images.style import (
@@ -60,32 +60,29 @@ _PICTURE = re.compile(
 )
 PICTURE_HEAD = 348  # bytes that show whether a file is a picture
 _UNREAD = {
-    b"\xff\x0a": "a JPEG XL",
-    b"\0\0\0\x0cJXL ": "a JPEG XL",
-    b"\x76\x2f\x31\x01": "an OpenEXR",
-    b"#?R": "a Radiance HDR",
-    b"SIMPLE  =": "a FITS",
+    rb"\xff\x0a|\0{3}\x0cJXL ": "a JPEG XL",
+    rb"\x76\x2f\x31\x01": "an OpenEXR",
+    rb"#\?R": "a Radiance HDR",
+    rb"SIMPLE  =": "a FITS",
 }  # by the first bytes
+_OTHER_KINDS = {
+    rb".{344}(n\+|ni)1|.{4}n[+i]2": (
+        "is a NIfTI volume, not a picture: save its slices as .npy or PNG files"
+    ),
+    rb".{4}ftyp(?!avi)|\x1aE\xdf\xa3|\0\0\x01[\xba\xb3]|.{8}AVI ": (
+        "is a video, not an image: save its frames: ffmpeg -i FILE frame-%04d.png"
+    ),
+    rb"%PDF": "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page",
+}
 _PAGED = ("TIFF", "HEIF")  # formats in which a file can hold several pictures
 _PLANAR, _EXTRA_SAMPLES, _BITS, _SUBFILE = 284, 338, 258, 254  # tags of TIFF 6.0
 _UNSPECIFIED = 0  # an extra sample that is not transparency
 _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
-_FRAMES = "ffmpeg -i FILE frame-%04d.png"
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|negative seek|decoder error|unpack|b['\"]|0x|<"
 )
 _ALONE = threading.Lock()  # warning filters belong to the process, not to a thread
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}  # keys are orientations of EXIF 2.3
 _MOST_READ = 256 << 20  # bytes; a larger file is not read into memory as a whole
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
@@ -141,30 +138,24 @@ def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
 
 
 def is_picture(head: bytes) -> bool:
-    return bool(_PICTURE.match(head) or _HEIC.match(head)) or head.startswith((*_TIFF, *_UNREAD))
+    is_unread = any(re.match(begin, head) for begin in _UNREAD)
+    return bool(_PICTURE.match(head) or _HEIC.match(head)) or is_unread or head.startswith(_TIFF)
 
 
 def _name_content(file: BinaryIO) -> str:
     file.seek(0)
     head = file.read(PICTURE_HEAD)
-    start = head[:12]
-    if start[:2] == b"\x1f\x8b":  # gzip
+    if head[:2] == b"\x1f\x8b":  # gzip
         with contextlib.suppress(zlib.error):
             head = zlib.decompressobj(31).decompress(head, PICTURE_HEAD)
-    if _HEIC.match(start):
+    if _HEIC.match(head):
         is_damaged = find_spec("pillow_heif") is not None
         return "is a HEIC picture" + (": its data is damaged" if is_damaged else _NEEDS_HEIF)
-    if head[344:347] in (b"n+1", b"ni1") or head[4:7] in (b"n+2", b"ni2"):
-        return "is a NIfTI volume, not a picture: save its slices as .npy or PNG files"
-    for first, name in _UNREAD.items():
-        if start.startswith(first):
+    for begin, name in _UNREAD.items():
+        if re.match(begin, head):
             return f"is {name} picture, which cannot be read: convert it to PNG or TIFF"
-    is_video = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
-    if is_video or start[:4] in _VIDEO or start[8:] == b"AVI ":
-        return f"is a video, not an image: save its frames: {_FRAMES}"
-    if start[:4] == b"%PDF":
-        return "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page"
-    return "is not a readable image"
+    found = (what for begin, what in _OTHER_KINDS.items() if re.match(begin, head, re.DOTALL))
+    return next(found, "is not a readable image")
 
 
 def _to_upright(
@@ -188,8 +179,9 @@ def _to_upright(
 
 
 def _turn(picture: Image.Image, orientation: int) -> Image.Image:
-    turn = _TURNS.get(orientation)
-    return picture if turn is None else picture.transpose(turn)
+    picture.getexif()[ExifTags.Base.Orientation] = orientation
+    ImageOps.exif_transpose(picture, in_place=True)
+    return picture
 
 
 def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:

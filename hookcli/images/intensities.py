@@ -147,7 +147,6 @@ def _find_bands(shape: Sequence[int]) -> int:
 
 
 def put_bands_last(values: Array) -> Array:
-    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C)."""
     if values.ndim == 2:
         return values[:, :, None]
     return np.moveaxis(values, _find_bands(values.shape), -1)
