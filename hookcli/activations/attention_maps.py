@@ -164,12 +164,11 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
     for places in calls:
         if places.windows > 1:
             return "attention inside windows does not follow a token through the whole image"
-        if places.queries.shape != places.keys.shape:
-            queries, keys = places.queries.shape[1], places.keys.shape[1]
+        before, queries, keys = (t.shape[1] for t in (first.queries, places.queries, places.keys))
+        if queries != keys:
             return f"a call has {queries} queries and {keys} keys: they are not the same tokens"
-        if places.queries.shape != first.queries.shape:
-            before, after = first.queries.shape[1], places.queries.shape[1]
-            return f"the number of tokens changes from {before} to {after}"
+        if queries != before:
+            return f"the number of tokens changes from {before} to {queries}"
         if not (places.queries == places.keys).all() or not (places.queries == first.queries).all():
             return "the tokens are not at the same places in all calls"
     return ""

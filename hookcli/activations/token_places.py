@@ -90,7 +90,7 @@ def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
     return all(length in (1, wanted) for length, wanted in ends)
 
 
-NO_PLACE, PADDING = -1, -2
+NO_PLACE, PADDING = -1, -2  # tokens that cover no part of the image, or only fill up a window
 
 _NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels"
 _BROKEN = "its tokens do not divide their part of the image evenly"
@@ -102,12 +102,7 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The places of the queries and of the keys of one attention call, for one image.
-
-    A place is a cell in a grid over the image, counted row by row from 0; ``NO_PLACE`` for a token
-    that covers no part of the image, such as a class token, and ``PADDING`` for one that fills up a
-    window.
-    """
+    """The cells of queries and keys in a grid over the image, counted row by row from 0."""
 
     # the axes of the probabilities without queries and keys, windows apart from heads
     shape: tuple[int, ...]

@@ -85,7 +85,6 @@ class Shares:
         outputs: Sequence[Tensor],
         summed: Collection[int],
     ) -> None:
-        """Follow the probabilities through a call that neither begins nor ends an attention."""
         # ``summed``: the parts of their ``Trail`` over which a product sums; none for a sum over
         # heads
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
@@ -116,13 +115,9 @@ class Shares:
 
 
 class TokenTrails:
-    """The trails of all tensors in one forward pass of one image.
+    """The trails of all tensors in one forward pass of one image."""
 
-    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip. ``saw_product`` and ``saw_softmax``
-    tell whether the last function multiplied tokens with tokens, or weighed values with the result
-    of a softmax over tensors that hookcli could not follow.
-    """
-
+    # ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
@@ -132,8 +127,8 @@ class TokenTrails:
         self._learned.update({part: None for part in tensors_in(learned) if part is not pixels})
         self._collapsed: set[int] = set()
         self.shares = Shares()
-        self.saw_product = False
-        self.saw_softmax = False
+        self.saw_product = False  # whether the last function multiplied tokens with tokens
+        self.saw_softmax = False  # whether it weighed values by tokens that could not be followed
         self._summed, self._keys = {0, 1}, 1  # in the last call; 0: Trail.own, 1: Trail.columns
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 

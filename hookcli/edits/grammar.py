@@ -105,12 +105,10 @@ def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None
 def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
     usage = f"write {_USAGE['clamp']}; one of the two may be left out"
     colon = text.find(":", start)
-    if colon < 0:
-        raise EditSyntaxError(text, start, f"{text[start:]!r} has no colon", usage)
+    if colon < 0 or text[start:] == ":":
+        raise EditSyntaxError(text, start, f"{text[start:]!r} has no bounds", usage)
     low = _read_number(text, start, colon, "clamp") if colon > start else None
     high = _read_number(text, colon + 1, len(text), "clamp") if colon + 1 < len(text) else None
-    if low is None and high is None:
-        raise EditSyntaxError(text, start, "clamp has neither a lower nor an upper bound", usage)
     if low is not None and high is not None and low > high:
         what = f"{text[start:]!r} has a lower bound above its upper bound"
         raise EditSyntaxError(text, start, what, usage)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-_PRUNE_WEIGHTS: dict[str, Callable[..., object]] = {
+_PRUNE: dict[str, Callable[..., object]] = {
     "l1": prune.l1_unstructured,
     "random": prune.random_unstructured,
+    "ln": prune.ln_structured,
 }
-_PRUNE_CHANNELS: Callable[..., object] = prune.ln_structured
 _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
@@ -121,13 +121,13 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
 
 def _prune_module(path: str, module: nn.Module, asked: Prune) -> None:
     if asked.method != "ln":
-        _PRUNE_WEIGHTS[asked.method](module, "weight", asked.amount)
+        _PRUNE[asked.method](module, "weight", asked.amount)
         return
     weight = module.weight
     if isinstance(weight, torch.Tensor) and weight.dim() < 2:
         raise RequestError(f"`prunes` {asked.text!r}: the weight of {path} has one axis", "use l1")
     axis = int(isinstance(module, _TRANSPOSED))  # the axis of the output channels
-    _PRUNE_CHANNELS(module, "weight", asked.amount, n=2, dim=axis)
+    _PRUNE["ln"](module, "weight", asked.amount, n=2, dim=axis)
 
 
 def _mask(module: nn.Module) -> Tensor:

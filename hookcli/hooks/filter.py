@@ -24,7 +24,7 @@ from hookcli.outside.files import read_regular
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import LayerInfo
@@ -75,10 +75,13 @@ def choose_layers(
     # ``operations`` are needed only if a form chooses them (``name_operations``).
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)
-    chosen = (
-        *(e.layer for e in entries if (e.layer.module_path, None) in left),
-        *keep_calls(operations, left),
-    )
+    chosen = [e.layer for e in entries if (e.layer.module_path, None) in left]
+    for each in operations:
+        every = range(len(each.moments))
+        calls = tuple(call for call in every if (each.layer.module_path, call) in left)
+        if calls:  # ``chosen_calls`` is empty if those are all
+            chosen_calls = () if len(calls) == len(every) else calls
+            chosen.append(replace(each.layer, chosen_calls=chosen_calls))
     if not chosen:
         if not wanted:
             raise FilterSyntaxError(
@@ -87,7 +90,7 @@ def choose_layers(
         raise RequestError(
             f"`exclude` {', '.join(exclude)} leaves no layer", "exclude fewer layers"
         )
-    return chosen
+    return tuple(chosen)
 
 
 def name_operations(*options: Sequence[str]) -> bool:
@@ -221,18 +224,6 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
     return calls[to_slice(read, len(calls))] if read["first"] else calls
 
 
-def keep_calls(
-    operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
-) -> Iterator[LayerInfo]:
-    """Yield each operation with its chosen calls; ``chosen_calls`` is empty if those are all."""
-    for each in operations:
-        layer = each.layer
-        every = range(len(each.moments))
-        calls = tuple(call for call in every if (layer.module_path, call) in chosen)
-        if calls:
-            yield replace(layer, chosen_calls=() if len(calls) == len(every) else calls)
-
-
 def add_operations(
     layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
 ) -> tuple[LayerInfo, ...]:
@@ -263,10 +254,10 @@ def _in_order(
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
         raise NoLayerMatchedError(form, [*sorted(kinds), *paths], "operation")
-    return [(path, call) for path, call in _all_calls(found)]
+    return _all_calls(found)
 
 
-def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
+def _all_calls(operations: Sequence[FoundOperation]) -> list[ChosenCall]:
     moments = [
         (moment, each.layer.module_path, call)
         for each in operations

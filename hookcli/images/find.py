@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
 from hookcli.images.decode import image_suffixes
@@ -34,7 +34,6 @@ def find_files(
     null_separated: bool = False,
     keep_folders: bool = False,
     leave_out: Location | None = None,
-    stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
     # ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A
     # name in a list is never a glob, and neither is a word if a file has exactly this name. A
@@ -46,7 +45,7 @@ def find_files(
     found: list[_Found] = []
     for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
-            names = _names(word, _read(word, stdin), null_separated=null_separated)
+            names = _names(word, _read(word), null_separated=null_separated)
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
@@ -67,14 +66,13 @@ class _Rules:
     leave_out: str
 
 
-def _read(word: str, stdin: IO[bytes] | None) -> bytes:
+def _read(word: str) -> bytes:
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
             with choose_filesystem(name).open_file(name) as file:
                 return file.read()
-        stream = stdin or (sys.stdin and sys.stdin.buffer)
-        return stream.read() if stream else b""
+        return sys.stdin.buffer.read() if sys.stdin else b""  # None where it is closed
     except NotRegularError as error:
         raise RequestError(
             f"cannot read the list {word!r}: it is not a regular file",

@@ -152,8 +152,7 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    # ``first`` is the shape of the first pixels that the model accepted; None if there are none
-    # yet.
+    # ``first`` is the shape of the first pixels that the model accepted, if any
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
         return ready

@@ -130,8 +130,8 @@ def test_channels_are_in_braces_after_the_layers(written, channels):
         ("conv:scale=x", 12, "'x' is not a number", "write scale=V"),
         ("conv:scale=nan", 12, "'nan' is not finite", "only set takes nan and infinities"),
         ("conv:clip-norm=0", 16, "a norm of 0 is not above 0", "write clip-norm=V"),
-        ("conv:clamp=6", 12, "'6' has no colon", ENDS),
-        ("conv:clamp=:", 12, "clamp has neither a lower nor an upper bound", ENDS),
+        ("conv:clamp=6", 12, "'6' has no bounds", ENDS),
+        ("conv:clamp=:", 12, "':' has no bounds", ENDS),
         ("conv:clamp=2:1", 12, "'2:1' has a lower bound above its upper bound", ENDS),
         # Channels
         ("conv{}:zero", 6, "a channel is missing", CHANNELS),
