@@ -338,12 +338,6 @@ def with_the_first_replaced(tokens):
     return whole
 
 
-@pytest.mark.parametrize("write", [behind_a_blank, with_the_first_replaced])
-def test_tokens_that_are_written_into_a_tensor_keep_their_places(write):
-    places = places_after(write)
-    assert places.queries.tolist() == places.keys.tolist() == [[NO_PLACE, *range(12)]]
-
-
 def with_some_channels_set(tokens):
     tokens[..., :2] = 0
     return tokens
@@ -359,13 +353,6 @@ def with_some_turned(tokens):
     return tokens
 
 
-@pytest.mark.parametrize(
-    "write", [with_some_channels_set, with_negative_values_set, with_some_turned, torch.relu_]
-)
-def test_tokens_some_of_whose_values_are_written_stay_where_they_are(write):
-    assert places_after(write).queries.tolist() == [list(range(12))]
-
-
 def copied_into_a_part(tokens):
     whole = torch.zeros(1, 13, 3)
     whole[:, 1:].copy_(tokens)
@@ -377,50 +364,48 @@ def written_where_values_tell(tokens):
     return tokens
 
 
-@pytest.mark.parametrize("write", [copied_into_a_part, written_where_values_tell])
-def test_tokens_written_in_a_way_that_is_not_followed_have_no_known_place(write):
-    assert places_after(write).unknown.endswith("could not be followed from the pixels")
+def best_of(tokens):
+    return tokens.norm(dim=-1).topk(12, dim=1).indices
+
+
+ALL = [*range(12)]
 
 
 @pytest.mark.parametrize(
-    "choose",
+    ("change", "queries"),
     [
-        lambda tokens, best: tokens.gather(1, best[..., None].expand(-1, -1, 3)),
-        lambda tokens, best: tokens[:, best[0]],
-        lambda tokens, best: tokens.repeat_interleave(best[0].argsort() + 1, 1)[:, :5],
+        (behind_a_blank, [NO_PLACE, *ALL]),
+        (with_the_first_replaced, [NO_PLACE, *ALL]),
+        (with_some_channels_set, ALL),
+        (with_negative_values_set, ALL),
+        (with_some_turned, ALL),
+        (lambda tokens: torch.cat([tokens, torch.ones(1, 12, 2)], -1), ALL),  # learned channels
+        (lambda tokens: torch.cat([torch.ones(1, 12, 2), tokens], dim=2), ALL),
+        (lambda tokens: tokens[:, torch.tensor([7, 2])], [4, 2]),  # of two by three cells
+        (lambda tokens: torch.cat([torch.ones(1, 1, 3), tokens[:, :1]], 1), [NO_PLACE] * 2),
     ],
 )
-def test_tokens_that_values_choose_have_no_known_place(choose):
-    places = places_after(
-        lambda tokens: choose(tokens, tokens.norm(dim=-1).topk(12, dim=1).indices)
-    )
-    assert places.unknown.endswith("could not be followed from the pixels")
+def test_tokens_keep_their_places_when_they_are_written_joined_or_chosen(change, queries):
+    assert places_after(change).queries.tolist() == [queries]
 
 
-def test_tokens_at_indices_that_the_model_holds_are_followed():
-    places = places_after(lambda tokens: tokens[:, torch.tensor([7, 2])])
-    # the pixels in row 2 of 4 and column 1 of 3, and in row 0 and column 2
-    assert (places.queries.tolist(), places.query_grid) == ([[4, 2]], (2, 3))
+@pytest.mark.parametrize(
+    "change",
+    [
+        copied_into_a_part,
+        written_where_values_tell,
+        lambda tokens: tokens.gather(1, best_of(tokens)[..., None].expand(-1, -1, 3)),
+        lambda tokens: tokens[:, best_of(tokens)[0]],
+        lambda tokens: tokens.repeat_interleave(best_of(tokens)[0].argsort() + 1, 1)[:, :5],
+    ],
+)
+def test_tokens_that_values_choose_or_parts_hold_have_no_known_place(change):
+    assert places_after(change).unknown.endswith("could not be followed from the pixels")
 
 
 def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image():
     places = places_after(lambda _tokens: torch.ones(1, 5, 3))
-    assert places.unknown == (
-        "its tokens represent no part of the image, as far as they could be followed"
-    )
-
-
-def test_tokens_that_get_learned_channels_stay_where_they_are():
-    plain = places_after(lambda tokens: tokens)
-    behind = places_after(lambda tokens: torch.cat([tokens, torch.ones(1, 12, 2)], -1))
-    before = places_after(lambda tokens: torch.cat([torch.ones(1, 12, 2), tokens], dim=2))
-    assert torch.equal(behind.queries, plain.queries)
-    assert torch.equal(before.queries, plain.queries)
-
-
-def test_a_single_token_and_a_learned_one_are_two_tokens():
-    places = places_after(lambda tokens: torch.cat([torch.ones(1, 1, 3), tokens[:, :1]], 1))
-    assert places.queries.tolist() == [[NO_PLACE, NO_PLACE]]  # one pixel of 12 is no grid
+    assert places.unknown.startswith("its tokens represent no part of the image")
 
 
 # Windows in the batch axis

@@ -224,20 +224,11 @@ def test_a_channel_larger_than_its_tile_keeps_its_own_resolution_in_255_levels()
     assert torch.equal(taken.maps[0], steps.to(torch.uint8))
 
 
-def test_values_that_are_not_finite_have_the_level_after_those_of_a_channel():
-    assert maps([[0.0, torch.nan], [torch.inf, 2.0]]) == [[0, 255], [255, 254]]
-
-
 def test_the_levels_of_channels_on_one_scale_have_the_range_of_the_layer():
     style = GridStyle("layers", scale="layer", rank="index")
     taken = take_tiles(pairs([0.0, 1.0], [-2.0, 2.0]), PAIR, style)
     assert taken.maps.flatten().tolist() == [127, 190, 0, 254]  # -2 to 2, in 254 steps
     assert taken.range.tolist() == [-2.0, 2.0]
-
-
-def test_more_than_256_values_on_a_side_are_averaged():
-    row = [[float(value) for value in range(510)]]
-    assert maps(row) == [[round((2 * n + 0.5) / 509 * 254) for n in range(255)]]
 
 
 # Heat: one value of all channels for each place

@@ -293,11 +293,6 @@ def test_a_picture_of_too_many_pixels_is_skipped(monkeypatch, most):
     assert reason("photo.png") == "has too many pixels to decode safely"
 
 
-def test_a_picture_of_as_many_pixels_as_are_allowed_is_read(monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 3)
-    assert pixels(picture(row("L", 0, 1, 2))) == greys(0, 1, 2)
-
-
 def test_a_thin_picture_is_read_and_one_without_end_is_skipped():
     assert picture(Image.new("L", (1, 10_000))).size == (1, 10_000)
     Image.new("L", (1, 10_001)).save("photo.png")
@@ -311,14 +306,6 @@ def test_threads_that_read_pictures_leave_the_filters_of_warnings_as_they_were()
     with ThreadPoolExecutor(8) as threads:
         assert len(list(threads.map(decode, [io.BytesIO(data) for _ in range(200)]))) == 200
     assert warnings.filters == before
-
-
-def test_good_and_bad_files_are_returned_separately_and_in_order():
-    row("RGB", RED).save("b.png")
-    row("RGB", RED).save("a.png")
-    sources, skipped = read_images(["b.png", "no.png", "a.png", "nor.png"])
-    assert [source.file for source in sources] == ["b.png", "a.png"]
-    assert [file.file for file in skipped] == ["no.png", "nor.png"]
 
 
 HOSTILE = [b"a b'c\"d.png", b"\x1b[31m\n.png", b"\xff\xfe.png", b"-rf.png", b"x" * 251 + b".png"]
@@ -357,12 +344,6 @@ def animation(*values, name="a.gif"):
 def test_an_animation_gives_frames_at_even_distances():
     content = frames_of(animation(*range(0, 110, 10)), 6)
     assert (shown(content), content.frame_count) == ([0, 20, 40, 60, 80, 100], 11)
-
-
-def test_a_still_image_has_one_frame():
-    row("L", 7).save("photo.png")
-    ((source,), _) = read_images(["photo.png"])
-    assert frames_of(source, 16) == source.read()
 
 
 def test_frames_behind_a_damaged_one_are_left_out(cat):

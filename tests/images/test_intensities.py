@@ -114,16 +114,6 @@ def test_a_late_picture_without_a_natural_range_is_refused_before_the_run(run, v
     assert f"--range 0,{value:g} holds the values of the pictures read first" in err
 
 
-def test_the_suggested_range_holds_the_values_of_all_pictures_that_were_read():
-    for name, values in (("a", [0.0, 1.0]), ("b", [0.5, 3.0]), ("c", [-2.0, 0.5])):
-        save(f"{name}.tif", np.array([values], "f4"))
-    save("d.tif", np.array([[7, 9]], "u2"))
-    with pytest.raises(RequestError) as error:
-        find("a.tif", "b.tif", "c.tif", "d.tif")
-    assert error.value.message.startswith("'b.tif' holds values from 0.5 to 3, which")
-    assert "`range=(-2, 9)`" in error.value.hint
-
-
 def test_a_later_frame_without_a_natural_range_counts():
     Path("clip").mkdir()
     frames = [Image.fromarray(np.array([each], "f4")) for each in ([0, 1], [-1, 3])]
@@ -262,13 +252,6 @@ def test_bands_that_do_not_fit_are_named_with_what_to_type(run, tmp_path):
     assert run("inspect", "resnet18", "a.npy", *RANDOM, "--bands", "2,1,0")[0] == 0
 
 
-def test_mean_and_std_need_as_many_numbers_as_bands(run, tmp_path):
-    np.save("a.npy", twelve(tmp_path))
-    words = ("--mean", "0,0", "--std", "1,1", "--bands", "3,2,1")
-    code, _, err = run("inspect", "resnet18", "a.npy", *RANDOM, *words)
-    assert (code, "--mean, --std and --bands need as many numbers" in err) == (2, True)
-
-
 @pytest.fixture
 def stack():
     pages = [Image.new("L", (8, 8), value) for value in (10, 120, 250)]
@@ -290,13 +273,6 @@ def test_one_page_can_be_chosen(stack):
 def test_pages_that_are_not_read_are_told(run, stack):
     _, _, err = run("inspect", "resnet18", "stack.tif", *RANDOM)
     assert "the model saw only page 0 of 3: --page chooses others" in err
-
-
-def test_a_page_of_another_size_must_not_be_too_large(monkeypatch, stack):
-    pages = [Image.new("L", (8, 8)), Image.new("L", (100, 100))]
-    pages[0].save("b.tif", save_all=True, append_images=pages[1:])
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert reason("b.tif", page=1) == "has too many pixels to decode safely"
 
 
 def test_a_folder_names_pictures_that_it_cannot_read(run):
