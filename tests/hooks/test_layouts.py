@@ -63,14 +63,6 @@ def test_the_channels_of_a_transposed_tensor_of_the_same_shape_are_followed():
     assert inferred_in(model, tokens(7, 7)) == {"1": "NCL", "": "NCL"}
 
 
-def test_an_activation_has_the_layout_of_its_input_even_with_equal_axes():
-    model = nn.Sequential(Own(double, nn.Linear(7, 7), nn.Identity()), nn.ReLU())
-    del model[0].parts[1]
-    assert "1" not in inferred_in(model, tokens(7, 7))
-    model = nn.Sequential(nn.Linear(7, 7), nn.Flatten(2), nn.ReLU())
-    assert inferred_in(model, tokens(7, 7))["2"] == "NLC"
-
-
 def test_parts_with_different_layouts_give_the_block_no_layout():
     class Torn(nn.Module):
         def __init__(self):

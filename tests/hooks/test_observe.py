@@ -242,15 +242,6 @@ def test_an_operation_between_modules_is_put_down_to_the_block():
     assert written == {"0.conv": "inside 0 (AddsInPlace)"}
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
-def test_a_scripted_part_is_observed_as_a_whole():
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), torch.jit.script(nn.ReLU()))
-    seen = []
-    with observe(model, list_layers(model), lambda call, _: seen.append(call.id)):
-        model(torch.ones(1, 1, 2, 2))
-    assert seen == ["0", "1", "(model)"]
-
-
 @dataclass(frozen=True)
 class Frozen:
     logits: torch.Tensor
@@ -305,10 +296,3 @@ def test_an_output_without_a_tensor_is_named_by_its_class(make, what):
         "0": "",
         "1": f"returned no tensor: {what}",
     }
-
-
-def test_an_input_without_a_tensor_is_named_by_its_class():
-    model, called = Returns(lambda x: x), {}
-    with observe(model, list_layers(model), lambda *_: None, at="input", called=called):
-        model("text")
-    assert called == {"": "took no tensor: str"}

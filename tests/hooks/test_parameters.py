@@ -81,13 +81,6 @@ def test_a_parametrized_layer_is_a_leaf_and_its_weight_counts_once(kind):
     assert totals[1].stored_params == sum(p.numel() for p in model.parameters())
 
 
-def test_what_follows_a_parametrized_convolution_has_its_layout():
-    layers = {each.module_path: each for each in list_layers(Net(parametrizations.weight_norm))}
-    assert layers["relu"].channels == next(
-        each.channels for each in list_layers(Net()) if each.module_path == "relu"
-    )
-
-
 def test_the_parts_of_a_parametrization_can_be_chosen_by_their_names():
     model = Net(parametrizations.weight_norm)
     (chosen,) = select_layers(model, ("conv2.parametrizations.weight",))

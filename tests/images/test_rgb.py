@@ -31,12 +31,9 @@ ORIENTATIONS = (1, 6)
 def whole(image):
     """Return the picture converted as a whole, without bands."""
     image.load()
-    tags, kind = getattr(image, "tag_v2", {}), image.format
     image = ImageOps.exif_transpose(image)
-    if kind == "PPM":
-        return deep(Image.fromarray(np.asarray(image).astype("u2")), tags)
     if image.mode.startswith("I") or image.mode == "F":
-        return deep(image, tags)
+        return deep(np.asarray(image))
     if image.mode == "La":
         image = image.convert("LA")
     if image.has_transparency_data:
@@ -46,24 +43,16 @@ def whole(image):
     return image.convert("RGB")
 
 
-def deep(image, tags):
-    """A grey of more than 8 bits, from its depth or its own smallest and largest number."""
-    values = np.asarray(image)
-    if tags.get(258) == (32,) and tags.get(339, (1,)) == (1,):
-        values = values.view(np.uint32)
-    white = 4095 if tags.get(258) == (12,) else 65535
+def deep(values):
+    """A grey of more than 8 bits, from its type or its own smallest and largest number."""
     finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if values.dtype.kind == "f":
-        white = 1 if 0 <= low <= high <= 1 else None
-    elif values.dtype.kind != "u" or values.itemsize > 2:
-        white = None
-    if white:
-        low, high = 0.0, float(white)
-    scaled = (values.astype(float) - low) * 255 / ((high - low) or 1.0)
+    low, high = float(finite.min()), float(finite.max())
+    if values.dtype.kind == "f" and 0 <= low <= high <= 1:
+        low, high = 0, 1
+    elif values.dtype.kind == "u":
+        low, high = 0, 65535
+    scaled = (values.astype(float) - low) * 255 / (high - low)
     grey = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype("u1")
-    if tags.get(262) == 0:
-        grey = 255 - grey
     return Image.fromarray(grey).convert("RGB")
 
 
