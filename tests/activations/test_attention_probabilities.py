@@ -534,11 +534,6 @@ def test_the_map_of_the_class_token_leaves_out_what_it_gives_itself():
     assert query_map(shares[..., 1:, 1:], grid_places(0, 2, 2), CLASS_TOKEN) is None
 
 
-def test_the_first_of_several_tokens_without_a_place_is_the_class_token():
-    shares = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])[None, None]
-    assert query_map(shares, grid_places(2, 1, 1), CLASS_TOKEN).tolist() == [[[1.0]]]
-
-
 @pytest.mark.parametrize(
     ("across", "down", "cell"), [(0, 0, 0), (0.99, 0, 3), (0.5, 0.4, 6), (1, 1, 11)]
 )

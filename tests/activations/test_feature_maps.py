@@ -130,21 +130,6 @@ def test_squares_cut_by_the_edge_are_means_of_what_is_left():
 # From any layout
 
 
-def test_tokens_without_the_class_token_are_folded_row_by_row():
-    tokens = torch.tensor([9999.0, 0.0, 10.0, 20.0, 30.0, 40.0, 239.0]).view(1, 7, 1)
-    assert levels(tokens, Layout("NLC", 2, 2, 3, 1)) == [[[0, 10, 20], [30, 40, 239]]]
-
-
-def test_channels_last_maps_are_taken_channel_by_channel():
-    image = torch.zeros(1, 2, 3, 2)  # (N, H, W, C)
-    image[0, 1, 0, 0] = 1.0
-    image[0, 0, 2, 1] = 1.0
-    assert levels(image, Layout("NHWC", 3, 2, 3)) == [
-        [[0, 0, 0], [239, 0, 0]],
-        [[0, 0, 239], [0, 0, 0]],
-    ]
-
-
 @pytest.mark.parametrize(
     ("layout", "permutation"),
     [(Layout("NCDHW", 1, 1, 2), (0, 1, 2, 3, 4)), (Layout("NDHWC", 4, 1, 2), (0, 2, 3, 4, 1))],

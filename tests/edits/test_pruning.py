@@ -154,16 +154,6 @@ def test_the_run_shows_the_share_of_zeros_and_how_far_the_layers_moved(run, net)
     assert [seen[name]["sparsity"] for name in ("conv", "relu", "fc")] == ["0.5", "", ""]
 
 
-def test_the_run_shows_the_predictions_of_the_unpruned_model(run, net):
-    words = ("--layers", "conv", "--prune", "conv=0.5", "--format", "json")
-    document = json.loads(run("inspect", net, *OWN, *words).out)
-    (image,) = document["images"]
-    assert [said["index"] for said in image["predictions"]] == [0, 1]  # 48 to 44
-    assert [said["index"] for said in image["unedited"]] == [1, 0]  # 32 to 44
-    assert image["predictions"][0]["value"] == pytest.approx(1 / (1 + math.exp(-4)))
-    assert image["unedited"][0]["value"] == pytest.approx(1 / (1 + math.exp(-12)))
-
-
 # What is refused
 
 

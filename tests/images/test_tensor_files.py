@@ -146,13 +146,6 @@ def test_a_clip_or_a_pair_is_made_of_the_same_tensor(inspect, model, layer, side
     assert seen["mean"] == pytest.approx(float(array.mean(dtype=np.float64)), abs=1e-6)
 
 
-def test_a_detection_model_is_given_the_tensor_in_its_list(inspect):
-    np.save("x.npy", np.abs(values(3, 40, 30)) / 20)
-    words = ("--layers", "(model)", "--at", "input")
-    (seen,) = inspect("x.npy", *words, model="ssdlite320_mobilenet_v3_large")["layers"]
-    assert (seen["call_id"], seen["shape"]) == ("input:(model)[0]", [3, 40, 30])
-
-
 def test_a_tensor_is_no_second_picture(run):
     np.save("x.npy", values(3, 128, 128))
     Image.new("RGB", (128, 128)).save("b.png")
