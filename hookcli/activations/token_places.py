@@ -238,13 +238,17 @@ def _cells_of_lines_or_others(
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
     # A token's position is its first pixel: tokens that divide the image are on the lines 0, step,
     # 2 * step and so on, apart from rounding and padding. If a crop leaves out lines, cells are
-    # counted from the image's edge. The cells are None if the lines are uneven, or if a crop begins
-    # inside a cell.
+    # counted from the image's edge. In a mirror image, the position is the last pixel, so a model
+    # that uses both images has two lines in each cell. The cells are None if the lines are uneven,
+    # or if a crop begins inside a cell.
     count, first = len(lines), int(lines[0])
     if count == 1:
         return (None if first else lines), 1
     gaps = lines.diff()
     low, high = int(gaps.min()), int(gaps.max())
+    if low == 1 < high and bool((gaps[::2] == high).all() and (gaps[1::2] == 1).all()):
+        fits = first == 0 and size == (high + 1) * count // 2
+        return (torch.arange(count) // 2 if fits else None), count // 2
     step = (int(lines[-1]) - first) / (count - 1)
     if high <= 2 * low + 1 and first < step / 2 and -1 < size / step - count < _ROUNDED:
         return torch.arange(count), count

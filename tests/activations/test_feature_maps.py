@@ -60,7 +60,7 @@ def test_only_the_first_channels_are_taken(rank):
     assert tiles.total == 3
 
 
-def test_chosen_channels_are_in_the_order_chosen_and_those_that_a_layer_lacks_are_left_out():
+def test_chosen_channels_are_in_their_order_without_those_that_a_layer_lacks():
     assert order(MAXIMA, channels=(2, 64, 0, 3), top=1, rank="mean") == [2, 0]
 
 
