@@ -268,22 +268,6 @@ class Recursive(nn.Module):
         return self(x, depth - 1) + 1 if depth else self.conv(x)
 
 
-class RecursiveCatching(nn.Module):
-    """Calls itself, catches the exception of the inner call, and returns ten times its input."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Identity()
-
-    def forward(self, x, depth=1):
-        if not depth:
-            raise ValueError("caught by the outer call")
-        try:
-            return self(self.inner(x), depth - 1)
-        except ValueError:
-            return 10 * x
-
-
 class Block(nn.Module):
     """A part that has parts."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryMap:
-    """What one query attends to."""
-
     values: Tensor  # (heads, h, w)
     # left, top, width and height as shares of the input
     mark: tuple[float, float, float, float] | None
@@ -33,13 +31,8 @@ class QueryMap:
 
 @dataclass(frozen=True, slots=True)
 class QueryMaps:
-    """What all queries of a call attend to.
-
-    ``levels`` is a picture (rows * heads * h, columns * w) in 256 levels. Each query has a block at
-    its position on the image: the maps of all heads, one below the other. A class token's block is
-    alone in a last row.
-    """
-
+    # A picture (rows * heads * h, columns * w) in 256 levels. At its position on the image, each
+    # query has the maps of all heads, one below the other; a class token is alone in a last row.
     levels: Tensor
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
@@ -49,8 +42,6 @@ class QueryMaps:
 
 @dataclass(frozen=True, slots=True)
 class CallAttention:
-    """What one attention call does with an image."""
-
     call: Call
     row: AttentionRow
     query: QueryMap | None = None  # the drawn one
@@ -60,8 +51,6 @@ class CallAttention:
 
 @dataclass(frozen=True, slots=True)
 class ImageAttention:
-    """What the attention calls of a forward pass do with its image."""
-
     image: str
     calls: tuple[CallAttention, ...]  # in running order
     hidden: tuple[AttentionRow, ...] = ()  # calls without recomputed probabilities
@@ -69,7 +58,6 @@ class ImageAttention:
 
     @property
     def rows(self) -> tuple[AttentionRow, ...]:
-        """The rows of all calls."""
         return (*(each.row for each in self.calls), *self.hidden)
 
 
@@ -127,11 +115,8 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Return one query's attention to the image, for every head: (heads[, frames], rows, columns).
-
-    It is the mean over the queries of the ``cell``; ``CLASS_TOKEN`` chooses the first query that
-    covers no part of the image. It is None without such a query, or without places of the keys.
-    """
+    """Return the attention of a cell's queries to the image: (heads[, frames], rows, columns)."""
+    # ``CLASS_TOKEN`` chooses the first query that covers no part of the image.
     if not places.key_grid:
         return None
     found = (places.queries == cell).nonzero()
@@ -173,19 +158,17 @@ def _distances(places: TokenPlaces) -> Tensor:
 
 
 def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
-    """Return why attention cannot be rolled out over these calls; empty if it can."""
     if not calls:
         return "no attention is visible"
     first = calls[0]
     for places in calls:
         if places.windows > 1:
             return "attention inside windows does not follow a token through the whole image"
-        if places.queries.shape != places.keys.shape:
-            queries, keys = places.queries.shape[1], places.keys.shape[1]
+        before, queries, keys = (t.shape[1] for t in (first.queries, places.queries, places.keys))
+        if queries != keys:
             return f"a call has {queries} queries and {keys} keys: they are not the same tokens"
-        if places.queries.shape != first.queries.shape:
-            before, after = first.queries.shape[1], places.queries.shape[1]
-            return f"the number of tokens changes from {before} to {after}"
+        if queries != before:
+            return f"the number of tokens changes from {before} to {queries}"
         if not (places.queries == places.keys).all() or not (places.queries == first.queries).all():
             return "the tokens are not at the same places in all calls"
     return ""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A map of one image, drawn over the network's input."""
-
     image: str
     kind: str  # ``cam``, ``saliency``, or one of ``config.HeatOf``
     call: Call | None  # None for a saliency map of the pixels
@@ -43,8 +41,6 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of one forward pass, or of a forward and a backward pass."""
-
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
     # by module path of the layers that ran; see ``hooks.observe``
@@ -70,8 +66,6 @@ class LeadingAxisError(Exception):
 
 @dataclass(slots=True)
 class Collector:
-    """The observer of one forward pass, or of its backward pass."""
-
     keys: tuple[str, ...]
     pixels: tuple[int, int]  # the height and width of the network's input
     style: GridStyle
@@ -91,7 +85,6 @@ class Collector:
     pictures: list[Picture] = field(default_factory=list)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Reduce one tensor, and copy the parts to keep."""
         tensor = to_dense(tensor)
         if call.side == "param":
             self._observe(call, tensor.unsqueeze(0), UNKNOWN, shape=tuple(tensor.shape), axis=None)
@@ -108,7 +101,6 @@ class Collector:
                 self.heats.append(Heat(key, self.heat, call, values, layout, shape))
 
     def result(self) -> BatchResult:
-        """Return all observations so far, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
         on_host = [(call.id, tensor.cpu()) for call, tensor in self.kept if tensor.numel()]
@@ -129,7 +121,6 @@ class Collector:
     def _divide(
         self, call: Call, tensor: Tensor
     ) -> tuple[Tensor, Layout, tuple[int, ...], int | None]:
-        """Return rows, one per image or just one, their layout, shape and channel axis."""
         count = len(self.keys)
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):
@@ -173,7 +164,6 @@ class Collector:
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """Store a copy of a tensor in ``kept`` by its call's id: an observer, with ``partial``."""
     kept[call.id] = to_dense(tensor).clone()
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The pictures of one activation of one image."""
-
     # (K, h, w) in uint8: 0 to LEVELS - 1, or NOT_FINITE; signed from 1, with 0 at MIDDLE
     levels: Tensor
     channels: Tensor  # of the tiles, (K,)
@@ -37,8 +35,6 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """An activation without height and width, drawn as bars."""
-
     values: Tensor  # (n,) in float32
     per_channel: bool  # one bar for the mean of each channel
     run: int  # how many consecutive values each bar averages
@@ -46,8 +42,6 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of one call for one image; its tensors stay on the device during the pass."""
-
     image: str
     call: Call
     layout: Layout
@@ -56,14 +50,12 @@ class Picture:
 
     @property
     def has_maps(self) -> bool:
-        """Whether the picture also has the channels at the layer's full resolution."""
         return isinstance(self.content, Tiles) and self.content.maps is not None
 
 
 def take_tiles(
     activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
 ) -> Tiles | Bars:
-    """Return the tiles of one image's activation (1, …), or bars if it has no height and width."""
     # ``focus`` (2, H, W) ranks channels by how much larger they are inside a box than outside.
     values = as_real(activation.detach()).float()
     if not layout.is_spatial:
@@ -95,7 +87,6 @@ def take_tiles(
 
 
 def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
-    """Return the mean, maximum, sum or L2 norm of the channels of an activation (1, …): (h, w)."""
     maps = _as_pictures(as_real(activation.detach()).float(), layout)
     if of == "max":
         return maps.amax(0)
@@ -170,7 +161,6 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Average squares, as small as possible, until no side is longer than ``tile``."""
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:

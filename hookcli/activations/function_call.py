@@ -55,8 +55,6 @@ FACTORS = {
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a torch function that has ended."""
-
     function: Callable[..., Any]
     name: str  # as torch calls it, such as ``add_``, or the name of a property such as ``T``
     args: Sequence[Any]  # with the first argument, even if it was passed by name
@@ -65,31 +63,25 @@ class FunctionCall:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors in the arguments of the call."""
         return tensors_in((self.args, self.kwargs))
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors that the function returned, or that ``__setitem__`` wrote to."""
         return tensors_in(self.args[:1] if self.name == "__setitem__" else self.output)
 
     @property
     def is_fused(self) -> bool:
-        """Whether the function computes a whole attention from queries, keys and values."""
         return self.name in _FUSED
 
     @property
     def moves(self) -> bool:
-        """Whether the function only moves the values of its first argument."""
         return self.name in _MOVING
 
     @property
     def samples(self) -> bool:
-        """Whether the function computes each value from neighbouring positions."""
         return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
-        """Return whether the function loses the positions of its inputs ``given``."""
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
         pairs = name in _PAIRING and len(given) > 1
@@ -100,7 +92,6 @@ class FunctionCall:
 def read_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: object
 ) -> FunctionCall:
-    """Return a call, made from what torch passes to a ``TorchFunctionMode``."""
     first = next((word for word in ("input", "tensors") if not args and word in kwargs), None)
     if first is not None:  # the caller passed it by name
         args, kwargs = (kwargs[first],), {k: part for k, part in kwargs.items() if k != first}
@@ -139,7 +130,6 @@ def letters_of(
 
 
 def _letters_in(term: str, tensor: Tensor) -> list[str]:
-    """Return a letter for each axis of an ``einsum`` tensor; ``...`` covers any number of axes."""
     before, dots, after = term.partition("...")
     count = tensor.dim() - len(before) - len(after)
     return [*before, *(f"{dots}{index}" for index in range(count, 0, -1)), *after]

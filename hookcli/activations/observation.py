@@ -29,8 +29,6 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a hook recorded of one tensor: its statistics, a sample and a sketch."""
-
     call: Call
     layout: Layout
     shape: tuple[int, ...]  # of one image's part, ``(1, …)``, or of the whole tensor

@@ -23,11 +23,7 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     """Return what is saved of a tensor (rows, …), as a contiguous copy on the same device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
-    # (rows, C, N). Channels come first, and a map smaller than N x N repeats its values. Tensors
-    # without height and width are not pooled. Channels that do not exist are left out. Means are
-    # computed in float32 or wider, and keep the dtype of floats unless ``style.dtype`` gives
-    # another; integers that are not averaged stay integers. Quantized tensors are dequantized.
-    # Complex tensors are saved as complex64, or as magnitudes if they are pooled.
+    # (rows, C, N). Tensors without height and width are not pooled.
     values = _as_plain(activation)
     if style.channels is not None and layout.channel_axis is not None:
         inside = _present(style.channels, values.shape[layout.channel_axis])
@@ -42,7 +38,6 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """Return the shape of the saved part of one image's tensor of this ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
@@ -57,7 +52,6 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    """Return the saved channels of each call, by its id; empty if ``style`` saves all channels."""
     chosen = None if style is None else style.channels
     if chosen is None:
         return {}
@@ -90,7 +84,6 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
-    """Average each map (…, h, w) down to N x N cells, or each sequence (…, L) to N."""
     side = int(style.pool)
     if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
         pooled = 1 if maps.dim() == 3 else 2

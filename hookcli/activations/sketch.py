@@ -1,8 +1,7 @@
 """Sketches (``hookcli.distance.sketch``), computed by torch inside a hook.
 
 hookcli sums in float64, in blocks of one period of the signs: 1 MB per row, so that a block of one
-image fits into the CPU's cache. It copies no value from a GPU to the host, so the host does not
-wait for the device. MPS has no float64, so hookcli copies tensors on MPS to the CPU first.
+image fits into the CPU's cache. It copies no value from a GPU to the host, which thus never waits.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Return real values with two axes or more; complex values become pairs of real values."""
     values = rows.dequantize() if rows.is_quantized else rows
     values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
@@ -46,7 +44,6 @@ def _as_real(rows: Tensor) -> Tensor:
 
 @functools.cache
 def _own_signs(device: torch.device) -> Tensor:
-    """Return one period of the signs ``own`` of ``distance.sketch``, (2,039, 67) in float64."""
     with torch.inference_mode(mode=False):  # a backward pass must be able to use the signs again
         return torch.from_numpy(make_own_signs()).to(device, torch.float64)
 

@@ -1,11 +1,9 @@
 """Statistics of one activation, computed inside a hook on the activation's own device.
 
-Two algorithms compute the same statistics. On the CPU, a fast algorithm reads the tensor five
-times and sums in the tensor's own dtype. If a value is not finite, or too large or small for sums
-in float32, an exact algorithm in float64 runs instead. On a GPU, only the exact algorithm runs: it
-copies no value to the host, so the host does not wait for the device. After the forward pass, one
-transfer brings all statistics to the host. MPS has no float64, so hookcli copies tensors on MPS to
-the CPU first.
+Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in the tensor's own
+dtype. If a value is not finite, or too large or small for sums in float32, an exact algorithm in
+float64 runs instead. On a GPU, only the exact algorithm runs: it copies no value to the host, so
+the host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ _SAFE = (1e-15, 1e15)
 
 @dataclass(frozen=True, slots=True)
 class RowStats:
-    """The statistics of one tensor, row by row."""
-
     # in the order of ``STATISTICS``; without any finite value, a row's numbers mean nothing
     table: Sequence[Sequence[float]] | Tensor
     # (rows, C); NaN for a channel that contains NaN; None without a channel axis
@@ -43,7 +39,9 @@ class RowStats:
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     """Return the statistics of each row (one image); complex values count by their magnitudes."""
-    values = _as_float(rows)
+    values = as_real(rows.detach())
+    if values.dtype not in (torch.float32, torch.float64):
+        values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
     if values.device.type == "mps":
         values = values.cpu()  # MPS has no float64
     if values.dim() == 1:
@@ -60,16 +58,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
         table = torch.stack([exact[name] for name in STATISTICS], 1)
     else:
         table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
-    if channel_axis is None:
-        return RowStats(table, None, None)
-    return RowStats(table, low, high)
-
-
-def _as_float(rows: Tensor) -> Tensor:
-    values = as_real(rows.detach())
-    if values.dtype in (torch.float32, torch.float64):
-        return values
-    return values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    return RowStats(table, *((None, None) if channel_axis is None else (low, high)))
 
 
 def as_real(values: Tensor) -> Tensor:
@@ -82,9 +71,6 @@ def as_real(values: Tensor) -> Tensor:
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
     """Return each channel's smallest and largest value, (rows, C); both NaN if one value is NaN."""
-    if channel_axis is None and len(values) == 1:
-        low, high = values.aminmax()  # one pass over the tensor instead of two
-        return low.view(1, 1), high.view(1, 1)
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
         return values.clone(), values.clone()
@@ -95,7 +81,6 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
 def _reduce_fast(
     values: Tensor, lows: list[float], highs: list[float]
 ) -> dict[str, list[float]] | None:
-    """Return each statistic's rows, from float32 or float64 values (rows, …) on the CPU."""
     # The result is None if a value is not finite, or a row's largest magnitude is outside
     # ``_SAFE``: the row then needs the exact algorithm.
     for low, high in zip(lows, highs, strict=True):
@@ -103,7 +88,7 @@ def _reduce_fast(
         if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # this also catches NaN
             return None
     means, variances = _moments(values)
-    zeros = _count_zeros(values, all_positive=min(lows) >= 0)
+    zeros = _count_zeros(values)
     numel = values.shape[1:].numel()
     none = [0.0] * len(values)
     return {
@@ -167,15 +152,13 @@ def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
     return tuple(axes)
 
 
-def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
-    # ``all_positive`` must be False if any value is negative.
+def _count_zeros(values: Tensor) -> list[int]:
     # Summing the magnitudes of signs is up to 25 times as fast as ``count_nonzero``, which branches
     # on every value. The sum is exact as long as float32 can hold the count.
     numel = values.shape[1:].numel()
     if numel > 1 << 24:
         return [numel - int(torch.count_nonzero(row)) for row in values]
-    signs = values.sgn() if all_positive else values.sgn().abs_()
-    nonzero = signs.sum(list(range(1, values.dim())))
+    nonzero = values.sgn().abs_().sum(list(range(1, values.dim())))
     return [numel - int(count) for count in nonzero.tolist()]
 
 

@@ -21,15 +21,10 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """For each value of a tensor, the pixel that it comes from; ``own`` has the tensor's shape.
+    """For each value of a tensor, the pixel that it comes from."""
 
-    In a product of tensors with positions, such as queries and keys, and in what is made from it,
-    ``own`` is the pixel of each value's row, and ``columns`` of its column. All others have no
-    ``columns``.
-    """
-
-    own: Tensor
-    columns: Tensor | None = None
+    own: Tensor  # in the shape of the tensor; in a product, the pixel of each value's row
+    columns: Tensor | None = None  # in a product, such as of queries and keys, that of its column
 
     @property
     def is_product(self) -> bool:
@@ -41,21 +36,17 @@ class Trail(NamedTuple):
 
     @property
     def is_weights(self) -> bool:
-        """Whether this is the trail of weights that mix channels (``WEIGHTS``)."""
         return self.own.numel() > 0 and int(self.own.reshape(-1)[0]) == WEIGHTS
 
     def change(self, change: Callable[[Tensor], Tensor]) -> Trail:
-        """Return a trail with ``change`` applied to each part."""
         return Trail(change(self.own), None if self.columns is None else change(self.columns))
 
 
 def everywhere(value: int, tensor: Tensor) -> Tensor:
-    """Return a trail like ``tensor`` with the same ``value`` everywhere, an expanded scalar."""
     return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
 
 def varies(trail: Tensor, axis: int) -> bool:
-    """Return whether the pixels of a trail differ along ``axis``."""
     return trail.numel() > 0 and bool((trail != trail.narrow(axis, 0, 1)).any())
 
 
@@ -80,7 +71,6 @@ def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
 def spread(
     trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
 ) -> Tensor:
-    """Return the trail of a product's factor, expanded to the shape of the product."""
     # There is a letter for each axis; the product sums over letters that it does not have.
     summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
     kept = [letter for letter in inside if letter in in_output]
@@ -90,19 +80,17 @@ def spread(
 
 
 def has_places(trail: Tensor) -> bool:
-    """Return whether any value of a tensor comes from a pixel, according to its trail."""
     return bool((trail > OUTSIDE).any())
 
 
 def spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
-    """Return whether a tensor of ``shape`` can be expanded to the shape ``larger``."""
     if len(shape) > len(larger):
         return False
     ends = zip(reversed(shape), reversed(larger), strict=False)
     return all(length in (1, wanted) for length, wanted in ends)
 
 
-NO_PLACE, PADDING = -1, -2
+NO_PLACE, PADDING = -1, -2  # tokens that cover no part of the image, or only fill up a window
 
 _NOT_FOLLOWED = "the places of its tokens could not be followed from the pixels"
 _BROKEN = "its tokens do not divide their part of the image evenly"
@@ -114,12 +102,7 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The places of the queries and of the keys of one attention call, for one image.
-
-    A place is a cell in a grid over the image, counted row by row from 0; ``NO_PLACE`` for a token
-    that covers no part of the image, such as a class token, and ``PADDING`` for one that fills up a
-    window.
-    """
+    """The cells of queries and keys in a grid over the image, counted row by row from 0."""
 
     # the axes of the probabilities without queries and keys, windows apart from heads
     shape: tuple[int, ...]
@@ -133,16 +116,13 @@ class TokenPlaces:
 
     @property
     def windows(self) -> int:
-        """The number of windows; 1 if every query attends to the whole image."""
         return len(self.queries)
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
         return math.prod(self.shape) // self.windows
 
     def turn(self, probabilities: Tensor) -> Tensor:
-        """Return the model's probabilities as (…, queries, keys), transposed if necessary."""
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
@@ -215,11 +195,9 @@ def _mark_padding(is_padding: Tensor) -> Tensor:
 def _cells(
     pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
 ) -> tuple[Tensor | None, tuple[int, ...]]:
-    """Return each token's cell in a grid over the image, and the size of the grid."""
-    # The cells are None if the tokens form no regular grid over the whole image; the size is empty
-    # if no token has a pixel. Some models compute attention for a few queries at a time: if all
-    # ``pixels`` (windows, tokens) are on one line of the image that ``others`` have too, the grid
-    # of ``others`` applies.
+    # The cells are None if the tokens form no regular grid over the whole image. Some models
+    # compute attention for a few queries at a time: if all ``pixels`` (windows, tokens) are on one
+    # line of the image that ``others`` have too, the grid of ``others`` applies.
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
     placed = pixels > OUTSIDE
@@ -258,7 +236,6 @@ def _cells_of_lines_or_others(
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
-    """Return the cell of each line (row or column) of pixels, and the number of cells."""
     # A token's position is its first pixel: tokens that divide the image are on the lines 0, step,
     # 2 * step and so on, apart from rounding and padding. If a crop leaves out lines, cells are
     # counted from the image's edge. In a mirror image, the position is the last pixel, so a model

@@ -1,15 +1,11 @@
 """The positions of attention tokens on the image, found by following values from the pixels on.
 
-Every model has its own way to cut images into windows, shift windows, pool keys, and put class
-tokens in front. So each tensor that is computed from the pixels gets a *trail*: the pixel of origin
-of every value. A function that moves values (``reshape``, ``roll``, ``cat``) is called again on the
-trail; others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a
-product of two tensors, such as queries and keys, has a part for the rows and one for the columns.
-Only a softmax over such a product is an attention.
-
-Tensors that are computed from parameters and buffers alone are *learned*: they cover no part of the
-image. hookcli cannot follow code that calls no visible torch function, such as scripted code, and
-changes no tensor of the model.
+Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
+function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
+such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of two
+tensors, such as queries and keys, has a part for the rows and one for the columns. Only a softmax
+over such a product is an attention. Tensors that are computed from parameters and buffers alone are
+*learned*: they cover no part of the image.
 """
 
 from __future__ import annotations
@@ -74,14 +70,12 @@ class Shares:
     _keys: list[int] = field(default_factory=list)
 
     def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
-        """Follow the next attention's probabilities, unless its own function weighed the values."""
         # ``keys`` is the part of their ``Trail`` with the softmax: 0 for ``own``, 1 for
         # ``columns``.
         self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
         self._keys.append(keys)
 
     def begin_unknown(self, probabilities: Iterable[Tensor]) -> None:
-        """Begin to follow the result of a softmax that may be an attention."""
         self._of.update(dict.fromkeys(probabilities, frozenset({_UNKNOWN})))
 
     def follow(
@@ -91,7 +85,6 @@ class Shares:
         outputs: Sequence[Tensor],
         summed: Collection[int],
     ) -> None:
-        """Follow the probabilities through a call that neither begins nor ends an attention."""
         # ``summed``: the parts of their ``Trail`` over which a product sums; none for a sum over
         # heads
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
@@ -104,10 +97,7 @@ class Shares:
             return
         if operation in FACTORS or operation in _PROJECTING:
             self.projected |= shares
-        given = {part.shape[-2:] for part in tensors if part in self._of}
         for part in outputs:
-            if operation == "mul" and part.shape[-2:] not in given:
-                continue  # the call multiplies each of them with all numbers of a value
             self._of[part] = shares
             self._note_change(operation, tensors, part)
 
@@ -125,14 +115,9 @@ class Shares:
 
 
 class TokenTrails:
-    """The trails of all tensors in one forward pass of one image.
+    """The trails of all tensors in one forward pass of one image."""
 
-    ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip; tensors in ``learned``, such as
-    parameters, are not computed from them. ``saw_product`` and ``saw_softmax`` tell whether the
-    last function multiplied tokens with tokens, or weighed values with the result of a softmax over
-    tensors that hookcli could not follow.
-    """
-
+    # ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
@@ -142,8 +127,8 @@ class TokenTrails:
         self._learned.update({part: None for part in tensors_in(learned) if part is not pixels})
         self._collapsed: set[int] = set()
         self.shares = Shares()
-        self.saw_product = False
-        self.saw_softmax = False
+        self.saw_product = False  # whether the last function multiplied tokens with tokens
+        self.saw_softmax = False  # whether it weighed values by tokens that could not be followed
         self._summed, self._keys = {0, 1}, 1  # in the last call; 0: Trail.own, 1: Trail.columns
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
@@ -187,8 +172,7 @@ class TokenTrails:
         return self._find_softmax(call) if call.name == "softmax" else None
 
     def _write(self, target: Tensor, trail: Trail) -> None:
-        """After a write to ``target``, mark all tensors that share its memory as lost."""
-        # ``trail`` is the new trail of ``target``. No tensor is marked if ``own`` is unchanged.
+        # ``trail`` is the new one of ``target``. All tensors that share its memory are lost.
         if torch.equal(self._own(target), trail.own):
             return
         memory = memory_of(target)
@@ -197,7 +181,6 @@ class TokenTrails:
                 self._trails[part] = Trail(everywhere(LOST, part))
 
     def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of queries and keys; None if a fused attention attends to channels."""
         args, kwargs, output = call.args, call.kwargs, call.output
         query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
         mixed = output[0] if isinstance(output, tuple) else output
@@ -220,7 +203,6 @@ class TokenTrails:
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
-        """Return the places of a softmax over a product of two tensors; otherwise None."""
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
@@ -276,10 +258,6 @@ class TokenTrails:
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
                 return changed
-        if name_operation(call.function) == "mul" and (
-            product := self._multiply_all(given, output)
-        ):
-            return product
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
@@ -309,7 +287,6 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
-        """Return the trail of a product of tokens with tokens, or of probabilities with values."""
         # A product that sums over tokens computes weights that mix channels: its trail is
         # ``WEIGHTS`` everywhere. Other products, such as those with learned weights, give None.
         letters = letters_of(call.name, call.args, call.kwargs, output)
@@ -340,21 +317,6 @@ class TokenTrails:
             return Trail(everywhere(WEIGHTS, output))
         self.saw_product = any(map(has_places, (own, columns)))
         return Trail(own, columns)
-
-    def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of an elementwise product (…, L, 1, D) * (…, 1, M, D), or None."""
-        # A model may write a matrix product this way, and sum the result over the last axis
-        # afterwards.
-        if len(given) != 2 or output.dim() < 3:
-            return None
-        own, columns = (self._trails[part].own for part in given)
-        if own.shape[-3:-1] != (output.shape[-3], 1):
-            own, columns = columns, own
-        lengths = (own.shape[-3:-1], columns.shape[-3:-1])
-        if lengths != ((output.shape[-3], 1), (1, output.shape[-2])) or 1 in output.shape[-3:-1]:
-            return None
-        self.saw_product = has_places(own) or has_places(columns)
-        return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
         # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none
@@ -400,7 +362,6 @@ def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> 
 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
-    """Return the output's trail if a function moves, pads, samples or reduces an argument."""
     options = call.args[1:]
     if call.moves:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ

@@ -20,36 +20,29 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-_PRUNE_WEIGHTS: dict[str, Callable[..., object]] = {
+_PRUNE: dict[str, Callable[..., object]] = {
     "l1": prune.l1_unstructured,
     "random": prune.random_unstructured,
+    "ln": prune.ln_structured,
 }
-_PRUNE_CHANNELS: Callable[..., object] = prune.ln_structured
 _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
 @dataclass(slots=True)
 class Pruning:
-    """The modules with pruned weights, by path, and how to undo the pruning."""
-
-    # ``parameters`` are the names of each module's own ones in their original order, by ``id``.
-
     modules: dict[str, nn.Module] = field(default_factory=dict)
-    parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.modules)
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """The share of pruned values in each pruned module's weight, keyed by module path."""
         return {
             path: 1 - float(_mask(module).double().mean()) for path, module in self.modules.items()
         }
 
     @contextmanager
     def without_pruning(self) -> Iterator[None]:
-        """Let the modules compute with their unpruned weights in the ``with`` block."""
         masks = [(module, _mask(module)) for module in self.modules.values()]
         try:
             for module, mask in masks:
@@ -66,14 +59,12 @@ class Pruning:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Restore the modules' unpruned weights if the ``with`` block raises an exception."""
         with ExitStack() as stack:
             stack.callback(self.undo)
             yield
             stack.pop_all()
 
     def undo(self) -> None:
-        """Restore the modules' unpruned weights."""
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
             for key, hook in [*hooks.items()]:
@@ -82,12 +73,9 @@ class Pruning:
             weight = module._parameters.pop(f"weight{PRUNED}")
             del module._buffers["weight_mask"], module.weight
             module.register_parameter("weight", weight)
-            for name in self.parameters[id(module)]:  # registers them in their former order
-                module._parameters[name] = module._parameters.pop(name)
         self.modules = {}
 
     def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the state dict of ``model``, with zeros for pruned values and no masks."""
         state = model.state_dict()
         pruned = set(self.modules.values())
         for path, module in model.named_modules(remove_duplicate=False):
@@ -99,7 +87,6 @@ class Pruning:
 
 
 def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
-    """Prune the weights by each ``--prune`` in ``texts``, in order, until ``Pruning.undo``."""
     pruning = Pruning()
     with pruning.undone_on_error():
         for text in texts:
@@ -108,7 +95,6 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
 
 
 def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    """Check that each ``--prune`` names layers of the model, without reading the weights."""
     for text in texts:
         select_layers(model, [read_prune(text).layers])
 
@@ -126,8 +112,6 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
             f"`prunes` {asked.text!r}: none of its layers has a weight of its own",
             "prune conv or linear",
         )
-    for module in with_weight.values():
-        pruning.parameters.setdefault(id(module), tuple(module._parameters))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for path, module in with_weight.items():
@@ -137,13 +121,13 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
 
 def _prune_module(path: str, module: nn.Module, asked: Prune) -> None:
     if asked.method != "ln":
-        _PRUNE_WEIGHTS[asked.method](module, "weight", asked.amount)
+        _PRUNE[asked.method](module, "weight", asked.amount)
         return
     weight = module.weight
     if isinstance(weight, torch.Tensor) and weight.dim() < 2:
         raise RequestError(f"`prunes` {asked.text!r}: the weight of {path} has one axis", "use l1")
     axis = int(isinstance(module, _TRANSPOSED))  # the axis of the output channels
-    _PRUNE_CHANNELS(module, "weight", asked.amount, n=2, dim=axis)
+    _PRUNE["ln"](module, "weight", asked.amount, n=2, dim=axis)
 
 
 def _mask(module: nn.Module) -> Tensor:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEdit:
-    """An edit, and the layers or the full names of parameters of the model that it changes."""
-
     edit: Edit
     layers: tuple[LayerInfo, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -44,8 +42,6 @@ class ResolvedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, in the order in which they apply."""
-
     resolved: tuple[ResolvedEdit, ...] = ()
 
     def __bool__(self) -> bool:
@@ -53,7 +49,6 @@ class Edits:
 
     @property
     def has_operations(self) -> bool:
-        """Whether any edit changes the output of a functional operation."""
         return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
@@ -62,7 +57,6 @@ class Edits:
         size: tuple[int, int] | None = None,
         images: int | None = None,
     ) -> tuple[Change, ...]:
-        """Return the edits as changes for ``hooks.change``, which record their ``effects``."""
         # ``size`` is that of the layers' input, which helps to find the channel axis. A leading
         # axis counts images if it has the length ``images``; with None, every one does.
         return tuple(
@@ -76,7 +70,6 @@ class Edits:
         )
 
     def check_used(self, used: Collection[str]) -> None:
-        """Check that every edit was applied; ``used`` has the texts of the applied edits."""
         for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"`edits` {text!r} changed nothing: none of its layers ran or got a gradient",
@@ -85,7 +78,6 @@ class Edits:
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
-    """Return the form of the filter language in each edit that is not an edit of parameters."""
     edits = (read_edit(text, "output") for text in texts)
     return [edit.layers for edit in edits if edit.side != "param"]
 
@@ -96,7 +88,6 @@ def resolve_edits(
     default_side: Side,
     operations: Sequence[FoundOperation] = (),
 ) -> Edits:
-    """Return the edits, with the layers, parameters and operations that they change."""
     edits = [read_edit(text, default_side) for text in texts]
     return Edits(tuple(_resolve(model, edit, operations) for edit in edits))
 
@@ -160,23 +151,19 @@ def apply_edit(
     per_image: bool = True,
     where: str = "the tensor",
 ) -> Tensor:
-    """Return a new tensor: ``values`` changed by ``edit``."""
     # An edit that names channels reads and changes only these; ``clip-norm`` then limits their
-    # joint norm. ``mean`` replaces each value by the mean of its channel; if ``channel_axis`` is
-    # None, by the mean of all values. With ``per_image``, the leading axis counts the images, and
-    # each image has its own mean and norm. ``where`` is what error messages call ``values``. NaN
-    # stays NaN, except where ``zero`` and ``set`` write. With ``mean`` and ``clip-norm``, a NaN
-    # turns all values with the same mean or norm into NaN. With ``clip-norm``, an infinite value
-    # becomes NaN, and the finite values with the same norm become 0, as in
-    # ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
+    # joint norm. With ``per_image``, the leading axis counts the images, and each image has its own
+    # mean and norm. ``where`` is what error messages call ``values``. NaN and infinite values act
+    # as in ``torch.nn.utils.clip_grad_norm_``. A result beyond the dtype's range becomes infinite.
     if not values.is_floating_point():
         dtype = str(values.dtype).removeprefix("torch.")
-        raise RequestError(f"{_named(edit)}: the values are {dtype}, not floating numbers")
+        raise RequestError(f"`edits` {edit.text!r}: the values are {dtype}, not floating numbers")
     together = list(range(1 if per_image else 0, values.dim()))
     if edit.channels is None:
         return _change(edit, values, together, channel_axis)
     if channel_axis is None:
-        raise RequestError(f"{_named(edit)}: the channel axis is unknown", "edit all channels")
+        fault = f"`edits` {edit.text!r}: the channel axis is unknown"
+        raise RequestError(fault, "edit all channels")
     check_channels(edit, values.shape[channel_axis], where)
     chosen = torch.tensor(edit.channels, device=values.device)
     changed = _change(edit, values.index_select(channel_axis, chosen), together, channel_axis)
@@ -184,17 +171,12 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Check that the channels of an edit are below ``count``, the number of channels."""
     for channel in edit.channels or ():
         if channel >= count:
             raise RequestError(
-                f"{_named(edit)}: {where} has no channel {channel}",
+                f"`edits` {edit.text!r}: {where} has no channel {channel}",
                 f"it has {count}, counted from 0",
             )
-
-
-def _named(edit: Edit) -> str:
-    return f"`edits` {edit.text!r}"
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:

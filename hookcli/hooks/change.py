@@ -1,8 +1,7 @@
 """Changing tensors on their way through a model, in the forward and the backward pass.
 
 An alias shares a tensor's memory, but has a gradient of its own. Each module gets its own alias of
-an input: its gradient belongs to this module alone, whereas the gradient of the input is the sum
-over all modules that use the input.
+an input, because the gradient of the input is the sum over all modules that use it.
 """
 
 from __future__ import annotations
@@ -65,8 +64,6 @@ class _AliasedInput:
 
 @dataclass(slots=True)
 class Aliases:
-    """The aliases that replace the inputs of running calls."""
-
     _running: dict[str, list[_AliasedInput]] = field(default_factory=dict)
 
     def give(
@@ -110,8 +107,6 @@ class Aliases:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change to the tensors of some layers, or to the gradients of some parameters."""
-
     side: str  # ``output``, ``input``, ``grad_output``, ``grad_input`` or ``param``
     layers: tuple[LayerInfo, ...]  # empty for ``param``
     parameters: tuple[str, ...]  # full names, for ``param``
@@ -122,7 +117,6 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Apply ``changes`` in their order to floating-point tensors, while the block lasts."""
     # An observer entered inside sees the changed tensors. For ``grad_input``, see below.
     with ExitStack() as stack:
         for each in changes:
@@ -147,7 +141,6 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 
 @contextmanager
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Apply only the changes whose side is ``grad_input``, while the block lasts."""
     # Enter this block after the observers of gradients, so that they see the changed gradients: the
     # gradient of an input reaches the latest of its aliases first.
     with ExitStack() as stack:
@@ -169,8 +162,6 @@ def _give_aliases(
 
 
 def _change_value(each: Change, hooks: ExitStack, call: Call, value: object) -> object:
-    """Return ``value`` with changed tensors, or with hooks that change their gradients later."""
-
     def apply(key: str, tensor: Tensor) -> Tensor:
         own_call = replace(call, side=each.side, output_key=key)
         if not (tensor.is_floating_point() or (each.takes_quantized and tensor.is_quantized)):

@@ -2,12 +2,9 @@
 
 A class does not show this: ``ConvNextLayerNorm`` of transformers works on NCHW and on NHWC. So each
 tensor gets a *trail*: the index of the channel of every value. An operation of ATen that moves
-values (``permute``, ``view``, ``cat``) is called again on the trail, so that the trail moves in the
-same way. Convolutions, linear layers and embeddings make new channels, and elementwise operations
-keep the channels of their inputs. A product of queries and keys has no channels.
-
-An operation that hookcli does not know loses the trail. Nothing here changes a tensor of the model.
-Most trails are expanded views, which take no memory.
+values (``permute``, ``view``, ``cat``) is called again on the trail. Convolutions, linear layers
+and embeddings make new channels, and elementwise operations keep the channels of their inputs. An
+operation that hookcli does not know loses the trail.
 """
 
 from __future__ import annotations
@@ -54,8 +51,6 @@ _NOTHING: Mapping[Tensor, int] = {}
 
 
 class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows channels through all operations in a block, from those of ``inputs`` on."""
-
     supports_higher_order_operators = True
 
     def __init__(
@@ -115,7 +110,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _forget(self, written: Sequence[Tensor], trails: _Trails) -> None:
-        """Forget what shares memory with ``written``, unless the write keeps the channels."""
         for part in written:
             before, after = self._trails.get(part), trails.get(part)
             is_same = (before is None) is (after is None)
@@ -131,7 +125,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _follow(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Tensor]
     ) -> _Trails:
-        """Return the trails of the outputs of a call; without those that are lost."""
         name: str = func._schema.name.partition("::")[2]
         plain = name if name == "copy_" else name.strip("_") if name.endswith("_") else name
         if not outputs:
@@ -185,7 +178,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _new(output, 1)
 
     def _unfold(self, given: Tensor, output: Tensor) -> _Trails:
-        """Return the trail of windows cut from maps (``im2col``), or of maps made of windows."""
         trail = self._trails.get(given)
         if trail is None or _axes(trail) != (1,):
             return {}
@@ -211,7 +203,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {part: _shrink(each) for part, each in zip(outputs, moved, strict=True)}
 
     def _align(self, parts: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the trails of tensors to join, or None; learned tensors get the known channels."""
         known = [each for part in parts if (each := self._trails.get(part)) is not None]
         trails = []
         for part in parts:
@@ -224,13 +215,11 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return trails
 
     def _weighs(self, given: Tensor, axis: int) -> bool:
-        """Return whether a softmax makes weights, over one of several axes that hold channels."""
         trail = self._trails.get(given)
         axes = () if trail is None else _axes(trail)
         return len(axes) > 1 and axis % given.dim() in axes
 
     def _keep(self, tensors: Sequence[Tensor], output: Tensor) -> _Trails:
-        """Return the trail of an elementwise operation: the channels that all inputs share."""
         given = [self._trails[part] for part in tensors if part in self._trails]
         if None in given:  # a table of learned values that is added to attention has none, either
             data = [part for part in tensors if part in self._trails and part not in self._learned]
@@ -249,7 +238,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {output: fewest} if agree else {}
 
     def _sample(self, func: Any, args: Sequence[Any], outputs: Sequence[Tensor]) -> _Trails:
-        """Return the trails of outputs that have the input's channels, but other places."""
         trail = self._trails.get(args[0])
         if trail is None:
             return {}
@@ -279,7 +267,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {output: trail}
 
     def _multiply(self, one: Tensor, other: Tensor, output: Tensor) -> _Trails:
-        """Return the trail of a product of two matrices, or of two batches of matrices."""
         # The product with weights has new channels, unless the weights mix positions. A sum over
         # the channels of both factors, such as queries and keys, leaves none.
         left, right = self._trails.get(one), self._trails.get(other)
@@ -317,7 +304,6 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def follow_channels(model: nn.Module, arguments: object) -> ChannelTrails:
-    """Return trails for a forward pass of ``model`` with pictures or clips among ``arguments``."""
     colours = {}
     for part in tensors_in(arguments):
         count = part.dim()
@@ -330,7 +316,6 @@ def follow_channels(model: nn.Module, arguments: object) -> ChannelTrails:
 
 
 def _of_norm(name: str, args: Sequence[Any], output: Tensor) -> _Trails:
-    """Return the trail of a norm, whose operation shows the channel axis; empty for others."""
     if name in ("native_layer_norm", "_fused_rms_norm") and len(args[1]) == 1:
         return _new(output, -1)
     return _new(output, 1) if "batch_norm" in name or name == "native_group_norm" else {}
@@ -349,19 +334,16 @@ def _everywhere(tensor: Tensor) -> Tensor:
 
 
 def _along(index: Tensor, tensor: Tensor, axis: int) -> Tensor:
-    """Return a trail in the shape of ``tensor``, with the channels ``index`` along ``axis``."""
     shape = [1] * tensor.dim()
     shape[axis] = -1
     return index.view(shape).expand(tensor.shape)
 
 
 def _line(trail: Tensor, axis: int) -> tuple[slice | int, ...]:
-    """Return the index of the values along ``axis`` that stand first along all other axes."""
     return tuple(slice(None) if each == axis else 0 for each in range(trail.dim()))
 
 
 def _fit(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a trail in another shape, with the first value along each axis of another length."""
     for axis, (own, wanted) in enumerate(zip(trail.shape, shape, strict=True)):
         if own != wanted:
             trail = trail.narrow(axis, 0, 1)

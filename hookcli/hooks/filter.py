@@ -2,10 +2,8 @@
 
 A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:``, ``@``,
 ``path:``, alias, class name, module path (or call id), glob. Only a form with ``op:`` chooses
-functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:add`` chooses every addition,
-``op:*`` every operation that computes new values, ``op:add[3]`` the third addition in running
-order, ``layer1.*/op:relu`` each ReLU inside the modules that match the glob, and
-``layer1.0/op:add#1`` one call by its id.
+functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:*`` chooses every operation that
+computes new values, and ``op:add[3]`` the third addition in running order.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
 from hookcli.hooks.operations import split_path
 from hookcli.networks.modules import find_modules, list_classes
-from hookcli.outside.files import NotRegularError, read_regular
+from hookcli.outside.files import read_regular
 from hookcli.records.calls import OPERATION, ROOT_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import LayerInfo
@@ -46,8 +44,6 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A module that a filter may choose."""
-
     layer: LayerInfo
     types: frozenset[str]  # the names of its class and its bases
     families: frozenset[str]  # the aliases that choose it, such as ``conv``, ``leaf`` or ``all``
@@ -59,9 +55,13 @@ def select_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers of a model that match, in the order of ``named_modules()``."""
     modules = find_modules(model)
-    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
+    entries = []
+    for layer in list_layers(model):
+        classes = list_classes(modules[layer.module_path])
+        bases = [base for base in classes if base not in (nn.Module, object)]
+        names = [base.__name__ for base in bases]
+        entries.append(make_entry(layer, names, [family_of(base) for base in bases]))
     return choose_layers(entries, forms, exclude, operations)
 
 
@@ -71,15 +71,17 @@ def choose_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the layers that match any of ``forms`` and none of ``exclude``."""
     # Modules come first, in the order of ``entries``. Operations follow in running order;
     # ``operations`` are needed only if a form chooses them (``name_operations``).
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)
-    chosen = (
-        *(e.layer for e in entries if (e.layer.module_path, None) in left),
-        *keep_calls(operations, left),
-    )
+    chosen = [e.layer for e in entries if (e.layer.module_path, None) in left]
+    for each in operations:
+        every = range(len(each.moments))
+        calls = tuple(call for call in every if (each.layer.module_path, call) in left)
+        if calls:  # ``chosen_calls`` is empty if those are all
+            chosen_calls = () if len(calls) == len(every) else calls
+            chosen.append(replace(each.layer, chosen_calls=chosen_calls))
     if not chosen:
         if not wanted:
             raise FilterSyntaxError(
@@ -88,7 +90,7 @@ def choose_layers(
         raise RequestError(
             f"`exclude` {', '.join(exclude)} leaves no layer", "exclude fewer layers"
         )
-    return chosen
+    return tuple(chosen)
 
 
 def name_operations(*options: Sequence[str]) -> bool:
@@ -97,7 +99,6 @@ def name_operations(*options: Sequence[str]) -> bool:
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the forms in ``options``, those in ``@files`` included, without blanks and comments."""
     # Commas outside brackets and braces separate forms, but an option that begins with ``re:`` is a
     # single form. ``inside`` are the files that are being read, outermost first.
     for option in options:
@@ -121,11 +122,6 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
         text = read_regular(Path(file)).decode("utf-8-sig")
-    except NotRegularError as error:
-        raise FilterSyntaxError(
-            f"cannot read the layer list {file!r}: it is not a regular file",
-            "write the forms into a file, one per line",
-        ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
@@ -174,10 +170,8 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
                 f"cannot read the index of {form!r}", "write [3], [-1] or [2:5], counted from 1"
             )
         return []
-    if name in _ALIASES:
-        matched = [e.layer for e in entries if name in e.families]
-    else:
-        matched = [e.layer for e in entries if name in e.types]
+    kinds = [e.families if name in _ALIASES else e.types for e in entries]
+    matched = [e.layer for e, kind in zip(entries, kinds, strict=True) if name in kind]
     if not indexed or not matched:
         return matched
     return matched[to_slice(indexed, len(matched))]
@@ -185,36 +179,23 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     call_id = _CALL_ID.fullmatch(form)
-    paths = (form, call_id["path"] if call_id else form)
-    for path in paths:
+    for path in (form, call_id["path"] if call_id else form):
         matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
         if matched:
             return matched
     return []
 
 
-def _entry(layer: LayerInfo, module: nn.Module) -> Entry:
-    bases = [base for base in list_classes(module) if base not in (nn.Module, object)]
-    return make_entry(
-        layer,
-        types=[base.__name__ for base in bases],
-        families=[family_of(base) for base in bases],
-    )
-
-
 def make_entry(layer: LayerInfo, types: Iterable[str], families: Iterable[str]) -> Entry:
-    """Return the entry of a layer; empty names of families are left out."""
     aliases = {*families, "all", *(["leaf"] if layer.is_leaf else [])} - {""}
     return Entry(layer, frozenset(types), frozenset(aliases))
 
 
 def is_operation_form(form: str) -> bool:
-    """Return whether a form chooses operations instead of modules."""
     return re.search(rf"(^|[^\w]){OPERATION}", form) is not None
 
 
 def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
-    """Return the calls that match a form, in running order."""
     if form.startswith("re:"):
         pattern = to_pattern(form[3:])
         found = [each for each in operations if pattern.search(each.layer.module_path)]
@@ -231,7 +212,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
         each
         for each in operations
         if (any_kind or each.computes)
-        and _matches(inside, split_path(each.layer.module_path)[0])
+        and (inside is None or _matches(inside, split_path(each.layer.module_path)[0]))
         and fnmatch.fnmatchcase(each.layer.module_type, name)
     ]
     calls = _in_order(found, form, operations)
@@ -241,18 +222,6 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
             known = [f"{path}#{n}" if n else path for path, n in _all_calls(operations)]
             raise NoLayerMatchedError(form, known, "operation")
     return calls[to_slice(read, len(calls))] if read["first"] else calls
-
-
-def keep_calls(
-    operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
-) -> Iterator[LayerInfo]:
-    """Yield each operation with its chosen calls; ``chosen_calls`` is empty if those are all."""
-    for each in operations:
-        layer = each.layer
-        every = range(len(each.moments))
-        calls = tuple(call for call in every if (layer.module_path, call) in chosen)
-        if calls:
-            yield replace(layer, chosen_calls=() if len(calls) == len(every) else calls)
 
 
 def add_operations(
@@ -271,14 +240,10 @@ def add_operations(
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Return whether the module at ``path`` is the module at ``other``, or is inside it."""
     return not other or path == other or path.startswith(f"{other}.")
 
 
-def _matches(inside: str | None, module_path: str) -> bool:
-    """Return whether a path matches the part of a form before ``op:``; None matches every path."""
-    if inside is None:
-        return True
+def _matches(inside: str, module_path: str) -> bool:
     return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
 
 
@@ -288,16 +253,11 @@ def _in_order(
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
-        inside, slash, name = form.rpartition("/")
-        deeper = f"{inside}.*/{name}"
-        if slash and any(fnmatch.fnmatchcase(path, deeper) for path in paths):
-            paths.insert(0, deeper)
-            kinds = set()
         raise NoLayerMatchedError(form, [*sorted(kinds), *paths], "operation")
-    return [(path, call) for path, call in _all_calls(found)]
+    return _all_calls(found)
 
 
-def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
+def _all_calls(operations: Sequence[FoundOperation]) -> list[ChosenCall]:
     moments = [
         (moment, each.layer.module_path, call)
         for each in operations
@@ -307,7 +267,6 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
 
 
 def to_slice(form: re.Match[str], count: int) -> slice:
-    """Return the slice for the index of a form, counted from 1, or from the end if negative."""
     first, last = int(form["first"]), int(form["last"] or form["first"])
     if first == 0 or last == 0:
         raise FilterSyntaxError(
@@ -323,9 +282,7 @@ def to_slice(form: re.Match[str], count: int) -> slice:
 
 
 def to_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression."""
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({reason})") from error
+        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({error})") from error

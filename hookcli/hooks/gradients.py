@@ -43,8 +43,6 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A tensor whose gradient was not computed, and the reason."""
-
     call: Call
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -53,8 +51,6 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """Passes the gradients of backward passes to an observer, and lists the missing gradients."""
-
     observer: Observer
     called: set[str] = field(default_factory=set)  # module paths of layers that ran
     handles: list[RemovableHandle] = field(default_factory=list)
@@ -65,14 +61,10 @@ class Gradients:
 
     @property
     def missing(self) -> tuple[MissingGradient, ...]:
-        """The gradients that have not been computed so far, with the reasons."""
-        return tuple(
-            replace(missing, call=self._with_order(missing.call))
-            for missing in self._missing.values()
-        )
+        missing = self._missing.values()
+        return tuple(replace(each, call=self._with_order(each.call)) for each in missing)
 
     def started(self, call: Call, inputs: object) -> object:
-        """Return ``inputs`` with an alias for every tensor that can have a gradient."""
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
         if call.layer.is_operation:
@@ -80,7 +72,7 @@ class Gradients:
 
         def needs_one(key: str, tensor: Tensor) -> bool:
             named = replace(call, side="grad_input", output_key=key)
-            return self._expects(named, tensor, NOT_NEEDED)
+            return self._expects(named, tensor)
 
         def follow(key: str, alias: Tensor) -> None:
             self._follow(replace(call, side="grad_input", output_key=key), alias)
@@ -88,27 +80,24 @@ class Gradients:
         return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> object:
-        """Put hooks on the tensors of ``output`` that can have a gradient; return the originals."""
         if not call.layer.is_operation:
             output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
-            if self._expects(named, tensor, NOT_NEEDED):
+            if self._expects(named, tensor):
                 self._follow(named, tensor)
         return output
 
     def parameter(self, layer: LayerInfo, name: str, parameter: Tensor) -> None:
-        """Put a hook on a parameter of a layer, unless the parameter already has a hook."""
         if id(parameter) in self._parameters:
             return
         self._parameters.add(id(parameter))
         call = Call(layer, side="param", output_key=name)
-        if self._expects(call, parameter, FROZEN):
+        if self._expects(call, parameter):
             self._follow(call, parameter)
 
-    def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
+    def _expects(self, call: Call, tensor: Tensor) -> bool:
         """Return whether a tensor can have a gradient, and store why it may be missing."""
-        # ``otherwise`` is the reason for a tensor that does not require a gradient.
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -117,7 +106,7 @@ class Gradients:
         elif call.side != "param" and not torch.is_grad_enabled():
             reason = SWITCHED_OFF
         elif not tensor.requires_grad:
-            reason = otherwise
+            reason = FROZEN if call.side == "param" else NOT_NEEDED
         expected = reason == NO_PATH
         if expected and call.side != "param":
             if torch._C._current_graph_task_id() != -1:  # activation checkpointing
@@ -139,7 +128,6 @@ class Gradients:
             self.observer(self._with_order(call), gradient)
 
     def _with_order(self, call: Call) -> Call:
-        """Return the call with its order; a parameter gets the order of its layer's first call."""
         if call.side != "param":
             return call
         return replace(call, order=self._first.get(call.layer.module_path, 0))
@@ -149,13 +137,10 @@ class Gradients:
 def observe_gradients(
     model: nn.Module, layers: Sequence[LayerInfo], observer: Observer
 ) -> Iterator[Gradients]:
-    """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts."""
-    # ``call.side`` is ``grad_output`` for d(score)/d(output), ``grad_input`` for d(score)/d(input),
-    # both of this call alone, and ``param`` for a parameter, whose name is ``call.output_key``. A
-    # layer's parameters do not include those of its children, except in a ``MultiheadAttention``,
-    # which uses them without calling the children. Both the forward and the backward pass must run
-    # inside the block. The observer runs inside the hook, and must reduce or copy the gradient
-    # before it returns.
+    # ``call.side`` is ``grad_output``, ``grad_input`` (both of this call alone), or ``param``, with
+    # the parameter's name as ``call.output_key``. A layer's parameters do not include those of its
+    # children, except in a ``MultiheadAttention``, which uses them without calling the children.
+    # The observer must reduce or copy the gradient before it returns.
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:

@@ -80,7 +80,6 @@ _MOST_COLOURS = 4  # the maximum number of channels of an image: RGB and depth
 
 
 def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return the model itself and all its modules, in the order of ``named_modules()``."""
     layers = []
     neighbour = Channels.UNKNOWN
     modules = find_modules(model)
@@ -132,7 +131,6 @@ def _list_parts(module: nn.Module) -> set[str]:
 
 
 def is_quantized(module: nn.Module) -> bool:
-    """Return whether a layer of torch.ao computes with quantized weights."""
     return any(_QUANTIZED_LAYERS.match(base.__module__) for base in type(module).__mro__)
 
 
@@ -148,7 +146,6 @@ def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Infer from the model's structure why a selected layer did not run."""
     if layer.is_operation:
         return NOT_CALLED
     modules = find_modules(model)
@@ -163,8 +160,6 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
             return f"its weights are used inside {each or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        return "it is only a container; the model calls its modules one by one"
     if type(module).__name__ == "StochasticDepth":
         return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
@@ -181,12 +176,10 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """Return the family of a module's class, such as ``conv``; empty if the class has none."""
     return family_of_class(base.__name__, base.__module__)
 
 
 def family_of_class(name: str, python_module: str) -> str:
-    """Return the family of a class that is defined in ``python_module``; empty if it has none."""
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
     if name.endswith(("Attention", "AttentionV2")):
@@ -195,7 +188,6 @@ def family_of_class(name: str, python_module: str) -> str:
 
 
 def family_of_operation(name: str) -> str:
-    """Return the family of an operator of ONNX or a function of torch; empty if it has none."""
     plain = name.lower().replace("_", "").removeprefix("qlinear")
     if plain in _ACTIVATIONS:
         return "act"
@@ -210,8 +202,9 @@ def _channels_of(module: nn.Module) -> Channels:
     forward = getattr(type(module), "forward", None)  # scripted modules have none
     home = getattr(forward, "__module__", None) or ""
     is_sure = home.startswith(("torch.", "torchvision.ops."))
-    is_sure = is_sure and not isinstance(module, nn.MultiheadAttention)  # it returns weights, too
-    return claim if is_sure else _CLAIMS.get(claim, claim)
+    if is_sure and not isinstance(module, nn.MultiheadAttention):  # it returns weights, too
+        return claim
+    return _CLAIMS.get(claim, claim)
 
 
 def _width_of(module: nn.Module) -> int:
@@ -222,7 +215,6 @@ def _width_of(module: nn.Module) -> int:
 
 
 def _claim(module: nn.Module) -> Channels:
-    """Return the position of the channel axis that a module's class and its bases suggest."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return Channels.LAST if len(module.normalized_shape) == 1 else Channels.UNKNOWN
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
@@ -233,7 +225,6 @@ def _claim(module: nn.Module) -> Channels:
 
 
 def channels_of_class(name: str, family: str) -> Channels:
-    """Return the channel axis of a class's output, as far as its name and family show it."""
     if name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST):
         return Channels.FIRST
     if family in ("conv", "pool"):
@@ -242,12 +233,9 @@ def channels_of_class(name: str, family: str) -> Channels:
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    """Return the facts about tokens that ``modules`` show, by path; empty if none shows any."""
-    # A patch convolution takes the colours of an image, and its kernel is as large as its stride.
     # For each module, the smallest part of the model around it with a patch convolution counts, if
     # it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
-    # ``num_detection_tokens`` in configurations of transformers, of the outermost module that has
-    # them.
+    # ``num_detection_tokens`` of transformers, of the outermost module that has them.
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in list_above(path))
     alone = {
@@ -283,7 +271,6 @@ def _patch_of(module: nn.Module) -> tuple[int, int] | None:
 
 
 def list_above(path: str) -> Iterator[str]:
-    """Yield ``path`` and the paths around it, innermost first, up to the model's empty path."""
     yield path
     while path:
         path = path.rpartition(".")[0]

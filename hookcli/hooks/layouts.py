@@ -37,7 +37,6 @@ _FIRST = frozenset(
 
 
 def channels_of_operation(name: str) -> Channels:
-    """Return where an operation's output has its channels, as far as its name shows it."""
     if name in _FIRST or name.startswith("conv") or "pool" in name:
         return Channels.FIRST
     if name in ("linear", "embedding"):
@@ -56,11 +55,9 @@ _BY_AXIS = {
 
 @dataclass(slots=True)
 class LayoutWatcher:
-    """Infers layouts in one forward pass; ``started`` and ``finished`` are listeners of ``watch``.
-
-    A tensor that a layer of a decisive type returned keeps its layout. For all others, ``trails``
-    decides if it could follow the channels, and otherwise the layer's type and the shape do.
-    """
+    # ``started`` and ``finished`` are listeners of ``watch``. A tensor that a layer of a decisive
+    # type returned keeps its layout. For all others, ``trails`` decides if it could follow the
+    # channels, and otherwise the layer's type and the shape do.
 
     size: tuple[int, int] | None  # the height and width of the network's input
     trails: ChannelTrails = field(default_factory=ChannelTrails)
@@ -71,24 +68,22 @@ class LayoutWatcher:
     _decided: MutableMapping[Tensor, str] = field(default_factory=WeakIdKeyDictionary)
 
     def started(self, call: Call, inputs: object) -> None:
-        """Infer the layouts of the tensors that a call takes."""
         if call.layer.channels.needs_inference:
             for key, tensor in named_tensors(inputs):
                 self._infer(replace(call, side="input", output_key=key), tensor)
 
     def finished(self, call: Call, output: object) -> None:
-        """Infer the layouts of the tensors that a call returned."""
         for key, tensor in named_tensors(output):
             self._infer(replace(call, output_key=key), tensor)
 
     def infer(self, layer: LayerInfo) -> LayerInfo:
-        """Return ``layer`` with inferred layouts; if calls disagree, the channels are unknown."""
         names = set()
         for (path, tensor), inferred in self.inferred.items():
             if path == layer.module_path:
                 every = inferred | self.own_names[path, tensor]
-                clear = ("?" * len(each) if _has_other(each, every) else each for each in inferred)
-                names |= {(tensor, name) for name in clear}
+                for name in inferred:
+                    others = {each for each in every if len(each) == len(name)} - {name}
+                    names.add((tensor, "?" * len(name) if others else name))
         return replace(layer, inferred=tuple(sorted(names)))
 
     def _infer(self, call: Call, tensor: Tensor) -> None:
@@ -116,7 +111,6 @@ class LayoutWatcher:
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
-    """Return the name of a layout with ``count`` axes, of which ``axes`` hold the channels."""
     # Channels split into heads or maps are where the layout ``own`` says. Question marks: nowhere.
     if axes is None:
         return ""
@@ -124,7 +118,3 @@ def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
     if own in names:
         return own
     return names[0] if len(names) == 1 or (names and own) else "?" * count
-
-
-def _has_other(name: str, names: set[str]) -> bool:
-    return any(len(other) == len(name) and other != name for other in names)

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor in a nested value, in order, with its output key."""
     # The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples, dictionaries and
     # dataclasses, ``tensors`` in an ``ImageList`` of torchvision's detectors, and ``tensor`` in a
     # wrapper of one tensor, such as e2cnn's ``GeometricTensor``; dots join the levels. The key of
-    # ``value`` itself is "". A container inside itself is walked once, and any depth, because the
-    # walk is not recursive.
+    # ``value`` itself is "". A container inside itself is walked once.
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:
@@ -38,7 +36,6 @@ def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
 
 
 def tensors_in(value: object) -> list[Tensor]:
-    """Return every tensor in a nested value, in order."""
     return [tensor for _, tensor in named_tensors(value)]
 
 
@@ -73,7 +70,6 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """Return a container's names and items; empty for other values, or if its code raises."""
     with Forgiveness():
         if isinstance(value, dict):
             return list(value.items())
@@ -97,7 +93,6 @@ def _join(key: str, name: object) -> str:
 
 
 def choose_tensor(output_key: str, output: object) -> Tensor:
-    """Return the tensor of a model's output that has this output key."""
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]
@@ -109,12 +104,10 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
 
 
 def name_keys(output: object) -> str:
-    """Return the output keys of a nested value as text; empty if it is a single tensor."""
     return ", ".join(key for key, _ in named_tensors(output) if key)
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return a tensor detached and dense; refuse one that is nested or has no values."""
     if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",
@@ -135,7 +128,6 @@ def memory_of(tensor: Tensor) -> int:
 
 
 def list_not_finite(nested: object) -> frozenset[str]:
-    """Return which of ``NaN`` and ``Inf`` occur in the tensors of a nested value."""
     found = set[str]()
     for tensor in tensors_in(nested):
         if tensor.is_meta or tensor.is_nested:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor, nn
-
 from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import NestedTensorError, RequestError
 from hookcli.hooks.nested import named_tensors
@@ -16,6 +14,8 @@ from hookcli.hooks.watch import ignore, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
 
     from hookcli.records.calls import Call, LayerInfo
 
@@ -33,13 +33,11 @@ def observe(
     called: dict[str, str] | None = None,
 ) -> Iterator[None]:
     """Call ``observer(call, tensor)`` for inputs or outputs of ``layers`` while the block lasts."""
-    # The observer runs inside the hook, and must reduce or copy the tensor before the observer
-    # returns: in-place code, such as torchvision's ``ReLU(inplace=True)`` and ``out += identity``,
-    # overwrites the tensor right afterwards. When the block ends, even with an error, hookcli
-    # removes the hooks. Calls are counted from the start of the block. ``called`` gets the module
-    # path of every layer that ran, with what it took or returned instead of a tensor, or an empty
-    # text. If ``layers`` has any operation, it also gets the paths of other operations that compute
-    # values.
+    # The observer runs inside the hook, and must reduce or copy the tensor before it returns:
+    # torchvision's ``ReLU(inplace=True)`` and ``out += identity`` overwrite it right afterwards.
+    # ``called`` gets the module path of every layer that ran, with what it took or returned instead
+    # of a tensor, or an empty text. If ``layers`` has any operation, ``called`` also gets the paths
+    # of other operations that compute values.
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
     sides = SIDES[at]
@@ -47,22 +45,15 @@ def observe(
     def show(side: str, call: Call, value: object) -> None:
         if called is not None:
             called.setdefault(call.layer.module_path, "")
-        if isinstance(value, Tensor) and side == "output":
-            see(call, value)  # the common case, without a search for tensors in a container
-            return
         key = None
         for key, tensor in named_tensors(value):
-            named = replace(call, side=side, output_key=key) if key or side != "output" else call
-            see(named, tensor)
+            if tensor.is_nested:
+                raise NestedTensorError
+            observer(replace(call, side=side, output_key=key), tensor)
         if key is None and called is not None:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             what = "None" if value is None else kind.removeprefix("builtins.")
             called[call.layer.module_path] = f"{_VERBS[side]} no tensor: {what}"
-
-    def see(call: Call, tensor: Tensor) -> None:
-        if tensor.is_nested:
-            raise NestedTensorError
-        observer(call, tensor)
 
     started = partial(show, "input") if "input" in sides else None
     finished = partial(show, "output") if "output" in sides else ignore

@@ -67,21 +67,16 @@ _ATEN = {
 
 @dataclass(frozen=True, slots=True)
 class FoundOperation:
-    """An operation that a forward pass called."""
-
     layer: LayerInfo
     moments: tuple[int, ...]  # the positions of its calls among those of all operations, from 1
     computes: bool  # whether it made new values from tensors, unlike ``flatten``
 
     def is_view_of(self, paths: Collection[str]) -> bool:
-        """Return whether this operation is among ``paths``, but computes no new values."""
         return not self.computes and self.layer.module_path in paths
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A call of a torch function that is about to run."""
-
     path: str  # of the calling module, and the function's name: ``layer1.0/op:add``
     function: Callable[..., object]
     args: tuple[object, ...]
@@ -90,31 +85,26 @@ class OperationCall:
 
 
 class Listener(Protocol):
-    """A pair of functions that hookcli calls before and after each operation."""
-
-    def begin(self, operation: OperationCall) -> object:
-        """Receive an operation before it runs; return a value for ``end``, or None for no end."""
-
-    def end(self, call: object, output: object) -> object:
-        """Receive the output (None if it raised); return a tensor to replace it, or None."""
+    # returns a value for ``end``, or None for no ``end``
+    def begin(self, operation: OperationCall) -> object: ...
+    # gets the output, None if the operation raised; returns a tensor to replace it, or None
+    def end(self, call: object, output: object) -> object: ...
 
 
 @contextmanager
 def listen_to_operations(
     model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
 ) -> Iterator[None]:
-    """Call ``listener`` before and after each torch function that the model calls in the block."""
     # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
-    # to compare with a forward pass outside the block, run that ``without_fast_path``. A mode of
-    # torch cannot see other threads, and calls of hookcli's own hooks are left out. ``watchable``
-    # has the modules on which hooks fire, as ``list_watchable`` returns them.
+    # to compare with a forward pass outside the block, run that ``without_fast_path``.
+    # ``watchable`` are the modules on which hooks fire, as ``list_watchable`` returns them.
     mode = _Mode(listener)
     placed = PlacedHooks()
     modules = find_modules(model)
     try:
         for layer in watchable:
             module = modules[layer.module_path]
-            running = _Running(layer.module_path, is_torch_leaf(module))
+            running = layer.module_path, is_torch_leaf(module)
             placed.put_before(layer.label, module, partial(mode.entered, running))
             placed.put_after(layer.label, module, mode.left, always=True)
         with mode:
@@ -137,7 +127,6 @@ def without_fast_path(*, unless: bool = False) -> Iterator[None]:
 
 
 def is_torch_leaf(module: nn.Module) -> bool:
-    """Return whether a module is a leaf of torch's own code; ``MultiheadAttention`` is one, too."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     inside = module._modules.keys() - {"parametrizations"}
@@ -158,7 +147,6 @@ def own_name(function: Callable[..., object]) -> str:
 
 
 def name_spelling(name: str) -> str:
-    """Return the name of an operation from one of its spellings: ``__iadd__`` is ``add``."""
     if name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
         if name[:1] in ("i", "r") and name[1:] in _OPERATORS:
@@ -198,27 +186,19 @@ def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    module_path: str
-    in_torch: bool  # ``is_torch_leaf``
-
-
 class _Mode(TorchFunctionMode):
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
-        self._running: list[_Running] = []
-        self._thread = threading.get_ident()
+        self._running: list[tuple[str, bool]] = []  # module path, and ``is_torch_leaf``
 
     def entered(
-        self, running: _Running, _module: nn.Module, _args: object, _kwargs: object
+        self, running: tuple[str, bool], _module: nn.Module, _args: object, _kwargs: object
     ) -> None:
-        if threading.get_ident() == self._thread:
-            self._running.append(running)
+        self._running.append(running)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
-        if self._running and threading.get_ident() == self._thread:
+        if self._running:
             self._running.pop()
 
     def __torch_function__(
@@ -233,11 +213,9 @@ class _Mode(TorchFunctionMode):
         # inside torch.vmap and the like, a tensor represents many tensors and has no values
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if self._running and not (_OWN.runs or is_transformed):
-            running = self._running[-1]
-            path = operation_path(running.module_path, name_operation(func))
-            call = self._begin(
-                OperationCall(path, func, args, kwargs=kwargs, in_torch=running.in_torch)
-            )
+            module_path, in_torch = self._running[-1]
+            path = operation_path(module_path, name_operation(func))
+            call = self._begin(OperationCall(path, func, args, kwargs, in_torch))
         if call is None:
             return func(*args, **kwargs)
         output = changed = None
@@ -254,12 +232,10 @@ class _Mode(TorchFunctionMode):
 
 
 def operation_path(module_path: str, name: str) -> str:
-    """Return the path of an operation: ``layer1.0/op:add``, or ``op:add`` in the model itself."""
     return f"{module_path}/{OPERATION}{name}" if module_path else f"{OPERATION}{name}"
 
 
 def depth_of(module_path: str) -> int:
-    """Return the depth in the tree of modules of an operation that ``module_path`` calls."""
     return module_path.count(".") + 2 if module_path else 1
 
 
@@ -272,7 +248,6 @@ def split_path(path: str) -> tuple[str, str]:
 def writes_in_place(
     function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> bool:
-    """Return whether a call of a torch function writes its result over one of its inputs."""
     name: str = getattr(function, "__name__", "")
     if "out" in kwargs or kwargs.get("inplace"):
         return True
@@ -290,8 +265,6 @@ def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """A running call of an operation, and the state of its input tensors before the call."""
-
     path: str
     inputs: list[Tensor]
     writes: int  # to the inputs, before the call; torch counts none in inference mode
@@ -308,14 +281,12 @@ class OpenOperation:
 
 
 def begin_operation(operation: OperationCall) -> OpenOperation:
-    """Return an operation that is about to run, with the state of its inputs."""
     inputs = tensors_in((operation.args, operation.kwargs))
     in_place = writes_in_place(operation.function, operation.args, operation.kwargs)
     return OpenOperation(operation.path, inputs, _count_writes(inputs), in_place)
 
 
 def may_compute(name: str) -> bool:
-    """Return whether an operation of this name may compute new values from tensors."""
     return not (name in _COPIES or name.startswith("new_") or name.endswith("_like"))
 
 

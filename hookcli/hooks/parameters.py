@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Return the number of parameters of a module and of all modules inside it."""
     # A weight counts once, with as many values as the layer uses, whatever a parametrization,
     # ``weight_norm`` or an adapter of peft computes it from. The packed weights of quantized
     # modules count, and parameters without a shape do not.
@@ -28,7 +27,6 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def is_adapter(module: nn.Module) -> bool:
-    """Return whether a module is a layer of peft around a layer of the model, such as LoRA."""
     return "base_layer" in module._modules and any(
         base.__name__ == "BaseTunerLayer" and base.__module__.startswith("peft.")
         for base in type(module).__mro__
@@ -36,7 +34,6 @@ def is_adapter(module: nn.Module) -> bool:
 
 
 def unpack(value: object) -> Iterator[Tensor]:
-    """Yield the tensors in a value: tensors, packed weights of quantized layers, and lists."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

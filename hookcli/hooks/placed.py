@@ -13,7 +13,6 @@ import inspect
 import sys
 import threading
 from collections import Counter, OrderedDict
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,14 +38,10 @@ _RUNNING: set[tuple[int, int]] = set()  # the thread and the module of each call
 
 
 class Hook(functools.partial[Any]):
-    """A hook of hookcli. Its copies take anything and do nothing, and need no hookcli."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (nullcontext(), "__exit__")
+    """A hook of hookcli, unlike those of the user."""
 
 
 def begin(module: nn.Module) -> type:
-    """Change the class of a module that gets a hook, and return it for a later call of ``end``."""
     kind = type(module)
     _HOOKS[kind] += 1
     if _HOOKS[kind] == 1:
@@ -63,7 +58,6 @@ def begin(module: nn.Module) -> type:
 
 
 def end(kind: type) -> None:
-    """Undo one ``begin``, for a hook that goes."""
     _HOOKS[kind] -= 1
     if not _HOOKS[kind]:
         del _HOOKS[kind]
@@ -137,11 +131,7 @@ class _PlacedHook:
 
 @dataclass(slots=True)
 class PlacedHooks:
-    """The hooks that one caller has put on modules, whose ``label`` is for error messages."""
-
-    # The methods of ``nn.Module`` itself register them, because a module may override these
-    # methods.
-
+    # ``nn.Module`` itself registers them, because a module may override its methods.
     _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
@@ -165,7 +155,6 @@ class PlacedHooks:
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:
-        """Raise an error if any hook is no longer in place."""
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:
@@ -176,7 +165,6 @@ class PlacedHooks:
                 )
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for each in self._placed:
             each.handle.remove()
             end(each.kind)
@@ -191,6 +179,5 @@ def hook_gradient(
 
 
 def hook_accumulated(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call ``hook(parameter)`` whenever autograd has added a gradient to ``parameter.grad``."""
     handle: RemovableHandle = cast("Any", parameter).register_post_accumulate_grad_hook(hook)
     return handle

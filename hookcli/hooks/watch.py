@@ -17,7 +17,6 @@ from hookcli.hooks.operations import (
     OpenOperation,
     begin_operation,
     hidden,
-    is_torch_leaf,
     listen_to_operations,
     may_compute,
     split_path,
@@ -53,14 +52,12 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    The inputs are one value with all arguments; :func:`named_tensors` finds the tensors. If a
-    listener does not return None, its return value replaces the inputs or the output of the module,
-    or the output of the operation; an operation's inputs cannot be replaced. ``finished`` gets None
-    after a call that raised, or is not called. ``call.order`` counts the calls by their start, so
-    that a block comes before its children.
-
-    ``ends_first`` calls ``finished`` before that of all other watchers. ``others`` gets the paths
-    of unwatched operations that compute values, if ``layers`` has any operation.
+    The inputs are one value with all arguments. If a listener does not return None, its return
+    value replaces the inputs or the output; an operation's inputs cannot be replaced. ``finished``
+    gets None after a call that raised. ``call.order`` counts the calls by their start, so that a
+    block comes before its children. ``ends_first`` calls ``finished`` before that of all other
+    watchers. ``others`` gets the paths of unwatched operations that compute values, if ``layers``
+    has any operation.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)
@@ -71,10 +68,12 @@ def watch(
         for layer in layers:
             if layer.is_operation:
                 continue
-            module = _find(modules, layer)
-            if started is None and not module._modules and is_torch_leaf(module):
-                placed.put_after(layer.label, module, partial(watched.after_alone, layer))
-                continue
+            module = modules.get(layer.module_path)
+            if module is None:
+                raise ForwardError(
+                    f"the model removed {layer.label} ({layer.module_type}) in its forward pass",
+                    "keep the module in place; an unused module need not be called",
+                )
             placed.put_before(layer.label, module, partial(watched.before, layer))
             # always: even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
@@ -91,15 +90,6 @@ def watch(
 
 def ignore(_call: Call, _value: object) -> None:
     """Do nothing: the ``finished`` of callers that need only the inputs."""
-
-
-def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    if layer.module_path in modules:
-        return modules[layer.module_path]
-    raise ForwardError(
-        f"the model removed {layer.label} ({layer.module_type}) during its forward pass",
-        "keep the module in place; an unused module need not be called",
-    )
 
 
 @dataclass(slots=True)
@@ -129,16 +119,15 @@ class _Watched:
             return self.finished(self.running.pop(), output)
         return None  # a hook before ours raised, so no call began
 
-    def after_alone(
-        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
-    ) -> object:
-        # The call is counted only when it ends. The order is right: no call starts inside it.
-        return self.finished(self._begin(layer), output)
-
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
         layer = self.operations.get(operation.path)
         if layer is None:
-            return self._begin_other(operation)
+            # none if it is part of a torch module, is settled or cannot compute values
+            if self.others is None or operation.in_torch or operation.path in self.settled:
+                return None
+            self.settled.add(operation.path)
+            name = split_path(operation.path)[1]
+            return begin_operation(operation) if may_compute(name) else None
         call = self._begin(layer)
         if not layer.has_call(call.call_index):
             return None
@@ -152,14 +141,6 @@ class _Watched:
                 self.others[call.path] = ""
             return None
         return self.finished(cast("Call", call), output)
-
-    def _begin_other(self, operation: OperationCall) -> OpenOperation | None:
-        # The result is None if the operation is part of a torch module, is settled or cannot
-        # compute values.
-        if self.others is None or operation.in_torch or operation.path in self.settled:
-            return None
-        self.settled.add(operation.path)
-        return begin_operation(operation) if may_compute(split_path(operation.path)[1]) else None
 
     def _begin(self, layer: LayerInfo) -> Call:
         call = Call(layer, self.counts[layer.module_path], next(self.order))
@@ -175,7 +156,6 @@ def _arguments(args: _Positional, kwargs: _Keyword) -> object:
 
 
 def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
-    """Split ``changed``, a value in the form of ``_arguments``, into ``args`` and ``kwargs``."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
     named = cast("Mapping[str, object]", changed)
@@ -192,12 +172,11 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``.
+    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``."""
 
-    Every write to a tensor increments a counter, which is read at the start and end of every call.
-    Tensors have no counter under ``torch.inference_mode``, so the forward pass must run under
-    ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
-    """
+    # Every write to a tensor increments a counter, which is read at the start and end of every
+    # call. Tensors have none under ``torch.inference_mode``, so the forward pass must run under
+    # ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
 
     # by id of the call: ``by relu (ReLU)``, or ``inside layer1.0 (BasicBlock)``
     written: dict[str, str] = field(default_factory=dict)
@@ -205,12 +184,10 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """Attribute in-place writes since the last event to their module; add a running call."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """Attribute in-place writes since the last event to this call, and watch its outputs."""
         self._blame()
         self._running.pop()
         self._intact += [

@@ -1,8 +1,7 @@
 """Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time, besides copies of the decoders of
-WebP and AVIF; the largest takes 340 MB.
+pixels. At most two full-size pictures are in memory at a time; the largest takes 340 MB.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hookcli.images.rgb import samples_of_image, to_rgb, values_of
 from hookcli.images.style import (
@@ -37,7 +36,7 @@ from hookcli.images.style import (
 from hookcli.records.images import join_intensities, spread_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from PIL.ImageFile import ImageFile
 
@@ -46,11 +45,12 @@ if TYPE_CHECKING:
 
     Picture: TypeAlias = Image.Image | BandPicture
 
-_VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # to open EPS, Pillow starts Ghostscript
+# To open EPS, Pillow starts Ghostscript. In FITS, it ignores signs and scales.
+_LEFT_OUT = ("EPS", "WMF", "PDF", "FITS")
 # Formats of drawings, films, and weather and science data, of which Pillow reads only headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # to Pillow a format of its own, but Pillow's JPEG reader opens it
-_OTHERS = (".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr")
+# .mpo is a format of its own to Pillow, but Pillow's JPEG reader opens it
+_OTHERS = (".mpo", ".heic", ".heif", ".hif", ".dcm", ".dicom", ".nii", ".nii.gz", ".jxl", ".exr")
 _HEIC = re.compile(rb"....ftyp(hei|hev|mif|msf)", re.DOTALL)
 _NEEDS_HEIF = f", which needs pillow-heif: {INSTALL}"
 _PICTURE = re.compile(
@@ -60,35 +60,29 @@ _PICTURE = re.compile(
 )
 PICTURE_HEAD = 348  # bytes that show whether a file is a picture
 _UNREAD = {
-    b"\xff\x0a": "a JPEG XL",
-    b"\0\0\0\x0cJXL ": "a JPEG XL",
-    b"\x76\x2f\x31\x01": "an OpenEXR",
-    b"#?R": "a Radiance HDR",
+    rb"\xff\x0a|\0{3}\x0cJXL ": "a JPEG XL",
+    rb"\x76\x2f\x31\x01": "an OpenEXR",
+    rb"#\?R": "a Radiance HDR",
+    rb"SIMPLE  =": "a FITS",
 }  # by the first bytes
+_OTHER_KINDS = {
+    rb".{344}(n\+|ni)1|.{4}n[+i]2": (
+        "is a NIfTI volume, not a picture: save its slices as .npy or PNG files"
+    ),
+    rb".{4}ftyp(?!avi)|\x1aE\xdf\xa3|\0\0\x01[\xba\xb3]|.{8}AVI ": (
+        "is a video, not an image: save its frames: ffmpeg -i FILE frame-%04d.png"
+    ),
+    rb"%PDF": "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page",
+}
 _PAGED = ("TIFF", "HEIF")  # formats in which a file can hold several pictures
 _PLANAR, _EXTRA_SAMPLES, _BITS, _SUBFILE = 284, 338, 258, 254  # tags of TIFF 6.0
 _UNSPECIFIED = 0  # an extra sample that is not transparency
 _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
-_FRAMES = "ffmpeg -i FILE frame-%04d.png"
-_WIDENED = {"L;2": 85, "L;4": 17}  # Pillow's names, and the factor by which Pillow expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|negative seek|decoder error|unpack|b['\"]|0x|<"
 )
-# Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
-# one could restore the other's replacement, and stderr would be lost for good.
-_ALONE = threading.Lock()
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}  # keys are orientations of EXIF 2.3
-_FITS_CARD = re.compile(rb"(BZERO|BSCALE|BITPIX) *= *([-+.\dDE]+)")
+_ALONE = threading.Lock()  # warning filters belong to the process, not to a thread
 _MOST_READ = 256 << 20  # bytes; a larger file is not read into memory as a whole
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's warnings off stderr
@@ -96,18 +90,15 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps Pillow's war
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The upright pictures in a file: one, or several frames of an animation."""
-
     pictures: list[Picture]
     count: int = 1  # of frames in the file or, for one picture, of pages; 1 if it is not known
     intensities: Intensities | None = None  # None for values of 8 bits
 
 
 def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
-    """Return the pictures in a file, or of an animation at most ``frames`` evenly spaced ones."""
     try:
         file = _hold(file)
-        with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
+        with _ALONE, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:
@@ -147,31 +138,24 @@ def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
 
 
 def is_picture(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is a picture, whatever its name."""
-    return bool(_PICTURE.match(head) or _HEIC.match(head)) or head.startswith((*_TIFF, *_UNREAD))
+    is_unread = any(re.match(begin, head) for begin in _UNREAD)
+    return bool(_PICTURE.match(head) or _HEIC.match(head)) or is_unread or head.startswith(_TIFF)
 
 
 def _name_content(file: BinaryIO) -> str:
     file.seek(0)
     head = file.read(PICTURE_HEAD)
-    start = head[:12]
-    if start[:2] == b"\x1f\x8b":  # gzip
+    if head[:2] == b"\x1f\x8b":  # gzip
         with contextlib.suppress(zlib.error):
             head = zlib.decompressobj(31).decompress(head, PICTURE_HEAD)
-    if _HEIC.match(start):
+    if _HEIC.match(head):
         is_damaged = find_spec("pillow_heif") is not None
         return "is a HEIC picture" + (": its data is damaged" if is_damaged else _NEEDS_HEIF)
-    if head[344:347] in (b"n+1", b"ni1") or head[4:7] in (b"n+2", b"ni2"):
-        return "is a NIfTI volume, not a picture: save its slices as .npy or PNG files"
-    for first, name in _UNREAD.items():
-        if start.startswith(first):
+    for begin, name in _UNREAD.items():
+        if re.match(begin, head):
             return f"is {name} picture, which cannot be read: convert it to PNG or TIFF"
-    is_video = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
-    if is_video or start[:4] in _VIDEO or start[8:] == b"AVI ":
-        return f"is a video, not an image: save its frames: {_FRAMES}"
-    if start[:4] == b"%PDF":
-        return "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page"
-    return "is not a readable image"
+    found = (what for begin, what in _OTHER_KINDS.items() if re.match(begin, head, re.DOTALL))
+    return next(found, "is not a readable image")
 
 
 def _to_upright(
@@ -195,8 +179,9 @@ def _to_upright(
 
 
 def _turn(picture: Image.Image, orientation: int) -> Image.Image:
-    turn = _TURNS.get(orientation)
-    return picture if turn is None else picture.transpose(turn)
+    picture.getexif()[ExifTags.Base.Orientation] = orientation
+    ImageOps.exif_transpose(picture, in_place=True)
+    return picture
 
 
 def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
@@ -207,8 +192,6 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
             raise UnidentifiedImageError  # Pillow takes bytes for values, or ignores bands
         if tags.get(_SUBFILE) == 1 and style.page is None:
             raise UndecodableError("begins with a preview, as raw photos do: convert it to TIFF")
-        if image.format == "FITS":
-            image.info["zero"] = _find_zero(file, image.tile[0].offset)
         counts = style.page is not None or (frames > 1 or image.format in _PAGED)
         pages = getattr(image, "n_frames", 1) if counts else 1
         if isinstance(style.page, int):
@@ -216,7 +199,6 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
             image.seek(style.page)
             pages = 1
         check_size(*image.size)
-        _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = [each for _, each in drawn if each is not None]
     if len(drawn) > 1:
@@ -224,29 +206,14 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
     return Decoded([picture for picture, _ in drawn], pages, join_intensities(found))
 
 
-def _find_zero(file: BinaryIO, size: int) -> float:
-    """Return what the header says to add to the values: 0, or 32,768 to unsigned ones."""
-    offset = file.tell()
-    file.seek(0)
-    cards = [card for card in _FITS_CARD.finditer(file.read(size)) if card.start() % 80 == 0]
-    file.seek(offset)
-    values = {card[1]: float(card[2].replace(b"D", b"E")) for card in cards}
-    zero, scale, bits = (values.get(name, 0) for name in (b"BZERO", b"BSCALE", b"BITPIX"))
-    if scale not in (0, 1) or zero not in (0, (bits == 16) << 15):
-        raise UndecodableError(
-            "has values with a scale of their own (BZERO, BSCALE): save them as TIFF or .npy"
-        )
-    return zero
-
-
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
     """Return the lower bytes of colours of 16 bits; None for other pictures."""
     # Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
-    if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
+    # lower ones; for grey with transparency, there is no such name.
+    if not re.match("RGBA?;16", stored) or image.mode not in ("RGB", "RGBA"):
         return None
-    is_grey, offset = stored.startswith("LA"), file.tell()
-    name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
+    offset = file.tell()
+    name = stored[:-1] + ("L" if stored.endswith("B") else "B")
     with _open_raster(file) as other:
         other.seek(image.tell())
         for number, tile in enumerate(other.tile):
@@ -255,24 +222,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
             other.tile[number] = tile._replace(args=args)
         other.load()
     file.seek(offset)
-    if not is_grey:
-        return other
-    _, low, _, low_alpha = other.split()
-    return Image.merge("RGBA", (low, low, low, low_alpha))
-
-
-def _mend_transparency(image: ImageFile) -> None:
-    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels."""
-    # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
-    # reduced pixels do not show which of them had a transparent colour of 16 bits.
-    transparent = image.info.get("transparency")
-    if image.format != "PNG" or transparent is None or not image.tile:
-        return
-    stored = image.tile[0].args
-    if stored in _WIDENED:
-        image.info["transparency"] = transparent * _WIDENED[stored]
-    elif stored == "RGB;16B":
-        raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
+    return other
 
 
 def _decode_frames(
@@ -307,7 +257,7 @@ def _open_raster(file: BinaryIO) -> ImageFile:
 
 
 def _raster_formats() -> list[str]:
-    return [name for name in Image.OPEN if name not in _VECTOR_FORMATS]
+    return [name for name in Image.OPEN if name not in _LEFT_OUT]
 
 
 def _reason(error: Exception) -> str:
@@ -317,26 +267,9 @@ def _reason(error: Exception) -> str:
     return text[0][:120]
 
 
-@contextlib.contextmanager
-def _silent_tiff(file: BinaryIO) -> Iterator[None]:
-    file.seek(0)
-    if not file.read(len(_TIFF[0])).startswith(_TIFF):
-        yield
-        return
-    with contextlib.ExitStack() as back:
-        with contextlib.suppress(OSError):  # stderr is closed
-            kept = os.dup(2)
-            back.callback(os.close, kept)
-            with open(os.devnull, "wb") as nothing:  # noqa: PTH123
-                os.dup2(nothing.fileno(), 2)
-            back.callback(os.dup2, kept, 2)
-        yield
-
-
 @functools.cache
 def image_suffixes() -> tuple[str, ...]:
-    """Return the suffixes, in lower case, of files that are pictures, readable or not."""
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()
-    return (_JPEG_TOO, *_OTHERS, *sorted(suffix for suffix, kind in suffixes if kind in readable))
+    return (*_OTHERS, *sorted(suffix for suffix, kind in suffixes if kind in readable))

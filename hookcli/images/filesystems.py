@@ -16,42 +16,22 @@ if TYPE_CHECKING:
 class Filesystem(Protocol):
     """What ``local`` and ``remote`` implement; all functions with a name may raise an OSError."""
 
-    def check(self, name: str) -> None:
-        """Raise a RequestError if hookcli cannot use a name; nothing is read."""
-
-    def open_file(self, file: str) -> io.BufferedReader | io.BytesIO:
-        """Open a file for reading, in binary mode."""
-
-    def find_state(self, file: str) -> tuple[int, int]:
-        """Return the size of a file, and the time of its last change in ns since 1970."""
-
-    def is_folder(self, name: str) -> bool:
-        """Return whether a name is the name of a folder."""
-
-    def is_same(self, folder: str, other: str) -> bool:
-        """Return whether two names lead to the same folder; False if ``other`` is empty."""
-
-    def name_folder(self, name: str) -> str:
-        """Return the last part of a folder's path; for a file, of the path of the file's folder."""
-
-    def list_frames(self, folder: str) -> list[str]:
-        """Return the files directly in a folder, but no hidden ones, sorted by ``natural_key``."""
-
-    def is_pattern(self, word: str) -> bool:
-        """Return whether a word is a glob instead of a file name."""
-
-    def glob(self, pattern: str) -> list[str]:
-        """Return the names that match a glob."""
-
+    def check(self, name: str) -> None: ...
+    def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...
+    def find_state(self, file: str) -> tuple[int, int]: ...  # bytes, and ns since 1970
+    def is_folder(self, name: str) -> bool: ...
+    def is_same(self, folder: str, other: str) -> bool: ...
+    def name_folder(self, name: str) -> str: ...  # of a file: the name of the file's folder
+    def list_frames(self, folder: str) -> list[str]: ...
+    def is_pattern(self, word: str) -> bool: ...
+    def glob(self, pattern: str) -> list[str]: ...
+    # Hidden files, files of runs and those in ``leave_out`` are left out. A folder that cannot be
+    # read is a skipped image.
     def list_images(
         self, folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
-    ) -> list[str | SkippedImage]:
-        """Return the files in a folder with one of ``suffixes``, in the order of their paths."""
-        # Hidden files, files of runs and those in ``leave_out`` are left out. A folder that cannot
-        # be read is a skipped image.
+    ) -> list[str | SkippedImage]: ...
 
 
 def choose_filesystem(name: str) -> Filesystem:
-    """Return the functions for a name: the module ``remote`` for a URL, else ``local``."""
     chosen: Filesystem = choose(name, local, remote)
     return chosen

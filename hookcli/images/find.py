@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
 from hookcli.images.decode import image_suffixes
@@ -34,21 +34,18 @@ def find_files(
     null_separated: bool = False,
     keep_folders: bool = False,
     leave_out: Location | None = None,
-    stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
-    """Return the files that ``words`` name, in the order of the words, and the skipped names."""
     # ``-`` reads a list of names from standard input, and ``@FILE`` reads a list from a file. A
-    # name in a list is always a file or a folder, even if the name looks like a glob. A word with
-    # ``*``, ``?`` or ``[`` is a glob, unless a file has exactly this name. A folder stands for the
-    # images inside or, without images, for the tensor files inside; with ``keep_folders``, for
-    # itself. Images in the folder ``leave_out`` are left out.
+    # name in a list is never a glob, and neither is a word if a file has exactly this name. A
+    # folder stands for the images inside or, without images, for the tensor files inside; with
+    # ``keep_folders``, for itself.
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
     rules = _Rules(recursive, keep_folders, str(leave_out or ""))
     found: list[_Found] = []
     for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
-            names = _names(word, _read(word, stdin), null_separated=null_separated)
+            names = _names(word, _read(word), null_separated=null_separated)
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
@@ -69,14 +66,13 @@ class _Rules:
     leave_out: str
 
 
-def _read(word: str, stdin: IO[bytes] | None) -> bytes:
+def _read(word: str) -> bytes:
     try:
         if word != "-":
             name = to_local(word[1:]) or "."
             with choose_filesystem(name).open_file(name) as file:
                 return file.read()
-        stream = stdin or (sys.stdin and sys.stdin.buffer)
-        return stream.read() if stream else b""
+        return sys.stdin.buffer.read() if sys.stdin else b""  # None where it is closed
     except NotRegularError as error:
         raise RequestError(
             f"cannot read the list {word!r}: it is not a regular file",

@@ -26,7 +26,6 @@ _NO_PAIR = "holds pixels, but a pair needs two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """If ``sources`` is empty, raise an error that names the first skipped image."""
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
@@ -39,13 +38,10 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Reads images in the form that a model needs; a fitter can be sent to another process."""
-
     prepare: Preprocessing
     second: tuple[Picture, ...] = ()  # the second image of every pair
 
     def fit(self, source: ImageSource) -> ImageContent:
-        """Return the content of an image, with the frames or the pair that the model needs."""
         content = source.read()
         if content.ready is not None:
             return content  # already fitted; the pictures are no longer kept
@@ -71,7 +67,6 @@ class Fitter:
 def skip_failing(
     on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
 ) -> Iterator[None]:
-    """Skip the image whose forward pass fails in the ``with`` block, or stop the run."""
     try:
         yield
     except (ModelError, NoBoxError) as error:
@@ -83,7 +78,6 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Return why pixels (C, …) are unlike the first that a model accepted; empty if alike."""
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
     has = count(first[0], "channel") if len(first) == len(shape) else shape_text(first)
@@ -93,7 +87,6 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
 def make_fitter(
     request: ImageRequest, loaded: ModelDescription, bands: tuple[int, ...] = ()
 ) -> Fitter:
-    """Return the fitter for the model that ``loaded`` describes, which gets ``bands``."""
     if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
     if request.pair is not None and not loaded.task.takes_pair:
@@ -107,7 +100,6 @@ def make_fitter(
 def fit_sources(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Return the images that fit the model or are not in memory yet, and the others."""
     fitting: list[ImageSource] = []
     skipped = []
     for source in sources:

@@ -25,20 +25,15 @@ _CONVERTED = {
 
 
 def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the suffix and the content of a file for each image that a thing in memory is."""
     # An array is a picture (H, W) or (H, W, 3), as bytes or as floats from 0 to 1, which get 8
     # bits. A tensor (N, C, H, W) or (C, H, W) is the network's input, unchanged.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):
-        if thing.is_meta:
-            raise _refuse(thing.shape, "no values (meta)")
-        if thing.layout != torch.strided or not thing.numel():
-            raise _refuse(
-                thing.shape, thing.dtype if thing.layout == torch.strided else thing.layout
-            )
+        if thing.is_meta or thing.layout != torch.strided:
+            raise _refuse(thing.shape, "no values (meta)" if thing.is_meta else thing.layout)
+        if not thing.numel() or not thing.is_floating_point() or thing.ndim not in (3, 4):
+            raise _refuse(thing.shape, thing.dtype)
         values = thing.detach().cpu()
-        if not values.is_floating_point() or values.ndim not in (3, 4):
-            raise _refuse(values.shape, values.dtype)
         for row in values.float().reshape(-1, *values.shape[-3:]):
             stream = io.BytesIO()
             np.save(stream, row.numpy()[None])

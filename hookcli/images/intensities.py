@@ -27,12 +27,9 @@ _SAMPLED = 1 << 22  # values; the percentiles of a larger picture are those of e
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The meaning of the values of a picture."""
-
     natural: tuple[float, float] | None  # black and white of every picture of this type
     is_white_zero: bool = False  # whether the smallest value is white
     view: str = ""  # the dtype, if the decoder takes it for another of the same size
-    zero: int = 0  # what is added to the values
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
@@ -52,7 +49,6 @@ class BandPicture:
         self.size = self.width, self.height
 
     def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Array:
-        """Resize each band as Pillow does."""
         bands = map(Image.fromarray, self.values.transpose(2, 0, 1))
         return np.stack([np.asarray(band.resize(size, resample)) for band in bands], -1)
 
@@ -151,7 +147,6 @@ def _find_bands(shape: Sequence[int]) -> int:
 
 
 def put_bands_last(values: Array) -> Array:
-    """Return (H, W), (C, H, W) or (H, W, C) as (H, W, C)."""
     if values.ndim == 2:
         return values[:, :, None]
     return np.moveaxis(values, _find_bands(values.shape), -1)

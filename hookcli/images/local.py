@@ -112,7 +112,6 @@ def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 def _choose(
     inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the visible files with one of ``suffixes``, and folders, and which it is."""
     for entry in inside:
         if entry.name.startswith("."):
             continue

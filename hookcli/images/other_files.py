@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import TiffImagePlugin
 
 from hookcli.images.intensities import samples_of
-from hookcli.images.style import DECODING_ERRORS, INSTALL, UndecodableError, check_page, check_size
-from hookcli.records.text import count
+from hookcli.images.style import INSTALL, UndecodableError, check_page, check_size
 
 if TYPE_CHECKING:
     from hookcli.images.intensities import Array, Samples
@@ -26,8 +23,8 @@ def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
     try:
         import tifffile
     except ImportError as error:
-        what = _describe_tiff(file)
-        raise UndecodableError(f"is a TIFF{what}, which needs tifffile: {INSTALL}") from error
+        what = "is a TIFF of many bands or bits"
+        raise UndecodableError(f"{what}, which needs tifffile: {INSTALL}") from error
     try:
         with tifffile.TiffFile(file) as tiff:
             pages = len(tiff.pages)
@@ -48,16 +45,6 @@ def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
     values = np.moveaxis(values, 0, -1) if axes == "SYX" else np.atleast_3d(values)
     samples = samples_of(values.dtype.kind, bits, is_white_zero=kind == 0)
     return turn(values, turned.value if turned else 1), samples, pages
-
-
-def _describe_tiff(file: Any) -> str:
-    with contextlib.suppress(*DECODING_ERRORS):
-        file.seek(0)
-        tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
-        file.seek(tags.next)
-        tags.load(file)
-        return f" of {count(tags[277], 'band')} of {tags[258][0]} bits"
-    return ""
 
 
 def turn(values: Array, orientation: int) -> Array:
@@ -87,11 +74,8 @@ def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
         check_page(page, frames)
         check_size(int(data.Columns), int(data.Rows), int(data.SamplesPerPixel))
         values = pixels.pixel_array(data, index=page)
-        kind, bits, colours = (
-            values.dtype.kind,
-            int(data.BitsStored),
-            data.PhotometricInterpretation,
-        )
+        kind, bits = values.dtype.kind, int(data.BitsStored)
+        colours = data.PhotometricInterpretation
         if colours == "PALETTE COLOR":
             values = pixels.apply_color_lut(values, data)
             kind, bits = values.dtype.kind, 8 * values.dtype.itemsize

@@ -40,8 +40,6 @@ _LARGE = 250_000
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """An image that is ready for the model, or the reason why it is not."""
-
     key: str
     file: str
     state: FileState
@@ -53,7 +51,6 @@ class PreparedImage:
     intensities: Intensities | None = None  # None for values of 8 bits
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
-        """Return the record of an image that is not skipped."""
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
         return ImageResult(
             self.key,
@@ -89,17 +86,14 @@ def release_pictures(
             released.append(source)
             continue
         try:
-            released.append(replace(source, kept=_without_pictures(fitter, source.kept)))
+            ready = _prepare_pixels(fitter, source.kept).numpy()
+            note = _describe(fitter, source.kept)
+            kept = replace(source.kept, pictures=(), ready=ready, note=note)
+            released.append(replace(source, kept=kept))
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
     require_image(released, skipped)
     return released, skipped
-
-
-def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
-    ready = _prepare_pixels(fitter, content)
-    note = _describe(fitter, content)
-    return replace(content, pictures=(), ready=ready.numpy(), note=note)
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
@@ -111,7 +105,6 @@ def _describe(fitter: Fitter, content: ImageContent) -> str:
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
-    """Return an image's pixels, or the reason why the image is skipped."""
     state = source.state()
     try:
         content = source.kept or fitter.fit(source)
@@ -146,7 +139,6 @@ class FirstImage:
 
     @property
     def source(self) -> ImageSource:
-        """The first usable image if the object has been called, else the first of all."""
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
@@ -160,9 +152,7 @@ class FirstImage:
 
 
 def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
-    """Prepare an image, but skip it if it is unlike ``first`` and no channels are known."""
-    # ``first`` is the shape of the first pixels that the model accepted; None if there are none
-    # yet.
+    # ``first`` is the shape of the first pixels that the model accepted, if any
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
         return ready
@@ -171,7 +161,6 @@ def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None
 
 
 def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
-    """Return how many worker processes save time, if the user asked for no number."""
     if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
@@ -198,7 +187,6 @@ def prepare_images(
     workers: int,
     warn: Callable[[str], None],
 ) -> Iterator[PreparedImage]:
-    """Yield the prepared images in order, made by ``workers`` processes ahead, or by this one."""
     # Killed workers are replaced once.
     done, deaths = 0, 0
     while done < len(images):
@@ -250,14 +238,9 @@ def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator
 def _is_shared_memory_short() -> bool:
     """Return whether pixels may not fit; a worker would then wait forever."""
     try:
-        if shutil.disk_usage("/dev/shm").free < _LEAST_SHARED:  # noqa: S108
-            return True
-        torch.empty(_LEAST_SHARED, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
         return False  # not Linux
-    except RuntimeError:  # files have a largest size, as after `ulimit -f`
-        return True
-    return False
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from io import BufferedReader
 
     from hookcli.images.decode import Decoded, Picture
     from hookcli.images.tensor_files import Pixels
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """The content of an image file: pictures, or pixels that are used unchanged."""
-
     sha256: str  # of the file's bytes or, for a clip, of the bytes of all frames
     size: tuple[int, int]  # width and height
     pictures: tuple[Picture, ...] = ()  # upright: one, a pair, or the frames of a clip
@@ -59,8 +55,6 @@ class ImageContent:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run, from this machine or a URL; it can be sent to another process."""
-
     key: str  # safe as a file name, and unique in the run
     file: str  # path or URL; for a clip, of the folder of frames
     row: str = ""  # in a file of several images, such as ``[3]`` (a row or a page) or ``:name``
@@ -70,11 +64,9 @@ class ImageSource:
 
     @property
     def name(self) -> str:
-        """The name of the image for people: ``file`` followed by ``row``."""
         return f"{_name(self.file)}{self.row}"
 
     def read(self) -> ImageContent:
-        """Return the kept content of the image; if no content is kept, read the file."""
         if self.kept is not None:
             return self.kept
         rows = _read_or_refuse(self.file, 0, self.style)
@@ -84,7 +76,6 @@ class ImageSource:
         return content
 
     def state(self, *, verify: bool = False) -> FileState:
-        """Return what tells later whether the image has changed; see ``file_state``."""
         if self.kept is not None:
             return FileState(self.name, sha256=self.kept.sha256)
         return file_state(self.file, verify=verify)
@@ -126,7 +117,6 @@ def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSou
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0, style: ReadStyle = PLAIN
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` and folders of at most ``clip_frames``; return the unusable ones apart."""
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     taken: dict[str, int] = {}
@@ -142,7 +132,6 @@ def read_images(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the size and the time of change of a file and, with ``verify``, the file's hash."""
     # A file that cannot be read has the state of a missing file. A pipe or a device has no hash.
     state = FileState(file)
     try:
@@ -182,7 +171,6 @@ def _cannot_read(error: OSError) -> UndecodableError:
 def with_frames(
     file: str, content: ImageContent, most: int, style: ReadStyle = PLAIN
 ) -> ImageContent:
-    """Replace the picture of an animated file by up to ``most`` evenly spaced frames."""
     if len(content.pictures) != 1 or _is_tensor_file(file):
         return content
     try:
@@ -238,7 +226,6 @@ def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource
 
 
 def _read_array(array: Pixels, digest: str, style: ReadStyle) -> ImageContent:
-    """Take floats for the network's input, and integers for a picture."""
     if array.dtype.kind == "f":
         return ImageContent(digest, (array.shape[-1], array.shape[-2]), pixels=array)
     from hookcli.images.intensities import draw, put_bands_last
@@ -265,21 +252,10 @@ def _read_tensor_file(
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
     """Read the file twice, for the hash and the picture; memory may not hold its bytes."""
     with choose_filesystem(file).open_file(file) as stream:
-        before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):
             raise UndecodableError("is empty")
-        found = decode(stream, style=style)
-        if _state(stream) != before:
-            raise UndecodableError("was changed while it was read")
-    return found
-
-
-def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
-    if isinstance(stream, io.BytesIO):
-        return None
-    facts = os.fstat(stream.fileno())
-    return facts.st_size, facts.st_mtime_ns
+        return decode(stream, style=style)
 
 
 def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.images.decode import image_suffixes
@@ -71,13 +70,14 @@ def list_images(
 ) -> list[str | SkippedImage]:
     root = Url(folder)
     names = storage.list_files(root)
-    runs = {run for run in _find_marked(names) if ownership.is_run(root / run if run else root)}
+    marks = {REQUEST, MANIFEST}
+    marked = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}
+    runs = {run for run in marked if ownership.is_run(root / run if run else root)}
     found: list[str | SkippedImage] = []
     for name in sorted(names, key=natural_key):
-        path = PurePosixPath(name)
-        is_hidden = any(part.startswith(".") for part in path.parts)
+        is_hidden = any(part.startswith(".") for part in name.split("/"))
         is_wanted = name.lower().endswith(suffixes) and (recursive or "/" not in name)
-        in_run = not runs.isdisjoint("" if str(each) == "." else str(each) for each in path.parents)
+        in_run = any(name.startswith(f"{run}/" if run else "") for run in runs)
         if is_wanted and not is_hidden and not in_run:
             file = root / name
             if not (leave_out and file.startswith(f"{leave_out.rstrip('/')}/")):
@@ -87,8 +87,3 @@ def list_images(
 
 def _names_file(name: str) -> bool:
     return name.lower().endswith((*image_suffixes(), *TENSOR_SUFFIXES))
-
-
-def _find_marked(names: dict[str, int]) -> set[str]:
-    marks = {REQUEST, MANIFEST}
-    return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}

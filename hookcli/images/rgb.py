@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import PIL
 from PIL import Image
 
 from hookcli.images.style import DECODING_ERRORS, PLAIN, ReadStyle
@@ -54,16 +53,9 @@ def _scale(
 
     made, found = scale_rows(rows, (image.height, image.width, colours), style, samples)
     picture = Image.fromarray(made if colours > 1 else made[..., 0])
-    transparent = image.info.get("transparency")
     if colours < len(image.getbands()):
         picture.putalpha(image.getchannel("A"))
-    elif isinstance(transparent, int):
-        made[values_of(image, None, samples) == transparent] = 255
-        picture = Image.fromarray(made[..., 0])
     return picture, found
-
-
-_FITS = "i2" if int(PIL.__version__.split(".")[0]) > 12 else ">i2"  # as it is in the file
 
 
 def samples_of_image(image: Image.Image) -> Samples:
@@ -73,10 +65,8 @@ def samples_of_image(image: Image.Image) -> Samples:
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
     is_white_zero = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
-    if image.info.get("zero"):  # the usual way to store unsigned values in a FITS file
-        return Samples((0.0, 65535.0), view=_FITS, zero=1 << 15)
     if _is_signed(image):
-        return Samples(None, is_white_zero, "i1" if image.mode == "L" else _FITS)
+        return Samples(None, is_white_zero, "i1")
     if image.mode == "I" and bits == (32,) and sign == _UNSIGNED:
         return Samples(None, is_white_zero, "u4")
     kind = {"F": "f", "I": "i" if getattr(image, "format", "") != "PPM" else "u"}.get(
@@ -87,7 +77,6 @@ def samples_of_image(image: Image.Image) -> Samples:
 
 
 def has_natural_range(file: str) -> bool:
-    """Return whether a file is no regular one, or its header shows values with a natural range."""
     if not Path(file).is_file():
         return True
     errors = contextlib.suppress(*DECODING_ERRORS, Image.DecompressionBombError)
@@ -99,8 +88,7 @@ def has_natural_range(file: str) -> bool:
 def _is_signed(image: Image.Image) -> bool:
     """Return whether Pillow reads signed integers as unsigned ones."""
     tags = getattr(image, "tag_v2", {})
-    is_fits = image.mode == "I;16" and getattr(image, "format", "") == "FITS"
-    return is_fits or (image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED)
+    return image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED
 
 
 def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> Array:
@@ -110,8 +98,7 @@ def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> 
     values = np.atleast_3d(np.asarray(image))
     if low is not None:
         values = values.astype("u2") << 8 | np.atleast_3d(np.asarray(low))
-    values = values.view(samples.view or values.dtype)
-    return values + np.int32(samples.zero) if samples.zero else values
+    return values.view(samples.view or values.dtype)
 
 
 def _lay_on_white(image: Image.Image) -> Image.Image:

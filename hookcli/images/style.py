@@ -55,7 +55,6 @@ class NoRangeError(UndecodableError):
         super().__init__(f"{self._why}; {self.suggestion} holds them")
 
     def refuse(self, file: str) -> RequestError:
-        """Return the error that ends the run because of the picture in ``file``."""
         return RequestError(
             f"{file!r} {self._why}",
             f"{self.suggestion} holds the values of the pictures read first; or each picture by "
@@ -64,7 +63,6 @@ class NoRangeError(UndecodableError):
 
 
 def check_shared(ranges: Sequence[Intensities]) -> None:
-    """Check that pictures which share one range all have a natural one."""
     together, own = join_intensities(ranges), [each for each in ranges if each.rule == "own"]
     if together is not None and own:
         error = NoRangeError(own[0].smallest, own[0].largest)
@@ -74,8 +72,6 @@ def check_shared(ranges: Sequence[Intensities]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadStyle:
-    """How to read picture files."""
-
     range: str | tuple[float, float] = "full"  # as in ``config.ImageRequest``
     bands: tuple[int, ...] = ()  # counted from 0; empty for all
     page: int | str | None = None  # None for the first; ``all`` counts the pages
@@ -86,7 +82,6 @@ PLAIN = ReadStyle()
 
 
 def check_size(width: int, height: int, bands: int = 1) -> None:
-    """Check that a picture is neither too thin nor so large that it could fill the memory."""
     if not min(width, height) or max(width, height) > _MOST_ASPECT * min(width, height):
         raise UndecodableError(f"is {width} by {height} pixels, too thin to show a network")
     most = Image.MAX_IMAGE_PIXELS or 0
@@ -95,6 +90,5 @@ def check_size(width: int, height: int, bands: int = 1) -> None:
 
 
 def check_page(page: int, pages: int) -> None:
-    """Check that a file has a page."""
     if page >= pages:
         raise UndecodableError(f"has {count(pages, 'page')}, and no page {page} (counted from 0)")

@@ -12,7 +12,6 @@ import torch
 from hookcli.activations.feature_maps import Bars, take_cam, take_heat, take_tiles
 from hookcli.config import GridStyle
 from hookcli.records.layouts import Layout
-from hookcli.records.pictures import LEVELS, MIDDLE
 
 PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns
 
@@ -43,7 +42,6 @@ MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
     [
         ("spread", SPREAD_1_3_2, [1, 2, 0]),
         ("spread", pairs([1e4, 1e4 + 1], [0.0, 2.0]), [1, 0]),  # whatever the mean
-        ("spread", pairs(*[[0.0, 1.0]] * 40), list(range(40))),
         ("mean", SPREAD_1_3_2, [0, 1, 2]),
         ("mean", MAXIMA, [1, 2, 0]),
         ("max", MAXIMA, [2, 0, 1]),
@@ -54,20 +52,16 @@ def test_channels_are_in_the_order_of_their_rank(rank, activation, channels):
     assert order(activation, rank=rank) == channels
 
 
-@pytest.mark.parametrize("rank", ["spread", "max", "index"])
+@pytest.mark.parametrize("rank", ["max", "index"])
 def test_only_the_first_channels_are_taken(rank):
     tiles = take_tiles(MAXIMA, PAIR, GridStyle(rank=rank, top=2))
-    assert tiles.channels.tolist() == {"spread": [2, 0], "max": [2, 0], "index": [0, 1]}[rank]
+    assert tiles.channels.tolist() == {"max": [2, 0], "index": [0, 1]}[rank]
     assert tiles.levels.shape == (2, 1, 2)
     assert tiles.total == 3
 
 
-def test_chosen_channels_are_in_the_order_chosen_whatever_the_rank():
-    assert order(MAXIMA, channels=(2, 0), top=1, rank="mean") == [2, 0]
-
-
-def test_chosen_channels_that_a_layer_lacks_are_left_out():
-    assert order(MAXIMA, channels=(64, 1, 3)) == [1]
+def test_chosen_channels_are_in_their_order_without_those_that_a_layer_lacks():
+    assert order(MAXIMA, channels=(2, 64, 0, 3), top=1, rank="mean") == [2, 0]
 
 
 def test_a_layer_that_lacks_all_chosen_channels_gives_no_tile():
@@ -75,7 +69,7 @@ def test_a_layer_that_lacks_all_chosen_channels_gives_no_tile():
     assert (tiles.channels.tolist(), tiles.levels.shape, tiles.total) == ([], (0, 1, 2), 3)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
 @pytest.mark.parametrize("rank", ["spread", "mean", "max"])
 def test_a_channel_that_is_not_finite_comes_first_whatever_the_rank(bad, rank):
     assert order(pairs([0.0, 100.0], [0.0, 50.0], [0.0, bad]), rank=rank) == [2, 0, 1]
@@ -88,12 +82,10 @@ LAYER, SIGNED = {"scale": "layer"}, {"signed": True}
 # of each case the channels, the style, and the levels
 SCALES: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "from lowest to highest": ([[-7, 3], [0.25, 0]], {}, [[0, 239], [239, 0]]),
-    "evenly spaced": ([[0, 239, 1, 120]], {}, [[0, 239, 1, 120]]),
     "against each other": ([[0, 239], [10, 20]], LAYER, [[0, 239], [10, 20]]),
     "against one not shown": ([[0, 10], [0, 239]], LAYER | {"channels": (0,)}, [[0, 10]]),
     "constant": ([[4, 4], [0, 0]], {}, [[0, 0], [0, 0]]),
     "not finite": ([[1, NAN, INF, -INF, 3]], {}, [[0, 240, 240, 240, 239]]),
-    "nothing finite": ([[NAN, INF]], {}, [[240, 240]]),
     "one that is not finite": ([[0, 239], [INF, NAN]], LAYER, [[0, 239], [240, 240]]),
     "the largest numbers": ([[-3e38, 3e38]], {}, [[0, 239]]),
     # halves of 119 are 60, rounded to even
@@ -101,8 +93,6 @@ SCALES: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "signed zeros": ([[0, 0], [-0.0, 0]], SIGNED, [[120, 120]] * 2),
     "signed layer": ([[-119, 0], [10, 20]], SIGNED | LAYER, [[1, 120], [130, 140]]),
     "signed, not finite": ([[-1, NAN, INF, -INF, 2]], SIGNED, [[60, 240, 240, 240, 239]]),
-    "signed, nothing finite": ([[NAN, -INF]], SIGNED, [[240, 240]]),
-    "the largest gradients": ([[-3e38, 3e38]], SIGNED, [[1, 239]]),
     "the smallest gradients": ([[-1e-37, 1e-37]], SIGNED, [[1, 239]]),
 }
 
@@ -112,15 +102,6 @@ def test_a_value_has_the_level_that_its_scale_gives_it(name):
     channels, style, expected = SCALES[name]
     maps = torch.tensor(channels, dtype=torch.float32)[None, :, None]
     assert levels(maps, Layout("NCHW", 1, 1, maps.shape[3]), **style) == [[row] for row in expected]
-
-
-def test_a_signed_channel_and_its_negative_mirror_each_other_at_the_middle():
-    values = torch.linspace(-1, 1, 101).view(1, 1, 1, 101)
-    layout = Layout("NCHW", 1, 1, 101)
-    ((up,),) = levels(values, layout, signed=True, tile=128)
-    ((down,),) = levels(-values, layout, signed=True, tile=128)
-    assert [a + b for a, b in zip(up, down, strict=True)] == [2 * MIDDLE] * 101
-    assert (up[0], up[50], up[100]) == (1, MIDDLE, LEVELS - 1)
 
 
 # How large
@@ -146,28 +127,7 @@ def test_squares_cut_by_the_edge_are_means_of_what_is_left():
     assert tiles.levels.tolist() == [[[60, 120, 239]]]  # means 1, 2 and 4 of 4
 
 
-def test_a_nan_is_seen_in_the_small_map():
-    row = torch.tensor([[[[0.0, 2.0, math.nan, 0.0]]]])
-    tiles = take_tiles(row, Layout("NCHW", 1, 1, 4), GridStyle(tile=2))
-    assert tiles.levels.tolist() == [[[120, 240]]]
-
-
 # From any layout
-
-
-def test_tokens_without_the_class_token_are_folded_row_by_row():
-    tokens = torch.tensor([9999.0, 0.0, 10.0, 20.0, 30.0, 40.0, 239.0]).view(1, 7, 1)
-    assert levels(tokens, Layout("NLC", 2, 2, 3, 1)) == [[[0, 10, 20], [30, 40, 239]]]
-
-
-def test_channels_last_maps_are_taken_channel_by_channel():
-    image = torch.zeros(1, 2, 3, 2)  # (N, H, W, C)
-    image[0, 1, 0, 0] = 1.0
-    image[0, 0, 2, 1] = 1.0
-    assert levels(image, Layout("NHWC", 3, 2, 3)) == [
-        [[0, 0, 0], [239, 0, 0]],
-        [[0, 0, 239], [0, 0, 0]],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -183,11 +143,6 @@ def test_a_video_shows_its_middle_frame(layout, permutation):
     assert levels(video.permute(permutation), layout) == [[[0, 239]], [[239, 0]]]
 
 
-def test_a_sequence_is_a_map_of_one_row():
-    sequence = torch.tensor([[[0.0, 239.0, 100.0]]])  # (N, C, L)
-    assert levels(sequence, Layout("NCL", 1, 1, 3)) == [[[0, 239, 100]]]
-
-
 def test_tiles_do_not_change_when_the_activation_is_written_over_afterwards():
     activation = pairs([0.0, 1.0])
     tiles = take_tiles(activation, PAIR, GridStyle())
@@ -195,14 +150,7 @@ def test_tiles_do_not_change_when_the_activation_is_written_over_afterwards():
     assert tiles.levels.tolist() == [[[0, 239]]]
 
 
-def test_taking_tiles_leaves_the_activation_as_it_was():
-    activation = pairs([-1.0, 5.0], [math.nan, 2.0])
-    before = activation.clone()
-    take_tiles(activation, PAIR, GridStyle())
-    assert torch.equal(activation.nan_to_num(99), before.nan_to_num(99))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
 def test_tiles_of_any_type_have_the_same_levels(dtype):
     assert levels(pairs([0.0, 239.0], [239.0, 0.0]).to(dtype)) == [[[0, 239]], [[239, 0]]]
 
@@ -214,11 +162,6 @@ def bars(activation, layout):
     taken = take_tiles(activation, layout, GridStyle())
     assert isinstance(taken, Bars)
     return taken.values.tolist(), taken.per_channel, taken.run
-
-
-def test_logits_become_one_bar_a_channel():
-    logits = torch.tensor([[3.0, -1.0, 0.5]])
-    assert bars(logits, Layout("NC", 1)) == ([3.0, -1.0, 0.5], True, 1)
 
 
 def test_channels_of_several_values_without_form_become_bars_of_their_means():
@@ -238,12 +181,6 @@ def test_a_value_after_the_last_whole_run_is_not_dropped():
     activation[0, 1024] = math.nan
     values, _, _ = bars(activation, Layout())
     assert math.isnan(values[-1])
-
-
-def test_more_channels_than_bars_can_show_become_means_of_runs():
-    values, per_channel, run = bars(torch.arange(8192.0).view(1, 8192), Layout("NC", 1))
-    assert (len(values), per_channel, run) == (1024, False, 8)
-    assert values[0] == 3.5
 
 
 def test_a_grad_cam_weighs_channels_by_their_mean_slope_and_cuts_off_negatives():
@@ -272,24 +209,11 @@ def test_a_channel_larger_than_its_tile_keeps_its_own_resolution_in_255_levels()
     assert torch.equal(taken.maps[0], steps.to(torch.uint8))
 
 
-def test_values_that_are_not_finite_have_the_level_after_those_of_a_channel():
-    assert maps([[0.0, torch.nan], [torch.inf, 2.0]]) == [[0, 255], [255, 254]]
-
-
-def test_zero_of_a_signed_channel_is_the_middle_one_of_255_levels():
-    assert maps([[-127.0, 0.0, 1.0, 64.0]], signed=True) == [[0, 127, 128, 191]]
-
-
 def test_the_levels_of_channels_on_one_scale_have_the_range_of_the_layer():
     style = GridStyle("layers", scale="layer", rank="index")
     taken = take_tiles(pairs([0.0, 1.0], [-2.0, 2.0]), PAIR, style)
     assert taken.maps.flatten().tolist() == [127, 190, 0, 254]  # -2 to 2, in 254 steps
     assert taken.range.tolist() == [-2.0, 2.0]
-
-
-def test_more_than_256_values_on_a_side_are_averaged():
-    row = [[float(value) for value in range(510)]]
-    assert maps(row) == [[round((2 * n + 0.5) / 509 * 254) for n in range(255)]]
 
 
 # Heat: one value of all channels for each place
@@ -319,12 +243,6 @@ def test_the_heat_of_a_place_is_that_of_its_channels(of, layout, arrange):
     maps = torch.randn(1, 5, 3, 4, generator=torch.Generator().manual_seed(0))
     heat = take_heat(arrange(maps), layout, of).numpy()
     assert heat == pytest.approx(BY_NUMPY[of](maps[0].numpy().astype(np.float64)), abs=1e-5)
-
-
-@pytest.mark.parametrize("of", BY_NUMPY)
-def test_the_heat_of_a_place_with_nan_is_nan(of):
-    heat = take_heat(pairs([1.0, math.nan], [3.0, 2.0]), PAIR, of)
-    assert heat.isnan().tolist() == [[False, True]]
 
 
 def test_the_heat_of_half_precision_is_computed_in_float32():

@@ -67,9 +67,7 @@ def rows():
 
 
 def by_hand(seed, *steps):
-    """Random weights of the toy after ``steps``, each of which prunes all
-    convolutions.
-    """
+    """Random weights of the toy after ``steps``, each of which prunes all convolutions."""
     torch.manual_seed(seed)
     model = Squeezed()
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
@@ -105,7 +103,6 @@ def ln(conv):
 @pytest.mark.parametrize(
     ("words", "steps"),
     [
-        (["conv=0.3"], [l1]),
         (["conv=0.3:l1", "conv=0.3:ln"], [l1, ln]),
         (["conv=0.3:ln", "conv=0.3:random"], [ln, at_random]),
     ],
@@ -125,15 +122,6 @@ def test_another_seed_prunes_other_weights_at_random():
         masks.append(model.get_buffer("0.weight_mask"))
     assert torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[0], masks[2])
-
-
-def test_the_random_numbers_of_others_go_on_as_if_nothing_had_been_pruned():
-    model = nn.Sequential(nn.Linear(4, 4))
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    prune_model(model, ["linear=0.5:random"], 0)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_pruning_half_of_what_is_left_leaves_a_quarter():
@@ -166,16 +154,6 @@ def test_the_run_shows_the_share_of_zeros_and_how_far_the_layers_moved(run, net)
     assert [seen[name]["sparsity"] for name in ("conv", "relu", "fc")] == ["0.5", "", ""]
 
 
-def test_the_run_shows_the_predictions_of_the_unpruned_model(run, net):
-    words = ("--layers", "conv", "--prune", "conv=0.5", "--format", "json")
-    document = json.loads(run("inspect", net, *OWN, *words).out)
-    (image,) = document["images"]
-    assert [said["index"] for said in image["predictions"]] == [0, 1]  # 48 to 44
-    assert [said["index"] for said in image["unedited"]] == [1, 0]  # 32 to 44
-    assert image["predictions"][0]["value"] == pytest.approx(1 / (1 + math.exp(-4)))
-    assert image["unedited"][0]["value"] == pytest.approx(1 / (1 + math.exp(-12)))
-
-
 # What is refused
 
 
@@ -184,9 +162,7 @@ def test_the_run_shows_the_predictions_of_the_unpruned_model(run, net):
     [
         ("conv", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
         ("conv=much", "'much' is not a number", "a share from 0 to 1: conv=0.3"),
-        ("conv=", "'' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=0", "the amount is a share, more than 0 and at most 1", ""),
-        ("conv=1.5", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=nan", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=0.3:l2", "'l2' is not a method", "one of: l1, random, ln"),
     ],
@@ -245,12 +221,6 @@ def test_saved_weights_load_again_and_give_the_same_figures(run, cat):
     assert one["images"][0]["predictions"] == other["images"][0]["predictions"]
 
 
-def test_weights_in_channels_last_are_written_in_the_layout_they_were_built_in(run, cat):
-    words = (*SMALL, "--prune", "conv=0.3", "--save-weights", FILE)
-    assert run("inspect", SQUEEZED, cat, cat, *words).code == 0  # several images: channels last
-    assert_same(load_file(FILE), by_hand(0, l1))
-
-
 def test_a_module_with_two_names_is_written_under_both(run, net):
     words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE)
     assert run("inspect", "net.py:Twice", *OWN, *words).code == 0
@@ -270,10 +240,7 @@ def test_a_module_with_two_names_is_written_under_both(run, net):
             "--save-weights writes .safetensors, not 'w.pth'",
             "--save-weights w.safetensors",
         ),
-        *(
-            (f"{file} --prune conv=0.5", 5, f"cannot write '{file}'", EXISTING)
-            for file in ("no/such/w.safetensors", "folder.safetensors")
-        ),
+        ("no/w.safetensors --prune conv=0.5", 5, "cannot write 'no/w.safetensors'", EXISTING),
         (
             "mine.safetensors --prune conv=0.5",
             5,
@@ -283,7 +250,6 @@ def test_a_module_with_two_names_is_written_under_both(run, net):
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_run(run, net, words, code, error, hint):
-    Path("folder.safetensors").mkdir()
     Path("mine.safetensors").write_text("mine")
     for more in ((), ("--dry-run",)):
         ended = run("inspect", net, *OWN, "--save-weights", *words.split(), *more)
@@ -291,14 +257,6 @@ def test_what_cannot_be_written_is_refused_before_the_run(run, net, words, code,
         assert ended.err.splitlines() == [f"error: {error}", *[f"hint: {hint}"] * bool(hint)]
         assert not Path("out").exists()
     assert Path("mine.safetensors").read_text() == "mine"
-
-
-def test_overwrite_replaces_weights_that_are_there(run, net):
-    Path(FILE).write_text("mine")
-    words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE, "--overwrite")
-    assert run("inspect", net, *OWN, *words).code == 0
-    assert sorted(load_file(FILE)) == ["conv.weight", "fc.weight"]
-    assert [file.name for file in Path().glob(".partial-*")] == []
 
 
 def test_weights_never_take_the_place_of_those_that_are_pruned_or_of_a_runs_files(run, net):
@@ -353,25 +311,16 @@ SHARED_RUN = ("shared:make", "pixels.npy", "--size", "4")
     [
         ("--edit", "nope:zero"),
         ("--prune", "nope=0.5"),
-        ("--save", "tensors", "--max-disk", "0.000000001"),
     ],
-    ids=["an edit", "another prune", "the disk"],
+    ids=["an edit", "another prune"],
 )
 def test_a_run_that_is_refused_leaves_the_model_unpruned(run, monkeypatch, words):
-    prepare_shared(monkeypatch)
-    ended = run("inspect", *SHARED_RUN, "--prune", "conv=0.5", *words)
-    assert ended.code == 2, ended.err
-    assert_unpruned()
-
-
-def prepare_shared(monkeypatch):
     Path("shared.py").write_text(SHARED)
     np.save("pixels.npy", np.zeros((3, 4, 4), np.float32))
     monkeypatch.syspath_prepend(".")
-
-
-def assert_unpruned():
+    ended = run("inspect", *SHARED_RUN, "--prune", "conv=0.5", *words)
+    assert ended.code == 2, ended.err
     net = import_module("shared").net
-    names = [name for name, _ in net.named_parameters()]
-    assert names == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    names = {name for name, _ in net.named_parameters()}
+    assert names == {"0.weight", "0.bias", "2.weight", "2.bias"}
     assert not net[0]._forward_pre_hooks

@@ -3,9 +3,7 @@ differences."""
 
 from __future__ import annotations
 
-import gc
 import itertools
-import weakref
 from functools import partial
 
 import pytest
@@ -13,12 +11,10 @@ import torch
 import torchvision
 from torch import nn
 from torch.nn.functional import conv2d
-from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.config import BackwardStyle, GridStyle
-from hookcli.edits.resolve import resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
@@ -26,9 +22,6 @@ from hookcli.networks.scores import score_output
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.small_models import SMALL_MODELS, build_small
-
-MODELS = ("resnet18", "densenet", "vit", "swin")
-WORKING_IN_PLACE = ("resnet18", "mobilenet_v2")
 
 
 def build(name):
@@ -113,154 +106,20 @@ def assert_close(found, expected):
     assert (found - expected).norm() <= 1e-5 * scale + 1e-12
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_leaf_agrees_with_probes(name):
+@pytest.mark.parametrize("name", ["resnet18", "vit", "swin"])
+def test_every_gradient_agrees_with_probes(name):
     model = build(name)
-    leaves = [layer.module_path for layer in select_layers(model, ["leaf"])]
+    forms = "all" if name == "resnet18" else "leaf"
+    layers = [layer for layer in select_layers(model, [forms]) if layer.module_path]
     pixels = photo(64).requires_grad_()
-    found, absent = observe(model, ["leaf"], pixels * 1)
-    expected = probe(model, leaves, pixels * 1)
+    found, absent = observe(model, [f"path:{each.module_path}" for each in layers], pixels * 1)
+    expected = probe(model, [layer.module_path for layer in layers], pixels * 1)
     sides = {at for at in found if at[0] != "param"}
     assert sides == expected.keys()
     assert len(sides) > 50
     assert not absent
     for at, gradient in expected.items():
         assert_close(found[at], gradient)
-
-
-@pytest.mark.parametrize("name", ["resnet18"])
-def test_blocks_agree_with_probes_too(name):
-    model = build(name)
-    paths = [layer.module_path for layer in select_layers(model, ["all"], ["leaf"])]
-    pixels = photo(64).requires_grad_()
-    found, _ = observe(model, ["path:" + path for path in paths if path], pixels * 1)
-    expected = probe(model, [path for path in paths if path], pixels * 1)
-    assert {at for at in found if at[0] != "param"} == expected.keys()
-    for at, gradient in expected.items():
-        assert_close(found[at], gradient)
-
-
-@pytest.mark.parametrize("name", WORKING_IN_PLACE)
-def test_closed_forms_hold_from_one_gradient_to_the_next(name):
-    model = build(name)
-    inputs = {}
-    for path, module in model.named_modules():
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.ReLU6)):
-            module.register_forward_pre_hook(
-                lambda _m, args, p=path: inputs.setdefault(p, []).append(args[0].detach().clone())
-            )
-    found, _ = observe(model, ["conv", "norm", "act"], photo(64))
-    checked = 0
-    for (side, path, index, _), gradient in found.items():
-        if side != "grad_output":
-            continue
-        module, given = model.get_submodule(path), inputs[path][index]
-        arrived = found.get(("grad_input", path, index, ""))
-        if isinstance(module, nn.Conv2d):
-            facts = module.stride, module.padding, module.dilation, module.groups
-            weight = conv2d_weight(given, module.weight.shape, gradient, *facts)
-            assert_close(found["param", path, 0, "weight"], weight)
-            expected = conv2d_input(given.shape, module.weight, gradient, *facts)
-        elif isinstance(module, nn.BatchNorm2d):
-            scale = module.weight / (module.running_var + module.eps).sqrt()
-            expected = gradient * scale.view(1, -1, 1, 1)
-        else:
-            passes = (given > 0) & (given < (6 if isinstance(module, nn.ReLU6) else torch.inf))
-            expected = gradient * passes
-        if arrived is not None:  # the first convolution's input needs none
-            assert_close(arrived, expected)
-            checked += 1
-    assert checked > 20
-
-
-def test_gradients_agree_with_finite_differences():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)).double()
-    pixels = torch.randn(1, 1, 3, 3, dtype=torch.float64)
-    found, _ = observe(model, ["Tanh", "Linear"], pixels, lambda out: out[0, 2] ** 2)
-    step = 1e-6
-    given = model[0](pixels).detach()
-
-    @torch.no_grad()
-    def after(values):
-        return float(model[3](model[2](model[1](values)))[0, 2] ** 2)
-
-    for at in range(given.numel()):
-        moved = torch.zeros_like(given).view(-1).index_fill(0, torch.tensor([at]), step)
-        slope = (after(given + moved.view_as(given)) - after(given - moved.view_as(given))) / (
-            2 * step
-        )
-        assert abs(found["grad_input", "1", 0, ""].flatten()[at] - slope) < 1e-7
-
-
-class WritesOverItsInput(nn.Module):
-    """Uses the input that an in-place module has overwritten, instead of its output."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.relu, self.last = (
-            nn.Conv2d(3, 4, 1),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(4, 1, 1),
-        )
-
-    def forward(self, x):
-        x = self.conv(x)
-        self.relu(x)
-        return self.last(x).mean().view(1, 1)
-
-
-def test_an_input_that_is_written_over_and_used_again():
-    torch.manual_seed(0)
-    model = WritesOverItsInput()
-    pixels = photo(6)
-    found, absent = observe(model, ["leaf"], pixels, lambda out: out.sum())
-    before = conv2d(pixels, model.conv.weight, model.conv.bias).detach().requires_grad_()
-    last = conv2d(before.relu(), model.last.weight, model.last.bias).mean()
-    (expected,) = torch.autograd.grad(last, before)
-    assert_close(found["grad_input", "relu", 0, ""], expected)
-    assert_close(found["grad_output", "conv", 0, ""], expected)
-    assert {each.call.id for each in absent} == {"grad_input:conv"}
-
-
-def test_a_write_that_autograd_refuses_is_still_refused():
-    class Refused(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.sigmoid, self.pass_on = nn.Sigmoid(), nn.Identity()
-
-        def forward(self, x):
-            kept = self.sigmoid(x)
-            out = self.pass_on(kept)
-            out += 1  # sigmoid's backward needs what it returned
-            return out
-
-    x = photo(4).requires_grad_()
-    model = Refused()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        model(x).sum().backward()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        observe(model, ["leaf"], x, lambda out: out.sum())
-
-
-def test_a_module_that_returns_its_input_which_is_then_written_over():
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.drop = nn.Conv2d(3, 3, 1), nn.Identity()
-
-        def forward(self, x):
-            out = self.drop(self.conv(x))
-            out += x
-            return out.relu_()
-
-    torch.manual_seed(0)
-    model, pixels = Residual(), photo(5)
-    found, absent = observe(model, ["leaf"], pixels, lambda out: out.sum())
-    passes = ((conv2d(pixels, model.conv.weight, model.conv.bias) + pixels) > 0).float()
-    for at in (("grad_output", "conv"), ("grad_input", "drop"), ("grad_output", "drop")):
-        assert_close(found[(*at, 0, "")], passes)
-    assert {each.call.id for each in absent} == {"grad_input:conv"}
 
 
 class Toy(nn.Module):
@@ -332,16 +191,14 @@ def test_the_models_own_gradients_are_what_they_are_without_hooks(play):
             assert_close(parameter.grad, expected)
 
 
-@pytest.mark.parametrize(("scale", "expected"), [(1, [1, 2]), (5, [5, 10])])
-def test_an_edited_input_gradient_of_a_module_that_works_in_place(scale, expected):
+def test_an_edited_input_gradient_of_a_module_that_works_in_place():
     model = Toy(drops_what_came_back)
     model.tanh = nn.Identity()
-    edits = [f"grad_input:relu:scale={scale}"]
     start = torch.tensor([1.0, 2.0, -1.0, -2.0]).view(1, 4, 1, 1).requires_grad_()
     model.conv = nn.Identity()
-    with hookcli.capture(model, "relu", gradients=True, edits=edits):
+    with hookcli.capture(model, "relu", gradients=True, edits=["grad_input:relu:scale=5"]):
         (model(start * 1) * torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 4, 1, 1)).sum().backward()
-    assert start.grad.flatten().tolist() == [*expected, 0, 0]
+    assert start.grad.flatten().tolist() == [5, 10, 0, 0]
 
 
 def test_a_view_that_is_written_over_says_so():
@@ -405,56 +262,6 @@ def test_what_checkpointing_computes_again_has_a_reason_of_its_own():
     assert set(again.values()) == {"it was recomputed during the backward pass"}
 
 
-def test_own_gradient_is_not_the_sum_over_all_users_of_a_tensor():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
-
-        def forward(self, x):
-            x = x * 1
-            return self.a(x) + 3 * self.b(x)
-
-    model, x = Two(), torch.ones(1, 2, requires_grad=True)
-    found, _ = observe(model, ["leaf"], x, lambda out: out.sum())
-    assert_close(found["grad_input", "a", 0, ""], model.a.weight)
-    assert_close(found["grad_input", "b", 0, ""], 3 * model.b.weight)
-
-
-def test_a_reused_module_has_a_gradient_a_call():
-    shared = nn.Tanh()
-    model = nn.Sequential(shared, nn.Linear(2, 2), shared)
-    x = torch.tensor([[0.3, -0.7]], requires_grad=True)
-    found, _ = observe(model, ["Tanh"], x * 1, lambda out: out.sum())
-    assert {at[2] for at in found} == {0, 1}
-    inner = model[1](x.tanh())
-    assert_close(found["grad_input", "0", 1, ""], 1 - inner.tanh() ** 2)
-
-
-def test_one_tensor_that_is_given_three_times_stays_one():
-    torch.manual_seed(0)
-    attention = nn.MultiheadAttention(4, 2, batch_first=True)
-    x = torch.randn(1, 3, 4, requires_grad=True)
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = attention
-
-        def forward(self, x):
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    found, _ = observe(Model(), ["attention"], x * 1, lambda out: out.square().sum())
-    (expected,) = torch.autograd.grad(Model()(x).square().sum(), x)
-    assert_close(found["grad_input", "attention", 0, "0"], expected)
-    assert {at[3] for at in found if at[0] == "param"} == {
-        "in_proj_weight",
-        "in_proj_bias",
-        "out_proj.weight",
-        "out_proj.bias",
-    }
-
-
 def test_a_gradient_that_does_not_exist_is_replaced_by_the_reason():
     class Model(nn.Module):
         def __init__(self):
@@ -509,7 +316,7 @@ def same(one, two):
     )
 
 
-@pytest.mark.parametrize("how", ["success", "error", "interrupt"])
+@pytest.mark.parametrize("how", ["success", "error"])
 def test_nothing_is_left_behind(how):
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 1, 1))
     model[2].weight.requires_grad_(False)
@@ -519,7 +326,7 @@ def test_nothing_is_left_behind(how):
 
     def observer(call, _gradient):
         if how != "success" and call.side == "grad_input":
-            raise {"error": ValueError, "interrupt": KeyboardInterrupt}[how]
+            raise ValueError
 
     def step():
         with need_gradients(model), observe_gradients(model, layers, observer):
@@ -528,37 +335,18 @@ def test_nothing_is_left_behind(how):
     if how == "success":
         step()
     else:
-        with pytest.raises((ValueError, KeyboardInterrupt)):
+        with pytest.raises(ValueError):  # noqa: PT011
             step()
     assert same(before, state_of(model))
 
 
-@pytest.mark.parametrize("target", [1, 99])
-def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 3))
-    model.train()
-    model[2].bias.requires_grad_(False)
-    before = state_of(model)
-    wanted = BackwardStyle(saliency=True)
-    edits = resolve_edits(
-        model, ["output:0:scale=2", "param:2.bias:zero", "grad_input:2:scale=2"], "output"
+def backward(model, style, **wanted):
+    """Settings of a backward pass from the sum of the outputs."""
+    wanted = BackwardStyle(score="sum", **wanted)
+    score = partial(score_output, style=wanted, target=None, categories=())
+    return BackwardSettings(
+        EagerRunner(model, select_layers(model, ["conv"])), style, score, wanted
     )
-    settings = BackwardSettings(
-        EagerRunner(model, select_layers(model, ["leaf"]), edits=edits),
-        GridStyle(mode="none"),
-        partial(score_output, style=wanted, target=target, categories=()),
-        wanted,
-    )
-    pixels = photo(2)
-    if target == 1:
-        (result,) = run_backward(settings, ["photo"], pixels)
-        assert [heat.values.shape for heat in result.heats] == [(2, 2)]
-    else:
-        with pytest.raises(RequestError):
-            run_backward(settings, ["photo"], pixels)
-    assert same(before, state_of(model))
-    assert torch.equal(pixels, photo(2))  # the first module works in place
 
 
 def test_grids_of_the_activation_times_the_gradient():
@@ -572,13 +360,7 @@ def test_grids_of_the_activation_times_the_gradient():
     nn.init.constant_(model.get_parameter("0.weight"), 2.0)
     with torch.no_grad():
         model[3].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 1.0]]))
-    wanted = BackwardStyle(score="sum", times_activation=True)
-    settings = BackwardSettings(
-        EagerRunner(model, select_layers(model, ["conv"])),
-        GridStyle(mode="layers", signed=True),
-        partial(score_output, style=wanted, target=None, categories=()),
-        wanted,
-    )
+    settings = backward(model, GridStyle(mode="layers", signed=True), times_activation=True)
     pixels = torch.tensor([[[[1.0, 2.0], [4.0, -8.0]]]])
     (result,) = run_backward(settings, ["photo"], pixels)
     (picture,) = result.pictures
@@ -591,13 +373,7 @@ def test_saliency_is_the_largest_magnitude_over_colours():
     model = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten())
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([2.0, -5.0, 1.0]).view(1, 3, 1, 1))
-    wanted = BackwardStyle(score="sum", saliency=True)
-    settings = BackwardSettings(
-        EagerRunner(model, select_layers(model, ["conv"])),
-        GridStyle(mode="none"),
-        partial(score_output, style=wanted, target=None, categories=()),
-        wanted,
-    )
+    settings = backward(model, GridStyle(mode="none"), saliency=True)
     (result,) = run_backward(settings, ["photo"], photo(2))
     (heat,) = result.heats
     assert heat.values.tolist() == [[5.0, 5.0], [5.0, 5.0]]
@@ -610,23 +386,6 @@ def test_a_graph_that_outlives_the_block_gives_nothing_any_more():
         out = model(torch.ones(1, 2))
     out.backward()
     assert seen == []
-
-
-def test_no_tensor_is_kept_over_many_steps():
-    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True))
-    kept = []
-    for _ in range(5):
-        pixels = photo(8)
-        with hookcli.capture(model, layers="leaf", gradients=True) as captured:
-            out = model(pixels)
-            out.sum().backward()
-        kept += [weakref.ref(pixels), weakref.ref(out)]
-        assert (
-            len(captured.records) == 7
-        )  # 2 outputs, 2 grad_output, the ReLU's input, 2 parameters
-    del pixels, out, captured
-    gc.collect()
-    assert not any(each() is not None for each in kept)
 
 
 def test_clamping_at_zero_behind_a_convolution():
@@ -644,41 +403,6 @@ def test_clamping_at_zero_behind_a_convolution():
     assert conv.weight.grad.item() == 1 * 1 + 4 * 5
     grad_output = next(r for r in captured.records if r.call.side == "grad_output")
     assert (grad_output.stats.min, grad_output.stats.max) == (0, 5)
-
-
-def test_edits_take_effect_as_autograd_would_have_it():
-    torch.manual_seed(0)
-    model = build("resnet18")
-    pixels = photo(64)
-    edits = ["output:layer1.0.bn1{0,5}:zero", "grad_output:layer3.0.conv1:scale=0.5"]
-    with hookcli.capture(
-        model, ["conv1", "layer1.0.bn1"], gradients=True, edits=edits, keep=True
-    ) as c:
-        edited = model(pixels)
-        edited[0, 7].backward()
-    mask = torch.ones(64).index_fill(0, torch.tensor([0, 5]), 0).view(1, -1, 1, 1)
-    block = model.layer1[0]
-    seen = {}
-
-    def by_hand(_module, _args, out):
-        seen["out"] = out * mask
-        return seen["out"]
-
-    handles = [
-        block.bn1.register_forward_hook(by_hand),
-        model.layer3[0].conv1.register_forward_hook(
-            lambda _m, _a, out: 0.5 * out + (0.5 * out).detach()  # half the slope, the same value
-        ),
-    ]
-    gradient = model.conv1.weight.grad.clone()
-    model.zero_grad()
-    expected = model(pixels)
-    expected[0, 7].backward()
-    for handle in handles:
-        handle.remove()
-    assert torch.allclose(edited, expected, atol=1e-5)
-    assert_close(gradient, model.conv1.weight.grad)
-    assert c.tensors["layer1.0.bn1"][:, [0, 5]].abs().sum() == 0
 
 
 def test_records_show_gradients_after_the_edits_in_their_order():
@@ -712,8 +436,7 @@ def test_an_edit_that_changes_nothing_is_an_error_of_the_request():
             model(torch.ones(1, 1))
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_edits_leave_nothing_behind_when_a_backward_is_broken_off(error):
+def test_edits_leave_nothing_behind_when_a_backward_is_broken_off():
     class Breaks(torch.autograd.Function):
         @staticmethod
         def forward(_context, tensor):
@@ -721,7 +444,7 @@ def test_edits_leave_nothing_behind_when_a_backward_is_broken_off(error):
 
         @staticmethod
         def backward(_context, _gradient):
-            raise error
+            raise KeyboardInterrupt
 
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 1, 1))
     before = state_of(model)
@@ -737,7 +460,7 @@ def test_edits_leave_nothing_behind_when_a_backward_is_broken_off(error):
             hidden = model[1](model[0](photo(4)))
             model[2](Breaks.apply(hidden)).sum().backward()
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         step()
     model.zero_grad()  # what the backward reached before it was broken off is the step's own
     assert same(before, state_of(model))

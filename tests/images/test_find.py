@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import itertools
 import json
 import os
 import sys
@@ -15,8 +13,7 @@ from PIL import Image
 
 from hookcli.errors import RequestError
 from hookcli.images.find import find_files
-from hookcli.images.read import list_images, read_images
-from hookcli.outside.files import safe_name
+from hookcli.images.read import list_images
 from hookcli.records.images import SkippedImage
 
 OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
@@ -52,94 +49,64 @@ def refused(*words, **options):
     return caught.value.message, caught.value.hint
 
 
+# files that are made, the words, and the files that they name
 MADE = {
-    "files are passed on in their order, whatever they are called": (
-        ["b.png", "a.txt", "c.npy"],
-        ["c.npy", "b.png", "gone.png", "a.txt", "b.png"],
-        ["c.npy", "b.png", "gone.png", "a.txt", "b.png"],
+    "files in their order, whatever they are called": (
+        ["b.png", "a.txt"],
+        ["c.npy", "b.png", "gone.png", "a.txt", "b.png", "a\0.png"],
+        ["c.npy", "b.png", "gone.png", "a.txt", "b.png", "a\0.png"],
     ),
-    "a name with a NUL is passed on": ([], ["a\0.png"], ["a\0.png"]),
-    "a folder is its images": (
-        ["photos/b.png", "photos/a.jpg", "photos/notes.txt"],
-        ["photos"],
-        ["photos/a.jpg", "photos/b.png"],
+    "the images of a folder": (
+        ["p/b.png", "p/a.jpg", "p/notes.txt"],
+        ["p", "./p/", "p"],
+        ["p/a.jpg", "p/b.png", "./p/a.jpg", "./p/b.png", "p/a.jpg", "p/b.png"],
     ),
-    "a folder with a slash": (["photos/a.png"], ["photos/"], ["photos/a.png"]),
-    "a folder with a dot": (["photos/a.png"], ["./photos"], ["./photos/a.png"]),
-    "a folder by way of its parent": (
-        ["photos/a.png"],
-        ["photos/../photos"],
-        ["photos/../photos/a.png"],
-    ),
-    "the working directory is a folder": (["a.png"], ["."], ["./a.png"]),
-    "a folder is searched to the bottom": (
-        ["photos/a/b/c/d.png", "photos/e.png"],
-        ["photos"],
-        ["photos/a/b/c/d.png", "photos/e.png"],
-    ),
+    "the working directory": (["a.png"], ["."], ["./a.png"]),
     "a folder that is named like an image": (
-        ["photos/a.png/b.png"],
-        ["photos"],
-        ["photos/a.png/b.png"],
+        ["p/a/b/c/d.png", "p/e.png/f.png"],
+        ["p"],
+        ["p/a/b/c/d.png", "p/e.png/f.png"],
     ),
-    "hidden files and folders are left out": (
-        ["photos/.a.png", "photos/._b.png", "photos/.thumbs/c.png", "photos/.png", "photos/d.png"],
-        ["photos"],
-        ["photos/d.png"],
+    "no hidden files and folders": (
+        ["p/.a.png", "p/.thumbs/c.png", "p/.png", "p/d.png", ".q/a.png"],
+        ["p", ".q"],
+        ["p/d.png", ".q/a.png"],
     ),
-    "a hidden folder that is named is searched": (
-        [".photos/a.png"],
-        [".photos"],
-        [".photos/a.png"],
-    ),
-    "a folder that is named twice": (["p/a.png"], ["p", "p"], ["p/a.png", "p/a.png"]),
-    "a folder of tensor files alone gives them": (
+    "a folder of tensor files alone": (
         ["arrays/b.npy", "arrays/in/a.SAFETENSORS", "arrays/.c.npy", "arrays/notes.txt"],
         ["arrays"],
         ["arrays/b.npy", "arrays/in/a.SAFETENSORS"],
     ),
-    "tensor files beside images are left out": (
-        ["photos/a.png", "photos/model.safetensors", "photos/in/b.npy"],
-        ["photos"],
-        ["photos/a.png"],
-    ),
-    "a manifest that is a folder leaves nothing out": (
-        ["photos/manifest.json/a.png"],
-        ["photos"],
-        ["photos/manifest.json/a.png"],
+    "no tensor files beside images": (
+        ["p/a.png", "p/model.safetensors", "p/manifest.json/b.png"],
+        ["p"],
+        ["p/a.png", "p/manifest.json/b.png"],
     ),
     "a star": (
         ["b.png", "a.png", "c.jpg", "a1.png", ".d.png"],
-        ["*.png"],
-        ["a.png", "a1.png", "b.png"],
+        ["*.png", "?.png"],
+        ["a.png", "a1.png", "b.png", "a.png", "b.png"],
     ),
-    "a question mark": (["b.png", "a.png", "a1.png"], ["?.png"], ["a.png", "b.png"]),
-    "brackets": (["b.png", "a.png", "c.jpg"], ["[bc].*"], ["b.png", "c.jpg"]),
-    "what a glob matches may have any suffix": (["a.dat"], ["*.dat"], ["a.dat"]),
-    "two stars match files at every depth": (
+    "brackets": (["b.png", "a.png", "c.dat"], ["[bc].*"], ["b.png", "c.dat"]),
+    "two stars": (
         ["p/a/z.png", "p/a-b/c.png", "p/a.png"],
-        ["p/**/*.png"],
-        ["p/a/z.png", "p/a-b/c.png", "p/a.png"],
+        ["p/**/*.png", "p/**"],
+        ["p/a/z.png", "p/a-b/c.png", "p/a.png"] * 2,
     ),
-    "folders that a glob matches are opened out": (
-        ["photos/1/b.png", "photos/2/a.png", "photos/2/notes.txt"],
-        ["photos/*"],
-        ["photos/1/b.png", "photos/2/a.png"],
+    "folders that a glob matches": (
+        ["p/1/b.png", "p/2/a.png", "p/2/notes.txt"],
+        ["p/*"],
+        ["p/1/b.png", "p/2/a.png"],
     ),
-    "a file that a glob matches by itself and in a folder": (
-        ["photos/1/2/a.png", "photos/b.png"],
-        ["photos/**"],
-        ["photos/1/2/a.png", "photos/b.png"],
+    "the characters of a glob in a name": (
+        ["[ab]/x.png", "a/y.png", "c[1].png", "c1.png"],
+        ["[ab]", "c[1].png"],
+        ["[ab]/x.png", "c[1].png"],
     ),
-    "a folder with the characters of a glob in its name": (
-        ["[ab]/x.png", "a/y.png"],
-        ["[ab]"],
-        ["[ab]/x.png"],
-    ),
-    "a file whose name begins with an at sign": (
-        ["@x.png", "photos/@y.png", "-"],
-        ["./@x.png", "photos", "./-"],
-        ["./@x.png", "photos/@y.png", "./-"],
+    "a name that begins with an at sign": (
+        ["@x.png", "p/@y.png", "-"],
+        ["./@x.png", "p", "./-"],
+        ["./@x.png", "p/@y.png", "./-"],
     ),
 }
 
@@ -149,15 +116,6 @@ def test_words_name_files_folders_and_globs(what):
     files, words, expected = MADE[what]
     make(*files)
     assert found(*words) == expected
-
-
-def test_no_words_name_no_files():
-    assert find_files([]) == ([], [])
-
-
-def test_an_absolute_folder_gives_absolute_files(tmp_path):
-    make("photos/a.png")
-    assert found(f"{tmp_path}/photos") == [f"{tmp_path}/photos/a.png"]
 
 
 def test_only_the_folder_itself_is_searched_if_not_recursive():
@@ -199,47 +157,16 @@ def test_folders_are_passed_on_if_they_are_kept():
     ]
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    [
-        *("png", "jpg", "jpeg", "JPG", "Png", "webp", "bmp", "gif", "tif", "tiff", "avif", "jp2"),
-        *("ppm", "pgm", "tga", "ico", "psd", "qoi", "mpo", "dds", "apng", "jfif"),
-    ],
-)
+@pytest.mark.parametrize("suffix", ["png", "JPG", "tiff", "avif", "mpo", "heic"])
 def test_an_image_is_known_by_its_suffix(suffix):
     make(f"photos/a.{suffix}")
     assert found("photos") == [f"photos/a.{suffix}"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("a.pdf", "a.eps", "a.ps", "a.wmf", "a.emf", "a.mpg", "a.mpeg", "a.h5", "a.hdf", "a.grib"),
-        *("a.bufr", "a.palm", "a.txt", "a.mp4", "png", "a", "a.png~"),
-        *("a.png.txt", "a.pngx", "apng"),
-    ],
-)
+@pytest.mark.parametrize("name", ["a.pdf", "a.eps", "a.mpg", "a.h5", "a.txt", "png", "a.png~"])
 def test_what_is_no_picture_by_its_suffix_is_left_out_of_a_folder(name):
     make(f"photos/{name}")
     assert skipped("photos") == [("photos", "is a folder without images")]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_pillow_writes_and_the_reader_reads_is_found_in_a_folder():
-    make("photos/")
-    written = [f"photos/a{suffix}" for suffix in Image.registered_extensions()]
-    for file, mode in itertools.product(written, ("RGB", "P", "1")):
-        with contextlib.suppress(OSError, ValueError, KeyError):  # no such mode, no writer
-            Image.new(mode, (16, 16)).save(file)
-    readable = {source.file for source in read_images(written)[0]}
-    assert len(readable) >= 20
-    assert readable - set(found("photos")) == set()
-
-
-def test_a_link_to_a_folder_is_followed():
-    make("elsewhere/a.png", "photos/")
-    Path("photos/link").symlink_to("../elsewhere")
-    assert found("photos") == ["photos/link/a.png"]
 
 
 def test_links_that_lead_back_up_are_not_entered_again():
@@ -256,15 +183,13 @@ def test_a_folder_with_two_names_is_visited_once_under_the_first_of_them():
     assert found("photos") == ["photos/b/a.png"]
 
 
-@pytest.mark.parametrize("recursive", [True, False])
-def test_a_link_to_nowhere_or_itself_is_passed_on_if_it_has_an_images_name(recursive):
+def test_a_link_to_nowhere_or_itself_is_passed_on_if_it_has_an_images_name():
     make("photos/", "a1.png")
     Path("photos/a.png").symlink_to("gone.png")
     Path("photos/b").symlink_to("gone")
     Path("photos/c.png").symlink_to("c.png")
     Path("a?.png").symlink_to("gone")
-    words = ("photos", "a?.png")
-    assert found(*words, recursive=recursive) == ["photos/a.png", "photos/c.png", "a?.png"]
+    assert found("photos", "a?.png") == ["photos/a.png", "photos/c.png", "a?.png"]
 
 
 def test_a_folder_in_a_folder_that_cannot_be_read_is_skipped_and_the_rest_is_found():
@@ -276,45 +201,12 @@ def test_a_folder_in_a_folder_that_cannot_be_read_is_skipped_and_the_rest_is_fou
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_skipped_with_that_reason():
-    make("photos/locked/", "photos/c.png", "locked/")
-    Path("photos/locked").chmod(0)
-    Path("locked").chmod(0)
-    assert find_files(["photos", "locked", "locked/a.png", "locked/*"]) == (
-        ["photos/c.png", "locked/a.png"],
-        [
-            SkippedImage("photos/locked", "cannot be read: Permission denied"),
-            SkippedImage("locked", "cannot be read: Permission denied"),
-            SkippedImage("locked/*", "matches no file"),
-        ],
-    )
-
-
-def test_folders_deeper_than_python_recurses_are_searched():
-    file = Path("photos", *"d" * (sys.getrecursionlimit() + 50), "a.png")
-    for depth in range(1, len(file.parts)):
-        Path(*file.parts[:depth]).mkdir()
-    file.touch()
-    try:
-        assert found("photos") == [str(file)]
-    finally:
-        file.unlink()  # pytest could not remove it: that does recurse
-        os.removedirs(file.parent)
-
-
 def test_the_output_folder_is_left_out_whatever_its_name(tmp_path):
     make("photos/a.png", "photos/out/b.png")
     Path("link").symlink_to("photos/out")
     for out in ("photos/out", "link", tmp_path / "photos" / ".." / "photos" / "out"):
         assert found("photos", leave_out=Path(out)) == ["photos/a.png"]
     assert found("photos", leave_out=Path("photos/none")) == ["photos/a.png", "photos/out/b.png"]
-
-
-def test_a_link_to_the_output_folder_is_left_out():
-    make("photos/a.png", "out/b.png")
-    Path("photos/link").symlink_to("../out")
-    assert found("photos", leave_out=Path("out")) == ["photos/a.png"]
 
 
 def test_the_output_folder_as_a_word_is_skipped_with_the_reason():
@@ -338,18 +230,12 @@ def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
     assert found("photos/run/grids") == ["photos/run/grids/x/b.png"]
 
 
-def test_an_unfinished_run_beside_the_manifest_of_another_tool_is_a_run():
-    make("photos/a.png", "photos/run/b.png", "photos/run/manifest.json")
-    Path("photos/run/run.json").write_text(OURS)
-    assert found("photos") == ["photos/a.png"]
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"lr": 0.1}', '{"hookcli": "0.1.0"}'])
-def test_a_run_json_of_another_tool_leaves_nothing_out(text):
+@pytest.mark.parametrize("name", ["run.json", "manifest.json"])
+@pytest.mark.parametrize("text", ["", '{"lr": 0.1}', '{"hookcli": "0.1.0"}', "\xff", "[" * 100_000])
+def test_a_document_of_another_tool_leaves_nothing_out(name, text):
     make("photos/app/a.png")
-    Path("photos/app/run.json").write_text(text)
-    assert found("photos") == ["photos/app/a.png"]
-    assert found("photos/*/*.png") == ["photos/app/a.png"]
+    Path("photos/app", name).write_text(text, encoding="latin-1")
+    assert found("photos") == found("photos/*/*.png") == ["photos/app/a.png"]
 
 
 def test_a_pipe_called_like_a_manifest_is_not_waited_for():
@@ -359,19 +245,6 @@ def test_a_pipe_called_like_a_manifest_is_not_waited_for():
     assert found("photos") == ["photos/a.png"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("", "{}", "[]", '["hookcli", "files"]', '{"hookcli": 1}', '{"files": []}', "\xff", "1"),
-        "[" * 100_000,
-    ],
-)
-def test_a_manifest_of_another_tool_leaves_nothing_out(content):
-    make("photos/app/a.png")
-    Path("photos/app/manifest.json").write_text(content, encoding="latin-1")
-    assert found("photos") == ["photos/app/a.png"]
-
-
 def test_below_its_first_star_a_glob_leaves_out_runs_and_the_output_folder():
     make("p/a.png", "p/run/seen/b.png", "p/out/deep/c.png")
     Path("p/run/run.json").write_text(OURS)
@@ -379,7 +252,7 @@ def test_below_its_first_star_a_glob_leaves_out_runs_and_the_output_folder():
     assert found("p/**/*.png", leave_out=Path("p/out")) == ["p/a.png"]
 
 
-@pytest.mark.parametrize("word", ["run/seen/*", "run/see?/a.png", "run/[s]een/a.png"])
+@pytest.mark.parametrize("word", ["run/seen/*", "run/see?/a.png"])
 def test_what_a_glob_names_before_its_first_star_may_be_a_run(word):
     make("run/seen/a.png")
     Path("run/run.json").write_text(OURS)
@@ -390,13 +263,6 @@ def test_a_glob_that_matches_nothing_is_skipped_with_the_reason():
     make("photos/")
     assert skipped("photos/*.png") == [("photos/*.png", "matches no file")]
     assert skipped("a\0/*") == [("a\0/*", "matches no file")]
-    assert skipped("a" * 5000 + "*") == [("a" * 5000 + "*", "matches no file")]
-
-
-@pytest.mark.parametrize("name", ["a[1].png", "a*.png", "a?.png", "[b]"])
-def test_a_file_with_the_characters_of_a_glob_in_its_name_is_that_file(name):
-    make(name, "a1.png", "ab.png", "b")
-    assert found(name) == [name]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +272,6 @@ def test_a_file_with_the_characters_of_a_glob_in_its_name_is_that_file(name):
             b"z.png\n\ngone.png\r\nphotos\n a .txt\n10.png\n9.png",
             ["z.png", "gone.png", "photos/b.png", " a .txt", "10.png", "9.png"],
         ),
-        (b"a\rb.png\r\r\n\r\n", ["a\rb.png\r"]),
         (b"\xef\xbb\xbfa.png\r\nb.png\r\n", ["a.png", "b.png"]),  # Windows puts a mark before it
         (b"*.png\n@more.txt\n-\n?.png\n", ["*.png", "@more.txt", "-", "?.png"]),
     ],
@@ -417,16 +282,10 @@ def test_a_list_is_a_name_a_line_of_a_file_or_folder_and_no_glob(content, names)
     assert found("@lists/names.txt") == names
 
 
-def test_a_list_may_come_from_standard_input():
-    assert found("a.png", "-", "d.png", stdin=io.BytesIO(b"b.png\nc.png\n")) == [
-        *("a.png", "b.png", "c.png", "d.png"),
-    ]
-
-
 def test_standard_input_is_that_of_the_process_unless_given(monkeypatch):
-    stdin = io.TextIOWrapper(io.BytesIO(b"a.png\n\xff.png\n"))
+    stdin = io.TextIOWrapper(io.BytesIO(b"b.png\n\xff.png\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
-    assert found("-") == ["a.png", "\udcff.png"]
+    assert found("a.png", "-", "d.png") == ["a.png", "b.png", "\udcff.png", "d.png"]
 
 
 def test_names_in_a_list_may_have_a_nul_between_them_and_newlines_in_them():
@@ -434,23 +293,10 @@ def test_names_in_a_list_may_have_a_nul_between_them_and_newlines_in_them():
     assert found("@names", null_separated=True) == ["a\nb.png", "c.png\r", "d.png"]
 
 
-def test_names_in_a_list_that_are_not_utf_8_name_their_files():
-    name = b"\xe9t\xe9.png"
-    Path(os.fsdecode(name)).write_text("summer")
-    file = found("-", stdin=io.BytesIO(name))[0]
-    assert Path(file).read_text() == "summer"
-
-
-def test_two_lists_may_name_the_same_file():
-    Path("names").write_text("a.png\na.png\n")
-    assert found("@names", "@names") == ["a.png"] * 4
-
-
 @pytest.mark.parametrize("content", [b"", b"\n\r\n\n"])
 def test_a_list_without_names_is_skipped_with_the_reason(content):
     Path("names").write_bytes(content)
     assert skipped("@names") == [("@names", "is a list that contains no names")]
-    assert skipped("-", stdin=io.BytesIO(content)) == [("-", "is a list that contains no names")]
 
 
 def test_standard_input_that_is_closed_is_a_list_without_names(monkeypatch):
@@ -471,20 +317,6 @@ def test_a_list_that_is_a_folder_is_refused():
     assert refused("@")[0] == "cannot read the list '@': Is a directory"
 
 
-def test_a_list_with_a_nul_in_its_name_is_refused():
-    assert refused("@a\0b")[0].startswith("cannot read the list '@a\\x00b': ")
-    assert "embedded null" in refused("@a\0b")[0]
-
-
-def test_standard_input_that_cannot_be_read_is_refused():
-    stdin = io.BytesIO()
-    stdin.close()
-    assert refused("-", stdin=stdin) == (
-        "cannot read the list '-': I/O operation on closed file.",
-        "a list has one image name per line; a file of this name is written './-'",
-    )
-
-
 def test_an_image_in_place_of_a_list_is_refused():
     Image.new("RGB", (2, 2)).save("a.png")
     assert refused("@a.png") == (
@@ -493,28 +325,11 @@ def test_an_image_in_place_of_a_list_is_refused():
     )
 
 
-def test_standard_input_twice_is_refused_before_it_is_read():
-    stdin = io.BytesIO(b"a.png")
-    assert refused("-", "b.png", "-", stdin=stdin) == (
+def test_standard_input_twice_is_refused():
+    assert refused("-", "b.png", "-") == (
         "standard input is named twice",
         "give '-' once, for all names",
     )
-    assert stdin.tell() == 0
-
-
-def unique_keys(files):
-    return [image.key for image in list_images(files)]
-
-
-def one_after_the_other(files):
-    """The rule as it is told: the stem, made safe; the first number from 2 that makes it new."""
-    keys = []
-    for file in files:
-        stem = safe_name(Path(file).stem)
-        tries = [stem, *(f"{stem}-{number}" for number in range(2, len(files) + 2))]
-        used = {key.lower() for key in keys}
-        keys.append(next(key for key in tries if key.lower() not in used))
-    return keys
 
 
 @pytest.mark.parametrize(
@@ -529,17 +344,4 @@ def one_after_the_other(files):
     ],
 )
 def test_keys_are_safe_stems_with_a_number_where_they_are_taken(files, expected):
-    assert unique_keys(files) == expected
-    assert one_after_the_other(files) == expected
-
-
-def test_keys_are_those_of_the_rule_for_names_that_collide_with_numbers():
-    stems = ["a", "A", "a-2", "a-2-2", "a-3", "b", "a-1", "a-02", "a-"]
-    files = [f"{stems[index * index * 7 % 97 % len(stems)]}.png" for index in range(300)]
-    assert unique_keys(files) == one_after_the_other(files)
-
-
-def test_five_thousand_names_of_one_stem_get_their_keys():
-    keys = unique_keys(["cat.png", "CAT.png"] * 2_500)
-    numbered = [f"{('CAT', 'cat')[number % 2]}-{number}" for number in range(2, 5_001)]
-    assert keys == ["cat", *numbered]
+    assert [image.key for image in list_images(files)] == expected

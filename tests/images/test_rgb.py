@@ -1,10 +1,7 @@
-"""Large pictures are converted band by band, in little memory, and to the same bits as whole
-ones.
-"""
+"""Large pictures are converted band by band, in little memory, to the same bits as whole ones."""
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import subprocess
@@ -24,27 +21,19 @@ from hookcli.images.decode import decode
 from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image, release_pictures
 from hookcli.images.read import read_images
-from hookcli.images.style import UndecodableError
 from hookcli.networks.load import build_skeleton
-from hookcli.plan.prepare import prepare_run
-from hookcli.plan.prepared import require_eager
-from hookcli.run.pipeline import run as run_prepared
-from tests.configs import inspect_config
 
 SIZE = (37, 53)  # of a whole number of bands in no direction
 RNG = np.random.default_rng(0)
-ORIENTATIONS = range(1, 9)
+ORIENTATIONS = (1, 6)
 
 
 def whole(image):
     """Return the picture converted as a whole, without bands."""
     image.load()
-    tags, kind = getattr(image, "tag_v2", {}), image.format
     image = ImageOps.exif_transpose(image)
-    if kind == "PPM":
-        return deep(Image.fromarray(np.asarray(image).astype("u2")), tags)
     if image.mode.startswith("I") or image.mode == "F":
-        return deep(image, tags)
+        return deep(np.asarray(image))
     if image.mode == "La":
         image = image.convert("LA")
     if image.has_transparency_data:
@@ -54,27 +43,16 @@ def whole(image):
     return image.convert("RGB")
 
 
-def deep(image, tags):
-    """A grey of more than 8 bits, from its depth or its own smallest and largest number."""
-    values = np.asarray(image)
-    if tags.get(258) == (32,) and tags.get(339, (1,)) == (1,):
-        values = values.view(np.uint32)
-    white = 4095 if tags.get(258) == (12,) else 65535
+def deep(values):
+    """A grey of more than 8 bits, from its type or its own smallest and largest number."""
     finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if values.dtype.kind == "f":
-        white = 1 if 0 <= low <= high <= 1 else None
-    elif values.dtype.kind != "u" or values.itemsize > 2:
-        white = None
-    if white:
-        low, high = 0.0, float(white)
-    scaled = (values.astype(float) - low) * 255 / ((high - low) or 1.0)
+    low, high = float(finite.min()), float(finite.max())
+    if values.dtype.kind == "f" and 0 <= low <= high <= 1:
+        low, high = 0, 1
+    elif values.dtype.kind == "u":
+        low, high = 0, 65535
+    scaled = (values.astype(float) - low) * 255 / (high - low)
     grey = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype("u1")
-    if tags.get(262) == 0:
-        grey = 255 - grey
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        grey[values == transparent] = 255
     return Image.fromarray(grey).convert("RGB")
 
 
@@ -109,7 +87,6 @@ def with_info(image, **info):
 
 PICTURES = {
     "1": lambda: plane().convert("1"),
-    "1, transparent": lambda: with_info(plane().convert("1"), transparency=255),
     "L": plane,
     "L, transparent": lambda: with_info(plane(), transparency=7),
     "LA": lambda: bands_of("LA"),
@@ -118,28 +95,19 @@ PICTURES = {
     "P, of an RGBA palette": lambda: palette("RGBA"),
     "P, one transparent": lambda: with_info(palette(), transparency=9),
     "P, each half transparent": lambda: with_info(palette(), transparency=bytes(range(256))),
-    "PA": lambda: palette().convert("PA"),
     "RGB": lambda: bands_of("RGB"),
     "RGB, transparent": lambda: with_info(
         bands_of("RGB").quantize(9).convert("RGB"), transparency=(1, 2, 3)
     ),
     "RGBA": lambda: bands_of("RGBA"),
     "RGBa": lambda: bands_of("RGBA").convert("RGBa"),
-    "RGBX": lambda: bands_of("RGBX"),
     "CMYK": lambda: bands_of("CMYK"),
-    "YCbCr": lambda: bands_of("YCbCr"),
     "LAB": lambda: bands_of("LAB"),
-    "HSV": lambda: bands_of("HSV"),
     "I;16": lambda: plane(dtype="u2"),
-    "I;16, transparent": lambda: with_info(plane(dtype="u2"), transparency=1234),
-    "I;16L": lambda: plane(dtype="u2").convert("I").convert("I;16L"),
     "I;16B": lambda: plane(dtype="u2").convert("I").convert("I;16B"),
-    "I, as 16 bits": lambda: plane(dtype="u2").convert("I"),
     "I": lambda: plane(dtype="i4"),
     "F, from 0 to 1": lambda: floats(0, 1),
-    "F, from 0 to 255": lambda: floats(0, 255, np.nan),
     "F": lambda: floats(-3, 9, np.nan, np.inf, -np.inf),
-    "F, nothing finite": lambda: Image.fromarray(np.full(SIZE[::-1], np.nan, "f4")),
 }
 
 
@@ -169,25 +137,7 @@ def test_a_picture_in_bands_has_the_bits_of_the_whole_one(kind, thin_bands):
         assert (made.mode, made.size) == ("RGB", SIZE if orientation < 5 else SIZE[::-1])
         assert made.tobytes() == expected.tobytes(), orientation
         assert (image.mode, image.tobytes()) == (before.mode, before.tobytes())
-    assert kind.partition(",")[0] == image.mode or kind == "I;16L"
-
-
-@pytest.mark.parametrize("size", [(1, 1), (1, 149), (149, 1), (300, 3), (37, 8), (37, 16), (36, 9)])
-def test_bands_fit_every_size(size, thin_bands):
-    """A row longer than a band is a band, and so is a picture that ends with one."""
-    for image in (
-        bands_of("LA", size),
-        bands_of("RGBA", size),
-        plane(size, "u2"),
-        palette("RGBA", size),
-    ):
-        assert to_upright_rgb(image).tobytes() == whole(image).tobytes()
-
-
-def test_a_picture_of_more_than_one_band_of_real_size_has_the_bits_of_the_whole_one():
-    image = turned(bands_of("LA", (1031, 1061)), 6)
-    assert image.width * image.height > rgb.BAND
-    assert to_upright_rgb(image).tobytes() == whole(image).tobytes()
+    assert kind.partition(",")[0] == image.mode
 
 
 def file_of(image, kind, **options):
@@ -202,7 +152,7 @@ def exif_of(orientation):
     return exif
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "TIFF"])
 def test_each_frame_in_bands_has_the_bits_of_the_whole_frame(kind, thin_bands):
     still = [bands_of("RGBA") for _ in range(4)]
     data = file_of(still[0], kind, save_all=True, append_images=still[1:])
@@ -214,20 +164,6 @@ def test_each_frame_in_bands_has_the_bits_of_the_whole_frame(kind, thin_bands):
     for count in (3, 1):
         found = decode(io.BytesIO(data), count).pictures
         assert [image.tobytes() for image in found] == expected[:count]
-
-
-def test_a_file_that_is_written_to_while_it_is_read_is_no_image(monkeypatch):
-    bands_of("RGB").save("photo.png")
-    before = Image.open
-
-    def write_and_open(*words, **options):
-        with Path("photo.png").open("ab") as file:
-            file.write(b"more")
-        return before(*words, **options)
-
-    monkeypatch.setattr(Image, "open", write_and_open)
-    sources, (skipped,) = read_images(["photo.png"])
-    assert (sources, skipped.reason) == ([], "was changed while it was read")
 
 
 def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch):
@@ -251,42 +187,6 @@ def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch
     assert small.read().pictures[0].tobytes() == large.read().pictures[0].tobytes()
 
 
-def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
-    Path("photo.tif").write_bytes(file_of(bands_of("RGBA"), "TIFF", compression="tiff_lzw"))
-    kept = os.dup(2)
-    os.close(2)
-    try:
-        with Path("photo.tif").open("rb") as file:
-            assert file.fileno() == 2
-            (made,) = decode(file).pictures
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-    with Image.open("photo.tif") as image:
-        assert made.tobytes() == whole(image).tobytes()
-
-
-def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
-    """A forward hook searches memory for pictures as large as the photo."""
-    kept = []
-    config = inspect_config(
-        ModelRequest("squeezenet1_1", weights="random", size=64),
-        str(cat),
-        layers=("features.0",),
-    )
-    prepared = prepare_run(config)
-    module = require_eager(prepared.model, "a test").loaded.module
-    hook = module.register_forward_hook(lambda *_: kept.append(pictures_of((451, 300))))
-    run_prepared(prepared)
-    hook.remove()
-    assert set(kept) == {0}
-
-
-def pictures_of(size):
-    gc.collect()
-    return sum(type(each) is Image.Image and each.size == size for each in gc.get_objects())
-
-
 def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
     loaded = build_skeleton(ModelRequest("resnet18"))
     fitter = Fitter(loaded.prepare)
@@ -302,23 +202,11 @@ def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
     assert replace(again, pixels=None) == replace(before, pixels=None)
 
 
-def test_a_pair_is_still_reported_as_a_pair(cat):
-    loaded = build_skeleton(ModelRequest("raft_small"))
-    ((source,), _) = read_images([str(cat)])
-    fitter = Fitter(loaded.prepare, source.read().pictures)
-    ((kept,), _) = release_pictures(fitter, [replace(source, kept=fitter.fit(source))])
-    assert prepare_image(fitter, kept).note == "a pair of images, resized to 448 by 304 pixels"
-
-
 SIDE = 9400  # of the largest square that Pillow opens without a warning
 MOST = 1_300_000_000  # bytes
 LARGE = {
-    "LA.png": lambda level: Image.merge("LA", [level, level]),
     "LA.tif": lambda level: Image.merge("LA", [level, level]),
-    "RGBA.png": lambda level: Image.merge("RGBA", [level] * 4),
-    "RGBA.tif": lambda level: Image.merge("RGBA", [level] * 4),
     "RGBA.webp": lambda level: Image.merge("RGBA", [level] * 4),
-    "RGB.jpg": lambda level: level.convert("RGB"),
     "CMYK.jpg": lambda level: Image.merge("CMYK", [level] * 4),
     "P.png": lambda level: level.convert("P"),
     "I16.png": lambda level: level.convert("I").convert("I;16"),
@@ -337,7 +225,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
-    [*((name, ()) for name in LARGE), ("LA.png", ("--focus", "4000,4000,900,900"))],
+    [*((name, ()) for name in LARGE), ("LA.tif", ("--focus", "4000,4000,900,900"))],
 )
 def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more):
     image = LARGE[name](Image.linear_gradient("L").resize((SIDE, SIDE)))
@@ -351,30 +239,3 @@ def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more
     code, peak = map(int, ended.stdout.split())
     assert code == 0
     assert peak * (1 if sys.platform == "darwin" else 1024) < MOST
-
-
-def fits(*cards):
-    cards = ("SIMPLE  =                    T", "BITPIX  =                   16", *cards)
-    cards += ("NAXIS   =                    2", "NAXIS1  =                    3")
-    cards += ("NAXIS2  =                    1", "END")
-    head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
-    return io.BytesIO(head + np.array([-5, 0, 5], ">i2").tobytes().ljust(2880))
-
-
-def test_a_fits_file_of_sixteen_bits_is_signed():
-    (made,) = decode(fits()).pictures
-    assert np.asarray(made)[0, :, 0].tolist() == [0, 128, 255]
-
-
-@pytest.mark.parametrize("zero", ["32768", "32768.0", "3.2768D+04"])
-def test_a_fits_file_says_that_its_values_are_unsigned(zero):
-    read = decode(fits(f"BZERO   = {zero:>20}", "BSCALE  =                  1.0"))
-    assert read.intensities is not None
-    found = read.intensities
-    assert (found.low, found.high, found.rule) == (0, 65535, "full")
-    assert (found.smallest, found.largest) == (32763, 32773)
-
-
-def test_a_fits_file_with_another_scale_is_refused():
-    with pytest.raises(UndecodableError, match="a scale of their own"):
-        decode(fits("BZERO   =                100.0"))

@@ -71,35 +71,30 @@ def reason(name):
 
 
 def test_the_tensors_of_a_file_come_in_the_order_of_their_names():
-    """In 24 names the order in which safetensors returns them is not that of the alphabet."""
-    names = [f"image{letter}" for letter in "abcdefghijklmnopqrstuvwx"]
+    """In 24 names the order in which safetensors returns them is not that of their numbers."""
+    names = [f"image{number}" for number in range(24)]
     save_file({name: values(3, 2, 2) for name in reversed(names)}, "many.safetensors")
-    assert [name for name, _, _ in read("many.safetensors")] == [
-        f"many.safetensors:{name}" for name in names
-    ]
+    found = [name for name, _, _ in read("many.safetensors")]
+    assert found == [f"many.safetensors:{name}" for name in names]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "order"), [("<f4", "F"), (">f4", "C"), ("<f8", "C"), ("<f2", "F")]
+    ("name", "dtype", "order"),
+    [("x.npy", ">f4", "C"), ("x.npy", "<f2", "F"), ("x.safetensors", "<f4", "C")],
 )
-def test_an_npy_file_goes_into_the_network_as_it_is(inspect, conv1, dtype, order):
+def test_a_tensor_goes_into_the_network_as_it_is(inspect, conv1, name, dtype, order):
     array = np.asarray(values(3, 37, 50), dtype=dtype, order=order)
-    np.save("x.npy", array)
-    document = inspect("x.npy", "--layers", "conv1")
+    if name == "x.npy":
+        np.save(name, array)
+    else:
+        save_file({"pixels": array}, name)
+    document = inspect(name, "--layers", "conv1")
     (layer,), (image,) = document["layers"], document["images"]
     assert layer["shape"] == [1, 64, 19, 25]  # neither resized nor cropped
     assert_figures(layer, conv1(array))
     assert (image["key"], image["width"], image["height"]) == ("x", 50, 37)
     assert image["pixels_shape"] == [1, 3, 37, 50]
-    assert image["sha256"] == hashlib.sha256(Path("x.npy").read_bytes()).hexdigest()
-
-
-def test_a_safetensors_file_goes_into_the_network_as_it_is(inspect, conv1):
-    array = values(3, 32, 32)
-    save_file({"pixels": array}, "x.safetensors")
-    document = inspect("x.safetensors", "--layers", "conv1")
-    assert_figures(document["layers"][0], conv1(array))
-    assert [image["key"] for image in document["images"]] == ["x"]
+    assert image["sha256"] == hashlib.sha256(Path(name).read_bytes()).hexdigest()
 
 
 def test_size_mean_and_std_leave_a_tensor_alone(inspect, conv1):
@@ -109,31 +104,18 @@ def test_size_mean_and_std_leave_a_tensor_alone(inspect, conv1):
     assert_figures(document["layers"][0], conv1(values(3, 32, 32)))
 
 
-def test_every_row_of_a_batch_is_an_image_with_the_records_that_it_has_alone(run, conv1):
+def test_every_row_of_a_batch_is_an_image(inspect, conv1):
     array = values(3, 3, 32, 32) * np.array([1, 10, 100], np.float32).reshape(3, 1, 1, 1)
     np.save("x.npy", array)
-    document = run("inspect", "resnet18", "x.npy", *RANDOM, "--layers", "conv1", "--format", "json")
-    images = json.loads(document.out)["images"]
-    assert [(image["file"], image["key"]) for image in images] == [
+    document = inspect("x.npy", "--layers", "conv1")
+    assert [(image["file"], image["key"]) for image in document["images"]] == [
         ("x.npy[0]", "x_0"),
         ("x.npy[1]", "x_1"),
         ("x.npy[2]", "x_2"),
     ]
-    for row in range(3):
-        np.save("one.npy", array[row])
-        alone = run(
-            "inspect", "resnet18", "one.npy", *RANDOM, "--layers", "conv1", "--format", "json"
-        )
-        assert_figures(json.loads(alone.out)["layers"][0], conv1(array[row]))
-    (together,) = json.loads(document.out)["layers"]
+    (together,) = document["layers"]
     assert_figures(together, torch.cat([conv1(row) for row in array]))
     assert together["images"] == 3
-
-
-def test_a_batch_of_one_is_named_like_the_file():
-    np.save("x.npy", values(1, 3, 4, 5))
-    ((file, key, pixels),) = read("x.npy")
-    assert (file, key, pixels.shape) == ("x.npy", "x", (3, 4, 5))
 
 
 def test_several_tensors_of_a_file_are_distinguished_by_their_names():
@@ -149,35 +131,10 @@ def test_several_tensors_of_a_file_are_distinguished_by_their_names():
     assert np.array_equal(found["x.safetensors:b.c[1]"][1], arrays["b.c"][1])
 
 
-def test_the_suffix_may_be_in_capitals():
-    with Path("X.NPY").open("wb") as file:
-        np.save(file, values(3, 4, 5))
-    assert [file for file, _, _ in read("X.NPY")] == ["X.NPY"]
-
-
-def test_pictures_and_tensors_go_through_one_run(inspect):
-    Image.new("RGB", (40, 30)).save("photo.png")
-    np.save("x.npy", values(2, 3, 64, 64))
-    document = inspect("photo.png", "x.npy", "photo.png", "--layers", "conv1", "--size", "64")
-    files = [image["file"] for image in document["images"]]
-    assert files == ["photo.png", "x.npy[0]", "x.npy[1]", "photo.png"]
-
-
-def test_nan_in_a_tensor_is_counted_and_not_hidden(inspect, conv1):
-    array = values(3, 32, 32)
-    array[0, 16, 16] = np.nan
-    np.save("x.npy", array)
-    layer = inspect("x.npy", "--layers", "conv1")["layers"][0]
-    assert layer["nan_count"] == int(conv1(array).isnan().sum())
-    assert layer["nan_count"] > 0
-
-
 @pytest.mark.parametrize(
     ("model", "layer", "side", "shape"),
     [
         ("mc3_18", "(model)", 16, [1, 3, 16, 16, 16]),
-        ("raft_small", "feature_encoder", 128, [2, 3, 128, 128]),
-        ("lraspp_mobilenet_v3_large", "(model)", 32, [1, 3, 32, 32]),
     ],
 )
 def test_a_clip_or_a_pair_is_made_of_the_same_tensor(inspect, model, layer, side, shape):
@@ -187,23 +144,6 @@ def test_a_clip_or_a_pair_is_made_of_the_same_tensor(inspect, model, layer, side
     seen = inspect("x.npy", *words, model=model)["layers"][0]
     assert seen["shape"] == shape
     assert seen["mean"] == pytest.approx(float(array.mean(dtype=np.float64)), abs=1e-6)
-
-
-def test_a_detection_model_is_given_the_tensor_in_its_list(inspect):
-    np.save("x.npy", np.abs(values(3, 40, 30)) / 20)
-    words = ("--layers", "(model)", "--at", "input")
-    (seen,) = inspect("x.npy", *words, model="ssdlite320_mobilenet_v3_large")["layers"]
-    assert (seen["call_id"], seen["shape"]) == ("input:(model)[0]", [3, 40, 30])
-
-
-def test_a_tensor_beside_a_second_picture_is_skipped_and_no_pair_is_made_up(run):
-    np.save("x.npy", values(3, 128, 128))
-    Image.new("RGB", (128, 128)).save("b.png")
-    code, _, err = run("inspect", "raft_small", "x.npy", "--pair", "b.png", *RANDOM)
-    assert code == 3
-    assert err.startswith(
-        "error: no image can be used: 'x.npy' holds pixels, but a pair needs two pictures\n"
-    )
 
 
 def test_a_tensor_is_no_second_picture(run):
@@ -232,10 +172,7 @@ def test_a_tensor_that_the_network_cannot_take_ends_with_4_and_its_shape(run):
         (np.zeros((3, 4, 5), np.complex64), "holds complex64, and pixels are numbers"),
         (np.float32(1), "holds a scalar tensor, not (C, H, W) or (N, C, H, W)"),
         (values(4, 5), "holds a 4x5 tensor, not (C, H, W) or (N, C, H, W)"),
-        (values(1, 2, 3, 4, 5), "holds a 1x2x3x4x5 tensor, not (C, H, W) or (N, C, H, W)"),
-        (values(0, 3, 4, 5), "holds a 0x3x4x5 tensor, not (C, H, W) or (N, C, H, W)"),
         (values(3, 0, 5), "holds a 3x0x5 tensor, not (C, H, W) or (N, C, H, W)"),
-        (np.zeros((3, 4, 5), "datetime64[s]"), "holds datetime64[s], and pixels are numbers"),
         (np.array([["a"]]), "holds <U1, and pixels are numbers"),
     ],
     ids=lambda value: str(getattr(value, "shape", ""))[:20],
@@ -266,7 +203,7 @@ def test_an_archive_named_npy_is_skipped():
         assert reason("x.npy") == "is not a .npy file of numbers"
 
 
-@pytest.mark.parametrize("begin", [b"{'descr': (", b"{'descr': '<f4'", b"\xff{", b"1 +"])
+@pytest.mark.parametrize("begin", [b"{'descr': (", b"\xff{"])
 def test_a_header_that_is_not_numpys_is_skipped(begin):
     np.save("x.npy", values(3, 4, 5))
     data = bytearray(Path("x.npy").read_bytes())
@@ -275,7 +212,7 @@ def test_a_header_that_is_not_numpys_is_skipped(begin):
     assert reason("x.npy") == "is not a .npy file of numbers"
 
 
-@pytest.mark.parametrize("keep", [3, 20, 90, 200])
+@pytest.mark.parametrize("keep", [3, 200])
 def test_a_file_that_is_cut_short_is_skipped(keep):
     np.save("x.npy", values(3, 4, 5))
     save_file({"a": values(3, 4, 5)}, "x.safetensors")
@@ -286,22 +223,11 @@ def test_a_file_that_is_cut_short_is_skipped(keep):
     assert reason("x.safetensors").startswith("is not a safetensors file that numpy can hold: ")
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.safetensors"])
-def test_text_with_the_name_of_a_tensor_file_is_skipped(name):
-    Path(name).write_text("hello, this is no tensor at all")
-    assert reason(name).startswith("is not a ")
-
-
 def test_a_header_that_promises_more_than_the_file_holds_costs_no_memory():
     header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 20, 3, 1 << 10, 1 << 10)}
     with Path("x.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
     assert reason("x.npy") == "is not a .npy file of numbers"
-
-
-def test_one_bad_tensor_of_a_file_skips_the_file_by_name():
-    save_file({"a": values(3, 4, 5), "b": np.zeros((3, 4, 5), np.complex64)}, "x.safetensors")
-    assert reason("x.safetensors") == "holds complex64, and pixels are numbers"
 
 
 def test_a_safetensors_file_without_tensors_is_skipped_with_a_reason(run):
@@ -311,39 +237,10 @@ def test_a_safetensors_file_without_tensors_is_skipped_with_a_reason(run):
     assert err.startswith("error: no image can be used: 'x.safetensors' holds no tensors\n")
 
 
-def test_half_precision_that_numpy_does_not_know_is_read_or_skipped_with_a_reason():
-    from safetensors.torch import save_file as save_torch
-
-    tensor = torch.randn(3, 4, 5).bfloat16()
-    save_torch({"a": tensor}, "x.safetensors")
-    sources, skipped = read_images(["x.safetensors"])
-    assert len(sources) + len(skipped) == 1
-    for source in sources:
-        assert np.array_equal(source.read().pixels.astype(np.float32), tensor.float().numpy())
-
-
-def shown(pixels):
-    """The mean of each third of what is shown of pixels, from 0 to 255."""
-    loaded = build_skeleton(ModelRequest("resnet18"))
-    picture = np.asarray(Image.open(io.BytesIO(loaded.show(pixels))).convert("RGB"), float)
-    return [round(float(part.mean())) for part in np.array_split(picture, 3, axis=1)]
-
-
-def test_one_value_that_is_not_finite_does_not_darken_the_picture():
-    ramp = torch.linspace(0, 100, 48).view(1, 1, 48).expand(3, 48, 48).clone()
-    whole = shown(ramp)
+def test_pixels_are_shown_from_their_least_to_their_greatest_finite_value():
+    ramp = torch.tensor([0.0] * 16 + [0.5] * 16 + [1.0] * 16).expand(1, 48, 48).clone()
     ramp[0, 0, 0] = math.nan
-    assert shown(ramp) == pytest.approx(whole, abs=2)
-
-
-def test_one_channel_is_shown_grey_from_its_least_to_its_greatest_value():
-    assert shown(torch.tensor([[[0.0] * 16 + [0.5] * 16 + [1.0] * 16]]).expand(1, 48, 48)) == (
-        pytest.approx([0, 128, 255], abs=3)
-    )
-
-
-def test_the_tensors_of_a_file_come_in_the_order_of_their_numbers(tmp_path):
-    names = ["x1", "x2", "x10"]
-    save_file({name: values(3, 4, 4) for name in reversed(names)}, tmp_path / "a.safetensors")
-    sources, _ = read_images([str(tmp_path / "a.safetensors")])
-    assert [source.row for source in sources] == [":x1", ":x2", ":x10"]
+    loaded = build_skeleton(ModelRequest("resnet18"))
+    shown = np.asarray(Image.open(io.BytesIO(loaded.show(ramp))).convert("L"), float)
+    thirds = [part.mean() for part in np.array_split(shown, 3, axis=1)]
+    assert thirds == pytest.approx([0, 128, 255], abs=3)

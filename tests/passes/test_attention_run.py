@@ -76,11 +76,6 @@ def head_by_head(q, k, v):
     return torch.stack(shares, 1), torch.stack([shares[h] @ v[:, h] for h in range(2)], 1)
 
 
-def by_products_of_numbers(q, k, v):
-    shares = (q[..., :, None, :] * k[..., None, :, :]).sum(-1).softmax(-1)
-    return shares, (shares[..., None] * v[..., None, :, :]).sum(-2)
-
-
 def turned_by_t(q, k, v):
     shares = [(q[0, head] @ k[0, head].t()).softmax(-1) for head in range(2)]
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
@@ -125,7 +120,6 @@ def attention_of(net):
         by_names,
         over_the_rows,
         head_by_head,
-        by_products_of_numbers,
         by_einsum_without_an_arrow,
         by_addmm,
         turned_by_t,

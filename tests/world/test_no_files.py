@@ -178,7 +178,7 @@ def test_the_output_of_another_command_as_a_list_is_refused_and_stays_unread(run
 def test_a_list_of_layers_that_is_no_file_is_refused(run, no_file, option):
     ended = run("inspect", "resnet18", photo("a.png"), *SMALL, option, f"@{no_file('layers.txt')}")
     assert ended.code == 2
-    assert f"error: cannot read the layer list 'layers.txt': it {NO_FILE}\n" in ended.err
+    assert f"error: cannot read the layer list 'layers.txt': {NO_FILE}\n" in ended.err
 
 
 # Weights and code
