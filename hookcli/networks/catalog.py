@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
-    """Return the models whose name, perhaps without its prefix, matches a glob, sorted by name."""
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
     prefix = "" if shelf is None else shelf.prefix
@@ -40,12 +39,10 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
 
 
 def list_shelf_names(source: str | None = None) -> list[str]:
-    """Return the names of the models of a source; None is for torchvision."""
     return list_names() if source is None else _find_source(source).list_shelf()
 
 
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
-    """Download the trained weights of a model unless they are cached, and load them once."""
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
     weights = (loaded.info.weights,)
     params = sum(parameter.numel() for parameter in loaded.module.parameters())

@@ -31,8 +31,6 @@ _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What hookcli must know of a model to prepare images and to read its output."""
-
     info: ModelInfo
     prepare: Preprocessing  # turns upright RGB pictures into pixels on the CPU
     categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
@@ -51,7 +49,6 @@ class ModelDescription:
         return self.prepare.channels is not None
 
     def pixels_to_try(self) -> Tensor:
-        """Return the pixels (1, …) of the first usable image for trial passes, or else zeros."""
         pixels = self.first()
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
@@ -67,7 +64,6 @@ class ModelDescription:
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
     def read(self, output: object, sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image; none if the output has no known form."""
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
@@ -78,7 +74,6 @@ class ModelDescription:
         return {"out": chosen} if chosen.dim() == 4 else chosen
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's code, score and inputs, by file name."""
         return {} if self.extra is None else {**self.extra.hashes}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -169,7 +164,6 @@ class ModelDescription:
         return [((see(draw()) - black) / span).clamp(0, 1) for draw in draws], seen
 
     def show(self, pixels: Tensor) -> bytes:
-        """Return the network's input for one image, as a JPEG file."""
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
         return draw_pixels(self.task.picture(seen), *self.normalisation())
 

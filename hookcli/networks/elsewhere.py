@@ -155,13 +155,11 @@ _SHARDS = {
 
 
 def name_shard(names: Iterable[str]) -> FileKind | None:
-    """Return the kind of a shard, by the keys and classes in a file; None if they show none."""
     found = (kind for name in names for form, kind in _SHARDS.items() if form.fullmatch(name))
     return next(found, None)
 
 
 def find_kind(file: Path) -> FileKind:
-    """Return the kind of a file, judged by its suffix, its archive members and its classes."""
     if file.suffix == ".onnx":
         return FileKind("an ONNX graph")
     if file.suffix == ".safetensors":
@@ -233,5 +231,4 @@ def save_line(file: Path, state: str) -> str:
 
 
 def weights_name(file: Path) -> str:
-    """Return the path of the new file that the command of ``save_line`` writes."""
     return str(file.with_name(f"{file.stem}-weights.pt"))

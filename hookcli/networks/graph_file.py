@@ -49,8 +49,6 @@ _LIKE = "name the model that it was made from: `like=MODEL`"
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """An input of a graph."""
-
     shape: tuple[int | None, ...]  # (N, C, H, W) for a picture; None for a length that may vary
     dtype: str  # such as ``float32``
     name: str = ""
@@ -77,14 +75,11 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDescription(ModelDescription):
-    """What hookcli knows of a model in a file that holds a graph."""
-
     predicts: bool  # whether hookcli reads predictions from the model's output
 
     def read(
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image; an empty list if the output may be anything."""
         is_known = self.choose is not None or (
             self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
         )
@@ -92,7 +87,6 @@ class GraphDescription(ModelDescription):
 
 
 def check_graph_request(request: ModelRequest) -> None:
-    """Check that the request has nothing that the file fixes: weights, a dtype or a device."""
     default = DEFAULTS.run.model
     for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
@@ -163,7 +157,6 @@ def describe_graph(
 
 
 def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
-    """Return the tensors, with pictures (N, C, H, W) in the layouts of a graph's inputs."""
     fitted = list(tensors)
     for index, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
         if wanted.is_nhwc and tensor.dim() == len(wanted.shape):
@@ -294,13 +287,11 @@ def read_graph(file: Path) -> Any:
 
 
 def guard_onnx(file: Path) -> ForeignCode:
-    """Return a block that turns exceptions over the content of an ONNX file into one error."""
     verb, hint = "is damaged, or no ONNX file", "export the model again"
     return ForeignCode(repr(str(file)), verb=verb, hint=hint)
 
 
 def read_small_weights(file: Path, model: Any, most: int) -> None:
-    """Read tensors of at most ``most`` values from other files into the model."""
     import onnx
 
     for tensor in _list_external(model):

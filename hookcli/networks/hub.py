@@ -49,8 +49,6 @@ ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and ope
 
 
 class Files:
-    """The files of a model, whose folder may be in the hub's cache."""
-
     is_remote: bool  # whether files may be downloaded
     label: str  # where the files come from, for people
 
@@ -87,8 +85,6 @@ class Files:
 
 
 class FolderFiles(Files):
-    """A folder on this machine."""
-
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
@@ -100,7 +96,6 @@ class FolderFiles(Files):
 
     @property
     def most_values(self) -> int:
-        """Twice as many as the weights in the folder have, and some; else, a third of the usual."""
         files = (file for each in _WEIGHTS for file in self._folder.glob(each))
         size = sum(file.stat().st_size for file in files if file.is_file())
         usual = super().most_values
@@ -127,8 +122,6 @@ class Repository(Files):
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Source):
-    """A model of a library, which may be in a folder or on the hub."""
-
     files: Files | None = None  # None if the library itself knows the model
     weight_names: ClassVar[tuple[str, ...]] = ()  # of files of weights, the preferred one first
 
@@ -147,7 +140,6 @@ class FileSource(Source):
         return next(([file] for file in map(self.files.find, self.weight_names) if file), [])
 
     def require_weights(self) -> Path:
-        """Return the file of the weights; a model without one is refused."""
         for file in self.find_weights():
             return file
         raise WeightsError(
@@ -182,7 +174,6 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Let libraries log nothing in the ``with`` block."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -192,7 +183,6 @@ def quiet() -> Iterator[None]:
 
 
 def is_folder_or_repository(location: str) -> bool:
-    """Return whether ``location`` is a folder, a path, or ``hf-hub:NAME``."""
     return location.startswith((ON_HUB, *_PATHS)) or _is_folder(location)
 
 
@@ -210,7 +200,6 @@ def _is_folder(location: str) -> bool:
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
-    """Return the configuration file of the model that the user calls ``model``, if it has one."""
     try:
         return files.find(name)
     except OSError as error:
@@ -223,7 +212,6 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
 def require_config(
     files: Files, model: str, hint: str, name: str = "config.json"
 ) -> tuple[Path, dict[str, Any]]:
-    """Return a configuration file and its content; ``hint`` says how to make the file."""
     file = find_config(files, model, name)
     if file is None:
         raise ModelError(f"{model} has no {name}", hint)
@@ -255,7 +243,6 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
 
 
 def is_cached(repository: str, *names: str) -> bool:
-    """Return whether the hub's cache has one of these files of a repository, of any revision."""
     from huggingface_hub import constants, try_to_load_from_cache
 
     found = (try_to_load_from_cache(repository, name, constants.HF_HUB_CACHE) for name in names)
@@ -263,7 +250,6 @@ def is_cached(repository: str, *names: str) -> bool:
 
 
 def list_cached() -> Iterator[tuple[str, Path]]:
-    """Yield each model in the hub's cache, and the folder of its newest revision."""
     from huggingface_hub import constants, errors, scan_cache_dir
 
     try:
@@ -308,7 +294,6 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
 
 @contextlib.contextmanager
 def connection_errors() -> Iterator[None]:
-    """Turn errors of a connection to the hub in the ``with`` block into an OSError."""
     from huggingface_hub import constants, errors
 
     http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that the hub's uses

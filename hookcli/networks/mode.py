@@ -22,7 +22,6 @@ _MOST_NAMED = 3
 
 
 def set_mode(module: nn.Module, mode: Mode) -> None:
-    """Put a model into ``mode``; ``as-made`` changes nothing."""
     if mode == "train":
         module.train()
     elif mode == "eval":
@@ -41,7 +40,6 @@ def _evaluate(module: nn.Module) -> None:
 
 
 def note_switched(module: nn.Module) -> str:
-    """Return a note on layers in training mode that evaluation mode changes; empty without any."""
     kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
     if not kinds:
         return ""
@@ -67,7 +65,6 @@ def _trains(module: nn.Module) -> bool:
 
 
 def _share_dropped(module: nn.Module) -> str:
-    """Return the name of a layer's attribute for its dropout rate; empty if it has no dropout."""
     if isinstance(module, _DROPOUTS):
         return "p"
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):

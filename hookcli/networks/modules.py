@@ -41,12 +41,10 @@ def find_aliases(model: nn.Module) -> dict[str, str]:
 
 
 def strip_wrapped(path: str) -> str:
-    """Return the path of a module as it is without torch.compile."""
     return _WRAPPED.sub("", path).removeprefix(".") if WRAPPED in path else path
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the module underneath if ``torch.compile(module)`` made ``model``."""
     return find_modules(model)[""] if _is_wrapper(model) else model
 
 

@@ -49,8 +49,6 @@ _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 
 class OwnCode(Source):
-    """A model that the user's own code makes."""
-
     is_known: ClassVar[bool] = False
     label: ClassVar[str] = "own"
     reserved: ClassVar[frozenset[str]] = frozenset()
@@ -124,7 +122,6 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
 
 
 def import_code(origin: str) -> ModuleType:
-    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names."""
     return _import_file(Path(origin)) if origin.endswith(".py") else _import_module(origin)
 
 
@@ -182,7 +179,6 @@ def check_structure(name: str, model: nn.Module) -> None:
 
 
 def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
-    """Refuse a module that contains itself, or many levels; ``outer`` has paths by ``id``."""
     most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
     if len(outer) > most:
         raise ModelError(
@@ -227,7 +223,6 @@ def _list_names(kind: str) -> Iterator[str]:
 
 
 def is_as_it_is(name: str) -> bool:
-    """Return whether ``name`` stands for a model that keeps its dtypes."""
     return name in _as_they_are
 
 
@@ -253,7 +248,6 @@ class Held(OwnCode):
 
     @property
     def keeps_dtype(self) -> bool:
-        """Whether the model runs in the dtypes that it has, as far as hookcli knows them."""
         values = itertools.chain(_held[self.name].parameters(), _held[self.name].buffers())
         floats = {each.dtype for each in values if each.is_floating_point()}
         return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN

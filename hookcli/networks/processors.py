@@ -78,8 +78,6 @@ def resize_fields(
 
 
 class ProcessorTransform:
-    """Turns a picture into pixels with an image processor, some of whose values are replaced."""
-
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
         self._processor, self._changes = processor, dict(changes)
         normalizes = bool(self._ask("do_normalize"))
@@ -143,7 +141,6 @@ class _ProcessorTask(Task):
 
     @functools.cached_property
     def processor(self) -> Any:
-        """The library's object, loaded when it is first needed."""
         return self._load()
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
@@ -301,7 +298,6 @@ _TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
 
 
 def choose_task(name: str) -> type[_ProcessorTask]:
-    """Return the task of the class of transformers called ``name``, by the end of the name."""
     return next((task for end, task in _TASKS if end in name), _Backbone)
 
 
@@ -329,6 +325,5 @@ def _bounds(mask: Tensor) -> tuple[float, ...] | None:
 
 
 def _logits_of(output: object, axes: int) -> Tensor | None:
-    """Return an output, or the logits in it, if they have ``axes`` axes, else None."""
     logits = output.get("logits") if isinstance(output, Mapping) else output
     return logits if is_floats(logits, axes) else None

@@ -32,8 +32,6 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what hookcli reports about them."""
-
     module: nn.Module
     name: str  # of the weights, or the file or code that they come from
     preset: MakePreset = make_imagenet  # makes torchvision's preprocessing for the weights
@@ -71,17 +69,14 @@ class Source:
 
     @classmethod
     def takes(cls, name: str) -> bool:
-        """Return whether ``name`` has the form of this source's names."""
         return name.startswith(cls.prefix)
 
     @classmethod
     def list_names(cls) -> list[str]:
-        """Return the names that the shell completes and ``hookcli models`` lists."""
         return []
 
     @classmethod
     def shelf(cls) -> str:
-        """Return the name of the source for ``hookcli models``; empty if it lists no models."""
         return cls.prefix.rstrip(":") or cls.library
 
     @classmethod
@@ -91,7 +86,6 @@ class Source:
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return what ``hookcli models`` shows about a listed model, without building it."""
         raise NotImplementedError
 
     @classmethod
@@ -112,17 +106,14 @@ class Source:
 
     @property
     def keeps_dtype(self) -> bool:
-        """Whether the model runs in several dtypes, as its owner made it."""
         return False
 
     @property
     def word(self) -> str:
-        """The name of the model's task in manifests."""
         return self.label or self.task.word
 
     @property
     def most_values(self) -> int | None:
-        """The most values that the model may have; None if no file says how to build it."""
         return None
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
@@ -130,11 +121,9 @@ class Source:
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager for any use of the model."""
         return contextlib.nullcontext()
 
     def guard_output(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager for reading the model's output."""
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
@@ -145,11 +134,9 @@ class Source:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the trained weights."""
         return ()
 
     def has_weights(self, name: str) -> bool:
-        """Return whether the source has trained weights called ``name``; if not, it is a file."""
         return name == "pretrained" or name in self.members
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
@@ -168,7 +155,6 @@ class Source:
         return ""
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
-        """Return the class names by index; empty if they are not known."""
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
@@ -187,7 +173,6 @@ class Source:
 
     @property
     def preset(self) -> MakePreset:
-        """The preset of the default weights; the preset of ImageNet if none is known."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -205,7 +190,6 @@ class Source:
     def prepare(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
-        """Return the preprocessing that the user asked for; a detection model itself is changed."""
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):
             raise RequestError(

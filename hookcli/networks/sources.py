@@ -37,5 +37,4 @@ def find_model(name: str, seed: int) -> Source:
 
 
 def list_names() -> list[str]:
-    """Return the names of all models that the sources list, sorted."""
     return sorted(name for source in SOURCES for name in source.list_names())

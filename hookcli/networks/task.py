@@ -87,7 +87,6 @@ class Task:
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
-        """Return the arguments of the model's forward, for pixels (N, …)."""
         return (pixels,)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
@@ -104,7 +103,6 @@ class Task:
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        """Return the mean and the standard deviation of each colour: 0 and 1 if none is known."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -117,19 +115,15 @@ class Task:
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image of a batch from what ``find`` returned."""
         # ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
-        """Return a score of the one image in ``found``; the predicted class without ``target``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSize:
-    """The only size of pixels that a network accepts."""
-
     height: int
     width: int
     step: int = 1  # the convolutions round each side up to a multiple of this
@@ -161,8 +155,6 @@ def find_fixed_size(module: nn.Module) -> FixedSize | None:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How an image becomes pixels."""
-
     task: Task
     transform: Transform  # of the model's library, with the user's changes
     # the height and width after a crop; None if the whole picture is kept
@@ -183,7 +175,6 @@ class Preprocessing:
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:
-        """The shape (1, …) of the pixels of one image of usual size."""
         sides = self.task.nominal if self.size is None else (self.size, self.size)
         shape = [1 if self.grey else self.channels or self.bands, *(self.crop or sides)]
         if self.task.stacked:
@@ -202,7 +193,6 @@ class Preprocessing:
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
-        """Return why the network cannot take the pixels (C, H, W) of a file; empty if it can."""
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):
             wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
@@ -230,7 +220,6 @@ class Preprocessing:
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        """Return how ``count`` pictures, some of them given, were changed before the transform."""
         if made := self.task.describe(pictures, count, self.size):
             return made
         is_cut = self.crop is not None and any(map(_is_long, pictures))
@@ -251,7 +240,6 @@ def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
 def _to_tensors(
     pictures: Sequence[Any], transform: Any, bands: int
 ) -> tuple[list[Tensor], Transform]:
-    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors."""
     tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
     if isinstance(transform, torchvision.transforms.Compose):
         steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
@@ -260,7 +248,6 @@ def _to_tensors(
 
 
 def _crop_long(picture: Image.Image) -> Image.Image:
-    """Return the middle of a very long picture; a transform that crops would keep no more."""
     if not _is_long(picture):
         return picture
     longest = _LONGEST * min(picture.size)

@@ -56,7 +56,6 @@ class Classification(Task):
         return task
 
     def find(self, output: object) -> Tensor | None:
-        """Return the numbers (N, classes): the output, or ``logits`` of Inception's named tuple."""
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
         if self.is_single and is_floats(output, 1):
@@ -81,15 +80,11 @@ class Classification(Task):
 
 
 class Quantized(Classification):
-    """Classifiers that compute with integers."""
-
     word = "quantization"
     is_faster_channels_last = False
 
 
 class Video(Classification):
-    """Models that name the action in a clip of frames."""
-
     word = "video"
     frames = CLIP_FRAMES
     stacked = (1, CLIP_FRAMES)
@@ -97,7 +92,6 @@ class Video(Classification):
     is_faster_channels_last = False
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return a clip (C, T, H, W) of pictures, all resized to the size of the first."""
         same = [picture.resize(pictures[0].size) for picture in pictures]
         to_tensor = torchvision.transforms.functional.pil_to_tensor
         frames = [to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)]
@@ -113,8 +107,6 @@ class Video(Classification):
 
 
 class Segmentation(Task):
-    """Models that classify each pixel; they return logits for every pixel."""
-
     word = "segmentation"
     nominal = (520, 520)
     takes_any_size = True
@@ -146,7 +138,6 @@ class Segmentation(Task):
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean over all pixels, by default of the class that covers the most."""
         index = target
         if index is None:
             labels = self.list_labels(found.detach(), ())[0]
@@ -170,16 +161,12 @@ class FeatureTask(Task):
 
 
 class Boxes(TypedDict):
-    """The output of a detection model for one image."""
-
     boxes: Tensor  # (n, 4), the corners
     scores: Tensor  # (n,)
     labels: Tensor  # (n,), the class indices
 
 
 class BoxTask(Task):
-    """Models that find objects or people's keypoints as boxes."""
-
     word = "detection"
     needs_values = True
 
@@ -304,7 +291,6 @@ class OpticalFlow(Task):
         return Preprocessing(self, make(), size=request.size)
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return a pair (2, C, H, W); a single picture is used twice."""
         sides = _find_sides(pictures[0], size)
         pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
         return torch.stack(transform(*pair))
@@ -326,7 +312,6 @@ class OpticalFlow(Task):
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last and most refined flow (N, 2, H, W)."""
         flows = output if isinstance(output, list) else []
         if flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows):
             last: Tensor = flows[-1]
@@ -367,7 +352,6 @@ TASKS: tuple[Task, ...] = (
 
 
 def find_task(package: str) -> Task:
-    """Return the task of the models in a torchvision package, such as ``….detection.ssd``."""
     return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
 
 
@@ -382,7 +366,6 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 def read_predictions(
     output: object, categories: Sequence[str], sizes: Sizes = (), own: Task | None = None
 ) -> Predictions:
-    """Return the predictions for each image of a batch; none for an output of unknown form."""
     form = find_form(output, own)
     if form is None:
         return []
@@ -418,26 +401,22 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense tensor of floats with values and ``axes`` axes."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
     return value.is_floating_point() and value.dim() == axes
 
 
 def name_class(index: int, categories: Sequence[str], word: str = "class") -> str:
-    """Return the name of a class. A class without a name is called, for example, ``class 7``."""
     return categories[index] if 0 <= index < len(categories) else f"{word} {index}"
 
 
 def read_problem(owner: object) -> Reading:
-    """Return what a model's outputs are by the ``problem_type`` of the model or its config."""
     problem = str(ask(owner, "problem_type"))
     known: dict[str, Reading] = {"regression": "values", "multi_label_classification": "labels"}
     return known.get(problem, "logits")
 
 
 def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
-    """Return the probability of each class (N, classes), from logits or from probabilities."""
     if rows.shape[1] > 1:
         made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}
         return made[reading]() if reading in made else rows
@@ -501,24 +480,20 @@ def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits"
 
 
 def name_figures(measure: str, figures: Mapping[str, Tensor]) -> tuple[Prediction, ...]:
-    """Return a prediction for each figure of an image."""
     return tuple(
         Prediction(measure, name, None, finite(float(value))) for name, value in figures.items()
     )
 
 
 def require_logit(kind: str, why: str) -> None:
-    """Refuse a kind of score that a model's outputs do not have."""
     if kind != "logit":
         raise RequestError(f"`score={kind!r}`: {why}", "leave `score` as it is")
 
 
 def refuse_classes(what: str, kind: str, target: int | None) -> None:
-    """Refuse the score of a class for outputs without classes."""
     if target is not None or kind != "logit":
         raise RequestError(f"{what} has no classes", "leave `target` and `score` as they are")
 
 
 def finite(value: float) -> float | None:
-    """Return a number, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None

@@ -174,7 +174,6 @@ def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
 
 
 def is_timm_name(name: str) -> bool:
-    """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
     try:
         return bool(_import_timm("timm:NAME").is_model(name))
     except RequestError:

@@ -34,8 +34,6 @@ _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision
 
 
 class Torchvision(Source):
-    """A model of torchvision."""
-
     library: ClassVar[str] = "torchvision"
 
     @classmethod
@@ -143,7 +141,6 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return torchvision's builder of a model."""
     names = Torchvision.list_names()
     if name not in names:
         raise UnknownModelError(name, names)
@@ -157,12 +154,10 @@ def find_weights(name: str) -> Any:
 
 
 def cache_file(url: str) -> Path:
-    """Return the path at which torch caches the file of ``url``."""
     return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
 
 
 def cache_weights(name: str, url: str, *, progress: bool) -> Path:
-    """Return the weights' file in torch's cache; download and check the file if necessary."""
     file = cache_file(url)
     if file.is_file():
         return file

@@ -253,7 +253,6 @@ def _default_config(transformers: Any, name: str) -> Any:
 
 
 def list_types(transformers: Any) -> list[str]:
-    """Return the types of vision models that the installed version knows, sorted."""
     of_video = _table(transformers, "VIDEO_CLASSIFICATION")
     return sorted({kind for head in _HEADS for kind in _table(transformers, head)} - set(of_video))
 
@@ -400,7 +399,6 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, if it is recent enough."""
     transformers = import_library("transformers", "'hookcli[hf]'", name)
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
@@ -414,7 +412,6 @@ def import_transformers(name: str) -> Any:
 
 @contextmanager
 def _using(name: str) -> Iterator[None]:
-    """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
     logging = import_transformers(name).logging
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -45,7 +45,6 @@ _WRAPPERS = re.compile(
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Build the model with the requested weights."""
     if source.keeps_format and request.weights in ("random", "pretrained"):
         what = f"a model in memory has its weights, and `weights={request.weights!r}` others"
         raise RequestError(what, "leave it out, or give a file")

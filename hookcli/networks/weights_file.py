@@ -43,8 +43,6 @@ _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """The content of a weights file."""
-
     tensors: dict[str, Tensor]  # dense, on the CPU, and not larger than their storages
     versions: dict[str, int]  # of the saved modules, by module path; empty if the file has none
     note: str = ""  # which set of weights was chosen, or which tensors were left out
@@ -77,7 +75,6 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
 
 
 def load_content(file: Path) -> tuple[object, str]:
-    """Return the content of a weights file, and the sha256 of the bytes that were read."""
     try:
         with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -321,7 +318,6 @@ def _list_versions(state: dict[object, object]) -> dict[str, int]:
 
 
 def kind_name(kind: torch.dtype | torch.layout) -> str:
-    """Return the name of a dtype or layout, without ``torch.``."""
     return str(kind).removeprefix("torch.").lstrip("_")
 
 
@@ -330,5 +326,4 @@ def _clip(text: str) -> str:
 
 
 def name_some(texts: list[str]) -> str:
-    """Join the first three names, and say how many more there are."""
     return ", ".join(map(_clip, texts[:3])) + and_more(len(texts) - 3)
