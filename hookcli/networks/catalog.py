@@ -10,7 +10,8 @@ from hookcli.config import ModelRequest
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.networks import sources
 from hookcli.networks.load import load_model
-from hookcli.networks.sources import choose_source, list_names
+from hookcli.networks.sources import choose_source
+from hookcli.networks.torchvision import Torchvision
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
 
 
 def list_shelf_names(source: str | None = None) -> list[str]:
-    return list_names() if source is None else _find_source(source).list_shelf()
+    return Torchvision.list_shelf() if source is None else _find_source(source).list_shelf()
 
 
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:

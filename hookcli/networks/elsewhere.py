@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.networks.code_files import list_definitions, split_name
+from hookcli.networks.torchvision import Torchvision
 from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return RequestError(
             f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
         )
-    if origin.endswith(".py") or any(name in source.list_names() for source in sources):
+    if origin.endswith(".py") or name in Torchvision.list_shelf():
         return None
     if _is_file(name):
         return _explain_file(name)

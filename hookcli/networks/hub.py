@@ -32,13 +32,9 @@ _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
 
 _MOST_BYTES = 1 << 24  # of a configuration
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
-_FEW_VALUES = 1 << 27  # a model of this size is built in a few seconds
 _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
 _LARGEST = {  # whole number in a configuration, by key
     re.compile(_SIDES): LARGEST_SIDE,
-    re.compile(r"num_(labels|classes)|classes"): 1 << 17,
-    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
 # Fields of a configuration that name a part of the model
@@ -93,13 +89,6 @@ class FolderFiles(Files):
     def find(self, name: str) -> Path | None:
         file = self._folder / name
         return file if file.is_file() else None
-
-    @property
-    def most_values(self) -> int:
-        files = (file for each in _WEIGHTS for file in self._folder.glob(each))
-        size = sum(file.stat().st_size for file in files if file.is_file())
-        usual = super().most_values
-        return min(usual, 2 * size + _FEW_VALUES) if size else usual // 3
 
 
 class Repository(Files):

@@ -9,6 +9,7 @@ from torch import nn
 
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from hookcli.config import Mode
@@ -40,14 +41,11 @@ def _evaluate(module: nn.Module) -> None:
 
 
 def note_switched(module: nn.Module) -> str:
-    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
+    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each)).most_common()
     if not kinds:
         return ""
-    named = [f"{number} {kind}" for kind, number in kinds.most_common()]
-    if len(named) > _MOST_NAMED:
-        rest = sum(kinds.values()) - sum(n for _, n in kinds.most_common(_MOST_NAMED - 1))
-        named = [*named[: _MOST_NAMED - 1], f"{rest} other layers"]
-    layers = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    layers = ", ".join(f"{number} {kind}" for kind, number in kinds[:_MOST_NAMED])
+    layers += and_more(len(kinds) - _MOST_NAMED, " and {} other kind{s} of layers")
     return (
         f"the model was made in training mode and runs in evaluation mode, which changes {layers}: "
         "`model.mode='as-made'` runs it as it was made"
@@ -61,12 +59,9 @@ def _trains(module: nn.Module) -> bool:
         return module.track_running_stats
     if isinstance(module, nn.RReLU):
         return module.lower != module.upper
-    return bool(ask(module, _share_dropped(module)))
-
-
-def _share_dropped(module: nn.Module) -> str:
     if isinstance(module, _DROPOUTS):
-        return "p"
+        return bool(module.p)
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-        return "dropout"
-    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # in timm and other libraries
+        return bool(module.dropout)
+    is_path = type(module).__name__ == "DropPath"  # in timm and other libraries
+    return is_path and bool(ask(module, "drop_prob"))

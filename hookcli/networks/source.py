@@ -72,17 +72,13 @@ class Source:
         return name.startswith(cls.prefix)
 
     @classmethod
-    def list_names(cls) -> list[str]:
-        return []
-
-    @classmethod
     def shelf(cls) -> str:
         return cls.prefix.rstrip(":") or cls.library
 
     @classmethod
     def list_shelf(cls) -> list[str]:
         """Return the names of the source's models that are installed or cached, sorted."""
-        return cls.list_names()
+        return []
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
@@ -135,9 +131,6 @@ class Source:
     @property
     def members(self) -> tuple[str, ...]:
         return ()
-
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in self.members
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Return the model with trained weights; raise one of ``UNREACHABLE`` without a network."""

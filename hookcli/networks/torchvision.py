@@ -37,7 +37,7 @@ class Torchvision(Source):
     library: ClassVar[str] = "torchvision"
 
     @classmethod
-    def list_names(cls) -> list[str]:
+    def list_shelf(cls) -> list[str]:
         return sorted(torchvision.models.list_models())
 
     @classmethod
@@ -59,7 +59,7 @@ class Torchvision(Source):
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
         package, _, short = name.rpartition(".")
-        if package != "torchvision.models" or short not in cls.list_names():
+        if package != "torchvision.models" or short not in cls.list_shelf():
             return None
         return RequestError(f"no model is called {name!r}", short)
 
@@ -81,10 +81,7 @@ class Torchvision(Source):
 
     @property
     def members(self) -> tuple[str, ...]:
-        return tuple(member.name for member in find_weights(self.name))
-
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in find_weights(self.name).__members__
+        return tuple(find_weights(self.name).__members__)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Load the weights with torchvision's builder, which may rename keys or drop heads."""
@@ -141,7 +138,7 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
-    names = Torchvision.list_names()
+    names = Torchvision.list_shelf()
     if name not in names:
         raise UnknownModelError(name, names)
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)

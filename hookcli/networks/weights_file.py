@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load, load_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
@@ -97,7 +97,7 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if isinstance(error, NotRegularError):
         return WeightsError(f"cannot read the weights {file}: it is not a regular file")
     if isinstance(error, pickle.UnpicklingError):
-        return _refuse_pickle(file, error)
+        return _refuse_pickle(file)
     if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
         return _refuse_kind(file, kind)
     if isinstance(error, OtherArchiveError):
@@ -111,8 +111,6 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 def _load(file: Path, stream: BufferedReader) -> object:
     # The name ``file`` may stand for another file by now.
     if file.suffix == ".safetensors":
-        if not _is_utf8(file):  # safetensors opens no such name
-            return load(stream.read())
         tensors = load_file(file)  # mapped into memory
         if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116
             raise WeightsError(f"cannot read the weights {file}: another process replaced it")
@@ -129,24 +127,7 @@ def _load(file: Path, stream: BufferedReader) -> object:
     return content
 
 
-def _is_utf8(file: Path) -> bool:
-    try:
-        str(file).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
-    if "Unsupported operand" in str(error):  # a different pickle protocol from torch.save's
-        return WeightsError(
-            f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
-            _SAVE_WEIGHTS,
-        )
-    if "_rebuild_nested_tensor" in str(error):  # torch 2.15 does not load them either
-        return WeightsError(
-            f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
-        )
+def _refuse_pickle(file: Path) -> WeightsError:
     kind = find_kind(file)
     what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
     if kind.join:
@@ -190,20 +171,21 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    # It must have more entries than ``content`` has tensors itself.
-    inner = [each for _, each in _list_parts(content) if isinstance(each, dict)]
-    states = [each for each in inner if _bare_names(each)]
-    own = len(_bare_names(content)) if isinstance(content, dict) else 0
-    if own and own >= max(map(len, states), default=0):
+    # The sets of weights are those with at least half as many tensors as the largest one.
+    sizes = {
+        key: len(_bare_names(dict(_list_parts(_find_part(content, key)))))
+        for key in _list_sets(content)
+    }
+    most = max(sizes.values(), default=0)
+    if isinstance(content, dict) and len(_bare_names(content)) >= most:
         return content
-    sets = _list_sets(content)
-    sizes = [len(_bare_names(dict(_list_parts(_find_part(content, each))))) for each in sets]
-    if len(states) > 1 or (len(sets) > 1 and max(sizes) > max(map(len, states), default=0)):
+    sets = [key for key, size in sizes.items() if 2 * size >= most]
+    if len(sets) > 1:
         raise WeightsError(
             f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
             "choose one of them: `weights='FILE:KEY'`",
         )
-    return next(iter(states), _find_part(content, sets[0]) if sets else content)
+    return _find_part(content, sets[0]) if sets else content
 
 
 def _list_parts(content: object) -> list[tuple[object, object]]:
@@ -283,19 +265,15 @@ def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
-    if not layout and tensor.is_quantized:
+    form = kind_name(tensor.layout)
+    if type(tensor) not in (Tensor, nn.Parameter):
+        form = type(tensor).__name__
+    elif tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        form = "quantized" if tensor.is_quantized else "meta" if tensor.is_meta else "nested"
+    if form != "strided":
         raise WeightsError(
-            f"{file} holds quantized weights, which cannot be loaded from a file",
-            "give the float weights, or `weights='pretrained'`",
-        )
-    if not layout and tensor.is_meta:
-        raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
-    layout = layout or ("nested" if tensor.is_nested else kind_name(tensor.layout))
-    if layout != "strided":
-        raise WeightsError(
-            f"{file} holds tensors that are not dense: {_clip(key)} is {layout}",
-            "save dense ones: tensor.to_dense()",
+            f"{file} holds tensors that are not dense: {_clip(key)} is {form}",
+            "save dense ones with values: tensor.dequantize() or tensor.to_dense()",
         )
     room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
     room = max(0, room - int(Tensor.storage_offset(tensor)))
