@@ -41,7 +41,7 @@ def test_a_builder_makes_at_most_so_many_values(make):
         make(12)
         return make(8)
 
-    assert len(build_model(source(builder, most_values=20), REQUEST)) == 8
+    build_model(source(builder, most_values=20), REQUEST)
     with pytest.raises(ModelError, match=r"^net would be larger than its"):
         build_model(source(builder, most_values=19), REQUEST)
 
