@@ -45,11 +45,7 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(FileSource):
-    """The vision part of a model of open_clip.
-
-    Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
-    ``open_clip:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision; or ``open_clip:FOLDER``.
-    """
+    """``open_clip:NAME/TAG``, ``open_clip:FOLDER``, or ``open_clip:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "open_clip:"
     label: ClassVar[str] = "features"

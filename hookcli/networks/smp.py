@@ -57,11 +57,7 @@ import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[sm
 
 @dataclass(frozen=True, slots=True)
 class Smp(FileSource):
-    """A model of segmentation_models_pytorch.
-
-    Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
-    wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-    """
+    """``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER``, or ``smp:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-    from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
 COLOURS = 3
-# In units of the short side. Resizing a longer picture could fill the memory. If the transform
-# crops, hookcli first cuts out the picture's middle, which shifts it by less than a pixel; if it
-# does not crop, hookcli refuses the picture.
-_LONGEST = 100
+_LONGEST = 100  # short sides; resizing a longer picture could fill the memory
 _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
@@ -134,10 +130,8 @@ class FixedSize:
 
 
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
-    """Return the only size that a network accepts; None if it accepts several, or if it is unknown.
-
-    Torchvision's networks of this kind were found by running all of them on the meta device.
-    """
+    """Return the only size that a network accepts; None if it accepts several or is not known."""
+    # Torchvision's networks of this kind were found by running all of them on the meta device.
     if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
     if isinstance(module, torchvision.models.MaxVit):
@@ -188,7 +182,7 @@ class Preprocessing:
             takes = 1 if self.grey else self.bands
             has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
             return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
-        if (self.crop is None or bands != COLOURS) and _is_long(picture):
+        if max(picture.size) > _LONGEST * min(picture.size):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
@@ -214,16 +208,12 @@ class Preprocessing:
             return self.task.to_pixels(
                 *_to_tensors(pictures, self.transform, self.bands), self.size
             )
-        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
             pictures = [picture.convert("L") for picture in pictures]
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        if made := self.task.describe(pictures, count, self.size):
-            return made
-        is_cut = self.crop is not None and any(map(_is_long, pictures))
-        return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
+        return self.task.describe(pictures, count, self.size)
 
 
 def _suggest_bands(bands: int, takes: int) -> str:
@@ -245,16 +235,3 @@ def _to_tensors(
         steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
         transform = torchvision.transforms.Compose(steps)
     return tensors, transform
-
-
-def _crop_long(picture: Image.Image) -> Image.Image:
-    if not _is_long(picture):
-        return picture
-    longest = _LONGEST * min(picture.size)
-    width, height = min(picture.width, longest), min(picture.height, longest)
-    left, top = (picture.width - width) // 2, (picture.height - height) // 2
-    return picture.crop((left, top, left + width, top + height))
-
-
-def _is_long(picture: Picture) -> bool:
-    return bool(max(picture.size) > _LONGEST * min(picture.size))

@@ -38,9 +38,8 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that name the content of a picture; they return rows of numbers.
+    """Models that return rows of numbers; a single number is of class 1, and class 0 the opposite.
 
-    A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
     The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
     that may all be true), ``probabilities``, or ``values`` without classes.
     """

@@ -45,11 +45,7 @@ _import_timm = partial(import_library, "timm", "timm")
 
 @dataclass(frozen=True, slots=True)
 class Timm(FileSource):
-    """A model of timm.
-
-    Its name is ``timm:NAME``; ``timm:FOLDER`` with a folder that ``save_for_hf`` wrote; or
-    ``timm:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-    """
+    """``timm:NAME``, ``timm:FOLDER`` from ``save_for_hf``, or ``timm:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"

@@ -77,12 +77,7 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Transformers(FileSource):
-    """A vision model of transformers.
-
-    Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
-    ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
-    models, such as ``dinov2``, which has the type's default configuration.
-    """
+    """``hf:NAME@REVISION``, ``hf:FOLDER``, or ``hf-config:TYPE`` with the type's configuration."""
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"

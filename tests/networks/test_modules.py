@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -115,19 +113,6 @@ def test_nothing_is_compiled_inside_the_blocks_and_all_after_the_last(make):
     second.__exit__(None, None, None)
     torch.compile(lambda x: x * 2, backend=backend)(torch.ones(2))
     assert len(graphs) == 1
-
-
-def test_a_compiler_that_is_loaded_in_the_block_runs_eagerly_too(monkeypatch):
-    """As in a process that has not loaded the compiler yet."""
-    monkeypatch.setattr("hookcli.networks.modules._COMPILER", "not.loaded.yet")
-    before, graphs = torch.compile, []
-    with run_eagerly():
-        monkeypatch.setattr("hookcli.networks.modules._COMPILER", "sys")
-        function = torch.compile(lambda x: x + 1, backend=lambda *given: graphs.append(given))
-        assert function(torch.ones(1)) == 2
-    assert graphs == []
-    assert torch.compile is before
-    assert "torch._dynamo" in sys.modules
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.:FutureWarning")

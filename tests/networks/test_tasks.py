@@ -509,12 +509,6 @@ def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, 
     )
 
 
-def test_a_long_panorama_gives_the_pixels_of_the_whole_resized():
-    picture = colours(10, 2_000)
-    whole = normalised(crop(picture, 20, 16), *IMAGENET)  # 40,000 x 20 is nothing
-    torch.testing.assert_close(show(picture, size=16, resize=20), whole, rtol=0, atol=1e-6)
-
-
 def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
     request = ModelRequest("vit_b_16", arguments=(("image_size", "32"),))
     assert tuple(build_skeleton(request).prepare.to_pixels([colours()]).shape) == (3, 32, 32)
