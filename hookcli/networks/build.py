@@ -73,7 +73,6 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model for the names, shapes and dtypes of its state dict, best without memory."""
     try:
         with SkipInitialisation(), torch.device("meta"):
             return build_model(source, request)
@@ -82,7 +81,6 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model of a library with uninitialized weights, which those of a file then replace."""
     with SkipInitialisation():
         return build_model(source, request)
 
@@ -108,8 +106,6 @@ class _LimitSize(TorchFunctionMode):
 
 
 class SkipInitialisation(TorchFunctionMode):
-    """Leaves new parameters uninitialized, for a model whose weights are loaded afterwards."""
-
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
     def __torch_function__(

@@ -27,7 +27,6 @@ _STANDARD = Path(os.__file__).parent
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split ``FILE.py:FUNCTION`` at its last colon; without one, FILE is empty."""
     file, _, function = name.rpartition(":")
     is_path = "/" in function or "\\" in function  # of C:\\FILE.py
     is_whole = file != "" and (is_path or os.path.isfile(name))  # noqa: PTH113  pathlib's may raise

@@ -52,7 +52,6 @@ class ModelDescription:
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` on the device and in the dtype of the module, if there is one."""
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:

@@ -49,9 +49,7 @@ _OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
 _NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often saved beside weights
 _MODULES = "torch.nn.modules."
 _TENSORS = "torch._utils._rebuild_"
-_OLD_MARK = "module"  # precedes a class in files from before torch 1.6, with its source code
 _MOST = 1 << 20  # bytes of a pickle that are read
-_BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
 # The exceptions that a damaged or hostile archive raises
 DAMAGED = (
     *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
@@ -60,7 +58,6 @@ DAMAGED = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return an error that says what to type instead of ``name``, unless hookcli may know it."""
     origin, function = split_name(name) if ":" in name else (name, "")
     if name == origin and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
@@ -172,10 +169,7 @@ def find_kind(file: Path) -> FileKind:
             with zipfile.ZipFile(stream) as archive:
                 return _find_archive(name, load, archive)
         stream.seek(0)
-        start = io.BytesIO(stream.read(_MOST))
-        for _ in range(_BEFORE):
-            _list_names(start)
-        return _find_pickle(load, start)
+        return _find_pickle(load, io.BytesIO(stream.read(_MOST)))
     return UNKNOWN
 
 
@@ -220,13 +214,12 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
         for code, argument, _ in pickletools.genops(data):
             if code.name == "GLOBAL":
                 names.append(("class", str(argument).replace(" ", ".")))
-            elif isinstance(argument, str) and argument != _OLD_MARK:
+            elif isinstance(argument, str):
                 names.append(("text", argument))
     return names
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes ``state``, made of the file, to a file in the same folder."""
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
 

@@ -48,14 +48,6 @@ class Files:
     is_remote: bool  # whether files may be downloaded
     label: str  # where the files come from, for people
 
-    @property
-    def most_values(self) -> int:
-        """The most values of a model of these files, of which each takes two bytes of memory."""
-        try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        except (AttributeError, ValueError, OSError):  # not on this system
-            return 1 << 32
-
     def find(self, name: str) -> Path | None:
         """Return the path of a file if there is one; raise an OSError if it is out of reach."""
         raise NotImplementedError
@@ -121,7 +113,7 @@ class FileSource(Source):
 
     @property
     def most_values(self) -> int | None:
-        return None if self.files is None else self.files.most_values
+        return None if self.files is None else _count_values_in_memory()
 
     def find_weights(self) -> list[Path]:
         if self.files is None:
@@ -137,12 +129,25 @@ class FileSource(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is None or self.files.is_remote or self.find_weights():
-            return ""
-        return f"{self.name} has no weights"
+        if self.files is None:
+            return self.explain_named(request)
+        is_there = self.files.is_remote or self.find_weights()
+        return "" if is_there else f"{self.name} has no weights"
+
+    def explain_named(self, request: ModelRequest) -> str:
+        """Return why no trained weights fit the request for a model that the library knows."""
+        return ""
 
     def pin(self, loaded: str) -> str:
         return "pretrained"  # the model's name already chooses one set of weights
+
+
+def _count_values_in_memory() -> int:
+    try:
+        bytes_in_all = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 1 << 32
+    return bytes_in_all // 2  # values of float16
 
 
 @contextlib.contextmanager
@@ -176,7 +181,6 @@ def is_folder_or_repository(location: str) -> bool:
 
 
 def find_files(location: str) -> Files:
-    """Return the files of the folder ``location`` if there is one, or else of that repository."""
     if _is_folder(location):
         return FolderFiles(Path(location).expanduser())
     if location.startswith(_PATHS) or location.count("/") > 1:
@@ -208,7 +212,6 @@ def require_config(
 
 
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
-    """Return the content of a configuration file; empty if it is JSON but no mapping."""
     # It is refused with a number that no model has or, in a folder, with a part from elsewhere.
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
@@ -297,7 +300,6 @@ def connection_errors() -> Iterator[None]:
 
 
 def fail_fast_offline() -> None:
-    """Make libraries use only the hub's cache if the hub cannot be reached."""
     # They keep trying for most of a minute. Behind a proxy, this does nothing.
     from huggingface_hub import constants
 

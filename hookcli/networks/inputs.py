@@ -31,7 +31,6 @@ _JPEG_QUALITY = 90
 
 
 def last_two_axes(pixels: Tensor) -> tuple[int, int]:
-    """Return the height and width of pixels (…, H, W)."""
     return int(pixels.shape[-2]), int(pixels.shape[-1])
 
 
@@ -188,7 +187,6 @@ def _match_pixels(value: object, pixels: Tensor) -> object:
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
-    """Return pixels (C, H, W) as a JPEG file: 3 of 3 or 4 channels, or else the first channel."""
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
     stream = io.BytesIO()

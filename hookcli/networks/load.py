@@ -67,7 +67,6 @@ class LoadedModel(ModelDescription):
         return pixels.to(device=like.device, dtype=like.dtype)
 
     def for_bands(self, request: ModelRequest, bands: int) -> Self:
-        """Return the model for pictures of so many bands, unless it is known what it takes."""
         if self.knows_input or bands == COLOURS or request.mean or request.bands:
             return self
         plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
@@ -329,7 +328,6 @@ def _move(module: nn.Module, request: ModelRequest, device: torch.device, source
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model without memory for its weights, unless its shapes or its code need values."""
     source = find_model(request.name, request.seed)
     with source.guard():
         needs_values = source.task.needs_values or not source.is_known

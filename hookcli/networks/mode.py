@@ -30,10 +30,9 @@ def set_mode(module: nn.Module, mode: Mode) -> None:
 
 
 def _evaluate(module: nn.Module) -> None:
-    """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
     try:
         module.eval()
-    except NotImplementedError:
+    except NotImplementedError:  # of a part that torch.export made
         if "eval" not in vars(module):
             module.training = False
             for child in module.children():

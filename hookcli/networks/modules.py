@@ -51,7 +51,6 @@ def unwrap(model: nn.Module) -> nn.Module:
 def copy_taken(
     name: str, builder: Callable[..., nn.Module], taken: Collection[int], /, **arguments: object
 ) -> nn.Module:
-    """Build a model, and replace modules and parameters whose ``id`` is in ``taken`` by copies."""
     copies: dict[int, Any] = {}
 
     def separate(part: Any) -> Any:
@@ -79,7 +78,6 @@ def list_classes(module: nn.Module) -> tuple[type, ...]:
 
 
 def note_compiled(model: nn.Module) -> str:
-    """Return a note if torch.compile made any module of a model, or a function in a module."""
     is_compiled = _COMPILER in sys.modules and any(map(_is_compiled, model.modules()))
     return _NOTE if is_compiled else ""
 

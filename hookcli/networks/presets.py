@@ -28,7 +28,6 @@ def make_imagenet(**changes: object) -> Preset:
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Make a preset that resizes and crops, with the changes that the user requested."""
     # Without a requested ``resize``, the resized and the cropped side keep their ratio.
     own, built_for = make_preset(), ask(module, "image_size")
     changes = colour_changes(request)

@@ -77,7 +77,6 @@ class Source:
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the names of the source's models that are installed or cached, sorted."""
         return []
 
     @classmethod
@@ -93,7 +92,6 @@ class Source:
 
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
-        """Return the model called ``name``; the user's own code runs after seeding torch."""
         raise NotImplementedError
 
     @property
@@ -123,7 +121,6 @@ class Source:
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the arguments that make the builder build a network for the requested size."""
         return {}
 
     # Its weights
@@ -169,7 +166,6 @@ class Source:
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
-        """Return the number of channels that the model accepts; None if it is not known."""
         asked = dict(request.arguments).get(self.channels_argument, "")
         known = int(asked) if asked.isdecimal() else COLOURS
         return known if self.is_known else None
@@ -214,7 +210,6 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the version of each package that has a module in ``names`` and tells its version."""
     packages = sorted({name.partition(".")[0] for name in names})
     found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
     return {package: version for package, version in found if version and isinstance(version, str)}
@@ -222,7 +217,6 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def connection_timeout() -> Iterator[None]:
-    """Set a timeout for connections in the ``with`` block, for libraries that set none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:

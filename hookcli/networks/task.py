@@ -118,33 +118,19 @@ class Task:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class FixedSize:
-    height: int
-    width: int
-    step: int = 1  # the convolutions round each side up to a multiple of this
-
-    def takes(self, height: int, width: int) -> bool:
-        rounded = (-(-side // self.step) * self.step for side in (height, width))
-        return tuple(rounded) == (self.height, self.width)
-
-
-def find_fixed_size(module: nn.Module) -> FixedSize | None:
-    """Return the only size that a network accepts; None if it accepts several or is not known."""
+def find_fixed_size(module: nn.Module) -> tuple[int, int] | None:
     # Torchvision's networks of this kind were found by running all of them on the meta device.
     if isinstance(module, torchvision.models.VisionTransformer):
-        return FixedSize(module.image_size, module.image_size)
+        return module.image_size, module.image_size
     if isinstance(module, torchvision.models.MaxVit):
         height, width = module.blocks[0].grid_size
-        return FixedSize(height * _HALVED_TWICE, width * _HALVED_TWICE, _HALVED_TWICE)
+        return height * _HALVED_TWICE, width * _HALVED_TWICE
     if isinstance(module, torchvision.models.video.MViT):
         (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
-        return FixedSize(height * step, width * step, step)
+        return height * step, width * step
     patches = ask(module, "patch_embed")  # an attribute of timm's transformers
     size = ask(patches, "img_size")
-    if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
-        return FixedSize(*size)
-    return None
+    return size if ask(patches, "strict_img_size") is True and isinstance(size, tuple) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +141,7 @@ class Preprocessing:
     crop: tuple[int, int] | None = None
     size: int | None = None  # the requested side, if the network accepts pictures of any size
     channels: int | None = COLOURS  # that the network accepts; None if unknown
-    # None if the network accepts several sizes, or if its size is unknown
-    fixed: FixedSize | None = None
+    fixed: tuple[int, int] | None = None  # the only height and width that the network accepts
     grey: bool = False  # whether the network takes grey pictures with one channel
     bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
     # if ``channels`` is unknown, those that the network's modules take
@@ -187,9 +172,8 @@ class Preprocessing:
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
-        height, width = shape[-2:]
-        if self.fixed is not None and not self.fixed.takes(height, width):
-            wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
+        if self.fixed is not None and self.fixed != tuple(shape[-2:]):
+            wanted = shape_text((self.channels or shape[0], *self.fixed))
         elif self.channels is not None and shape[0] != self.channels:
             wanted = count(self.channels, "channel")
         else:
@@ -198,7 +182,6 @@ class Preprocessing:
         return f"is {shape_text(shape)}: this network takes {wanted}{choice}"
 
     def find_channels(self, shape: Sequence[int]) -> int | None:
-        """Return how many channels a tensor file, (C, H, W) or (H, W, C), should have, if known."""
         is_last = shape[-1] in self.taken and shape[0] not in self.taken
         return shape[-1] if is_last else self.channels
 

@@ -145,14 +145,11 @@ class Segmentation(Task):
 
 
 def _find_shares(labels: Tensor, classes: int) -> Tensor:
-    """Return the share of the pixels that each class covers, (classes,), from labels (H, W)."""
     flat = labels.flatten().cpu()
     return flat.bincount(minlength=max(2, classes)).double() / flat.numel()
 
 
 class FeatureTask(Task):
-    """Models without a head: they return features, and predict nothing."""
-
     word = "features"
 
     def find(self, output: object) -> None:
@@ -180,8 +177,6 @@ class BoxTask(Task):
 
 
 class Detection(BoxTask):
-    """Models of torchvision, which themselves resize and normalize the pictures."""
-
     nominal = (480, 640)
     takes_any_size = True
     shares_forward = False
@@ -271,8 +266,6 @@ def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
 
 
 class OpticalFlow(Task):
-    """Models that follow motion between two pictures; they return a flow per refinement step."""
-
     word = "optical_flow"
     nominal = (368, 496)
     takes_pair = True
@@ -330,7 +323,6 @@ class OpticalFlow(Task):
 
 
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
-    """Return the resized width and height for optical flow, multiples of 8 and at least 128."""
     # Without a requested ``short`` side, both sides are at most 960.
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
@@ -355,7 +347,6 @@ def find_task(package: str) -> Task:
 
 
 def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
-    """Return the task that reads an output, and what it reads; ``own`` is asked first, if any."""
     for task in TASKS if own is None else (own, *TASKS):
         if (found := task.find(output)) is not None:
             return task, found

@@ -146,7 +146,6 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def find_weights(name: str) -> Any:
-    """Return torchvision's enum of a model's trained weights; iteration skips its aliases."""
     return torchvision.models.get_model_weights(name)
 
 

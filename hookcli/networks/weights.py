@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 _COUNTER = "num_batches_tracked"  # in a norm; older files lack it, or have a different dtype
 _MOST_PARTS = 16  # of a name that are tried as its prefix; a name full of dots would take forever
+# in files from before torchvision 0.3
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 # The names that parallel, compiled, sharded and checkpointed models add to those of their parts
 _WRAPPERS = re.compile(
@@ -92,7 +93,6 @@ def _random(source: Source, request: ModelRequest, warning: str) -> ModelWithWei
 
 
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with weights from a file, and by default with as many classes as those."""
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)
@@ -240,7 +240,6 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the model's tensors in the file, under the names that the model gives them."""
     # The file's names may have a prefix: a parallel model adds ``module.``, and a training class
     # the attribute that holds the model. Tensors without it, such as a criterion's, are left out.
     names = {_bare(key): key for key in expected}
@@ -306,7 +305,6 @@ def _left_out(file: str, others: list[str], prefix: str) -> str:
 
 
 def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
-    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``."""
     # Kinds are floats, complex numbers, and integers. The values must also be in the range of the
     # model's dtype. Loading any other file would change values silently.
     missing = [key for key in expected if key not in state]
@@ -345,7 +343,6 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name."""
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 

@@ -14,16 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
-from hookcli.networks.elsewhere import (
-    UNKNOWN,
-    WEIGHTS,
-    WRAPPERS,
-    ZERO,
-    FileKind,
-    find_kind,
-    name_shard,
-    save_line,
-)
+from hookcli.networks import elsewhere
 from hookcli.networks.source import UNREACHABLE
 from hookcli.networks.torch_archive import OtherArchiveError, load_archive
 from hookcli.outside.files import NotRegularError, open_regular
@@ -52,11 +43,10 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file or checkpoint."""
     # ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
     # beginning of the names of its tensors.
     content, sha256 = load_content(file)
-    if shard := name_shard([file.suffix, *_list_keys(content)]):
+    if shard := elsewhere.name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
     part = _find_part(content, key) if key else content
     if key and not isinstance(part, (dict, list, tuple)):
@@ -67,7 +57,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     state, note = _unwrap(file, part)
     tensors, values = _list_tensors(file, state), dict.items(state)
     if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
-        raise _refuse_kind(file, ZERO)
+        raise _refuse_kind(file, elsewhere.ZERO)
     others = {
         each: value for each, value in values if isinstance(each, str) and each not in tensors
     }
@@ -98,7 +88,8 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
         return WeightsError(f"cannot read the weights {file}: it is not a regular file")
     if isinstance(error, pickle.UnpicklingError):
         return _refuse_pickle(file)
-    if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
+    kind = elsewhere.name_shard([file.suffix]) or elsewhere.find_kind(file)
+    if kind not in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
         return _refuse_kind(file, kind)
     if isinstance(error, OtherArchiveError):
         what = f"{file} is no archive that torch.save wrote ({error})"
@@ -120,7 +111,7 @@ def _load(file: Path, stream: BufferedReader) -> object:
     if beginning == _ZIP:
         return load_archive(stream)
     if file.suffix == ".onnx":
-        raise _refuse_kind(file, find_kind(file))
+        raise _refuse_kind(file, elsewhere.find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
@@ -128,33 +119,28 @@ def _load(file: Path, stream: BufferedReader) -> object:
 
 
 def _refuse_pickle(file: Path) -> WeightsError:
-    kind = find_kind(file)
-    what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
+    kind = elsewhere.find_kind(file)
     if kind.join:
         return _refuse_kind(file, kind)
-    return WeightsError(
-        f"{file} holds {what}, and loading it would run its code", _save_hint(file, kind)
-    )
+    if kind in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
+        kind = elsewhere.FileKind("more than tensors")
+    return _refuse_kind(file, kind, "and loading it would run its code")
 
 
-def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
-    return WeightsError(f"{file} holds {kind.what}, not a state dict", _save_hint(file, kind))
-
-
-def _save_hint(file: Path, kind: FileKind) -> str:
-    if kind.join:
-        return kind.join
-    if not kind.state:
-        return _SAVE_WEIGHTS
-    return f"if you trust it, save its weights: {save_line(file, kind.state)}"
+def _refuse_kind(
+    file: Path, kind: elsewhere.FileKind, why: str = "not a state dict"
+) -> WeightsError:
+    hint = kind.join or _SAVE_WEIGHTS
+    if kind.state:
+        hint = f"if you trust it, save its weights: {elsewhere.save_line(file, kind.state)}"
+    return WeightsError(f"{file} holds {kind.what}, {why}", hint)
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in the saved content, and a note if the file has several."""
     # Methods are called as ``dict.get(content, …)``, since an ordered dict from a file may have
     # attributes that hide them.
     note = ""
-    for wrapper in WRAPPERS:
+    for wrapper in elsewhere.WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
             others = _list_others(content, wrapper, inner)
@@ -250,15 +236,9 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
-        if not isinstance(value, Tensor):
-            continue
-        if not isinstance(key, str):
-            raise WeightsError(
-                f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
-                _SAVE_WEIGHTS,
-            )
-        _refuse_odd(file, key, value)
-        tensors[key] = Tensor.detach(value)
+        if isinstance(key, str) and isinstance(value, Tensor):
+            _refuse_odd(file, key, value)
+            tensors[key] = Tensor.detach(value)
     if not tensors:
         raise WeightsError(f"{file} holds no tensors")
     return tensors

@@ -40,7 +40,6 @@ def importing_torchvision() -> AbstractContextManager[None]:
 
 
 def importing_flop_counter() -> AbstractContextManager[None]:
-    """Return a context manager in which importing ``torch.utils.flop_counter`` loads no triton."""
     return _stand_in(_KERNELS, JITFunction=_Kernel)
 
 

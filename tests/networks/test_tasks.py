@@ -24,7 +24,6 @@ from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image
 from hookcli.images.read import read_images
 from hookcli.networks.load import build_skeleton, load_model
-from hookcli.networks.task import FixedSize
 from hookcli.networks.tasks import read_predictions
 from hookcli.records.images import Prediction
 
@@ -517,7 +516,7 @@ def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
 def test_maxvit_takes_the_sizes_that_its_windows_divide():
     """Its last block has a side of a thirty-second, which windows of 7 divide."""
     loaded = build_skeleton(ModelRequest("maxvit_t", size=448))
-    assert loaded.prepare.fixed == FixedSize(448, 448, step=4)
+    assert loaded.prepare.fixed == (448, 448)
     blocks: Any = loaded.module.blocks
     assert blocks[3].layers[0].layers.grid_attention.n_partitions == 2
 

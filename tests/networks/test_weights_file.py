@@ -265,11 +265,6 @@ def test_attributes_in_the_place_of_methods_are_not_called():
     assert_loaded(load().module, state())
 
 
-def test_a_tensor_under_a_key_that_is_no_name_is_refused():
-    message = refusal(state() | {(1, 2): torch.zeros(2)})
-    assert message == "w.pth has a tensor under a key of type tuple, not under a name"
-
-
 def test_a_checkpoint_that_holds_itself_is_loaded_or_refused():
     content = {"epoch": 1}
     content["state_dict"] = content
