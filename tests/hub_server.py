@@ -107,7 +107,7 @@ def serving(hub: Hub) -> Iterator[None]:
     handler = type("Handler", (_Handler,), {"hub": hub})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield

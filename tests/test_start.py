@@ -127,8 +127,8 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
 AFTERWARDS = """
 import sys
 {before}
-from hookcli.networks.sources import list_names
-list_names()
+from hookcli.networks.catalog import list_shelf_names
+list_shelf_names()
 import torch, torchvision
 stood_in = [name for name in ("torch._dynamo", "torch._dynamo.utils") if name in sys.modules]
 assert not stood_in or "torch._dynamo.eval_frame" in sys.modules, stood_in

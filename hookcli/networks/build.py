@@ -28,7 +28,6 @@ _MOST_CALLS = 1 << 16  # of torch while a model is built; large models need 11,0
 
 
 def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Call the model's builder."""
     given = read_arguments(source, request)
     most = source.most_values
     limited = nullcontext() if most is None else _LimitSize(request.name, most)
@@ -50,7 +49,6 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 
 
 def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
-    """Return the builder's arguments that the user chose, or that the requested size needs."""
     given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
@@ -62,14 +60,12 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's generator on the CPU, and restore its earlier state after the block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Build the model with random weights of the request's seed, and restore torch's generator."""
     if source.most_values is not None:
         build_shapes(source, request)  # is refused here if it is too large
     with seeded(request.seed):
@@ -77,7 +73,6 @@ def build_random(source: Source, request: ModelRequest, **arguments: object) -> 
 
 
 def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model for the names, shapes and dtypes of its state dict, best without memory."""
     try:
         with SkipInitialisation(), torch.device("meta"):
             return build_model(source, request)
@@ -86,7 +81,6 @@ def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(source: Source, request: ModelRequest) -> nn.Module:
-    """Build a model of a library with uninitialized weights, which those of a file then replace."""
     with SkipInitialisation():
         return build_model(source, request)
 
@@ -112,8 +106,6 @@ class _LimitSize(TorchFunctionMode):
 
 
 class SkipInitialisation(TorchFunctionMode):
-    """Leaves new parameters uninitialized, for a model whose weights are loaded afterwards."""
-
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
     def __torch_function__(
@@ -129,7 +121,6 @@ class SkipInitialisation(TorchFunctionMode):
 
 
 def read_literal(text: str) -> object:
-    """Return the value that a text has in Python, such as a number; any other text as it is."""
     try:
         value: object = ast.literal_eval(text)
         return value

@@ -10,7 +10,8 @@ from hookcli.config import ModelRequest
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.networks import sources
 from hookcli.networks.load import load_model
-from hookcli.networks.sources import choose_source, list_names
+from hookcli.networks.sources import choose_source
+from hookcli.networks.torchvision import Torchvision
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[CatalogEntry, ...]:
-    """Return the models whose name, perhaps without its prefix, matches a glob, sorted by name."""
     shelf = None if source is None else _find_source(source)
     names = list_shelf_names(source)
     prefix = "" if shelf is None else shelf.prefix
@@ -40,12 +40,10 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
 
 
 def list_shelf_names(source: str | None = None) -> list[str]:
-    """Return the names of the models of a source; None is for torchvision."""
-    return list_names() if source is None else _find_source(source).list_shelf()
+    return Torchvision.list_shelf() if source is None else _find_source(source).list_shelf()
 
 
 def fetch_model(name: str, *, progress: bool = False) -> CatalogEntry:
-    """Download the trained weights of a model unless they are cached, and load them once."""
     loaded = load_model(ModelRequest(name, weights="pretrained", device="cpu", progress=progress))
     weights = (loaded.info.weights,)
     params = sum(parameter.numel() for parameter in loaded.module.parameters())

@@ -14,7 +14,6 @@ _HINT = "a text file with a name per line, a JSON list, or imagenet"
 
 
 def read_categories(text: str) -> tuple[str, ...]:
-    """Return the class names by index, from a file or for ``imagenet``."""
     # The file has a name per line, or it is JSON: a list of names, or a mapping from an index to a
     # name or to a list that ends in a name.
     if text == IMAGENET:

@@ -27,7 +27,6 @@ _STANDARD = Path(os.__file__).parent
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split ``FILE.py:FUNCTION`` at its last colon; without one, FILE is empty."""
     file, _, function = name.rpartition(":")
     is_path = "/" in function or "\\" in function  # of C:\\FILE.py
     is_whole = file != "" and (is_path or os.path.isfile(name))  # noqa: PTH113  pathlib's may raise
@@ -35,7 +34,6 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> dict[str, str]:
-    """Return the sha256 of each source file of the user's model, keyed by file name."""
     # These are the files in ``names`` (``FILE.py:FUNCTION`` or ``package.module:NAME``), those of
     # all modules' classes, and what they import, without installed packages and ``libraries``. The
     # key of an imported file is ``package/module.py``, wherever the folder is.
@@ -56,7 +54,6 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
 
 
 def list_definitions(file: Path) -> list[str]:
-    """Return the names of a file's public functions and classes, which may make a model."""
     with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         body = ast.parse(read_regular(file, _MOST_SOURCE)).body
         return [

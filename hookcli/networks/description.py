@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -23,16 +24,12 @@ if TYPE_CHECKING:
     from hookcli.records.images import Box
     from hookcli.records.runs import ModelInfo
 
-_LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
-_SAME_PART = 0.01  # of the short side: how far two findings of one part may be apart
 _MOST_BENT = 0.02  # how far pixels may lie from where a crop has them, as a share of the side
 _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What hookcli must know of a model to prepare images and to read its output."""
-
     info: ModelInfo
     prepare: Preprocessing  # turns upright RGB pictures into pixels on the CPU
     categories: tuple[str, ...] = ()  # the class names by index; empty if they are not known
@@ -51,12 +48,10 @@ class ModelDescription:
         return self.prepare.channels is not None
 
     def pixels_to_try(self) -> Tensor:
-        """Return the pixels (1, …) of the first usable image for trial passes, or else zeros."""
         pixels = self.first()
         return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
 
     def convert(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` on the device and in the dtype of the module, if there is one."""
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
@@ -67,7 +62,6 @@ class ModelDescription:
         return self.task.normalisation(_UNCHANGED, self.prepare.transform)
 
     def read(self, output: object, sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image; none if the output has no known form."""
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
@@ -78,7 +72,6 @@ class ModelDescription:
         return {"out": chosen} if chosen.dim() == 4 else chosen
 
     def hash_code(self, score: str) -> dict[str, str]:
-        """Return the sha256 of each file of the user's code, score and inputs, by file name."""
         return {} if self.extra is None else {**self.extra.hashes}
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -106,31 +99,8 @@ class ModelDescription:
 
         The part is larger than the image if the preprocessing adds a border, and None if it does
         more than to resize and crop. hookcli prepares two ramps of brightness like the image, to
-        see which pixel of the image each pixel of the input shows. For a large photo, it draws
-        smaller ramps if half of them give the same part: then the photo is resized before the crop.
+        see which pixel of the image each pixel of the input shows.
         """
-        times = min(size) // _LARGE_ENOUGH
-        if times > 1 and not as_pixels:
-            some, half = (self._find_smaller(size, each * times) for each in (1, 2))
-            if some is None or half is None:
-                return None
-            apart = [abs(one - two) for one, two in zip(some, half, strict=True)]
-            if max(apart) <= _SAME_PART * min(size):
-                return some
-        return self._find_part(size, as_pixels=as_pixels)
-
-    def _find_smaller(self, size: tuple[int, int], times: int) -> Box | None:
-        width, height = (max(1, round(side / times)) for side in size)
-        part = self._find_part((width, height), as_pixels=False)
-        if part is None:
-            return None
-        across, down = size[0] / width, size[1] / height
-        left, top, right, bottom = part
-        return tuple(
-            round(each, 2) for each in (left * across, top * down, right * across, bottom * down)
-        )
-
-    def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
         draws = [
@@ -169,7 +139,6 @@ class ModelDescription:
         return [((see(draw()) - black) / span).clamp(0, 1) for draw in draws], seen
 
     def show(self, pixels: Tensor) -> bytes:
-        """Return the network's input for one image, as a JPEG file."""
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
         return draw_pixels(self.task.picture(seen), *self.normalisation())
 
@@ -190,11 +159,8 @@ def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float
         return None
     # row i of Pillow's ramp has the brightness i / 255, and its middle is (i + 0.5) / 256 down
     middles, values = middles[sloped], (255 * means[sloped] + 0.5) / 256 * side
-    slope = ((middles - middles.mean()) * (values - values.mean())).sum() / (
-        (middles - middles.mean()) ** 2
-    ).sum()
-    start = values.mean() - slope * middles.mean()
-    bent = (values - start - slope * middles).abs().max()
+    slope, start = np.polyfit(middles, values, 1)
+    bent = float((values - start - slope * middles).abs().max())
     if slope <= 0 or bent > max(1.0, _MOST_BENT * side):
         return None
     end = start + slope * ramped.shape[axis]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called ``name``; ``auto`` is the first available of cuda, mps and cpu."""
     if name == "auto":
         best = "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device("cuda" if torch.cuda.is_available() else best)
@@ -33,7 +32,6 @@ def find_device(name: str) -> torch.device:
 
 
 def count_threads(machine: MachineRequest) -> int:
-    """Return how many threads torch uses in a run, or in each worker of a cluster."""
     if machine.cluster is not None:
         return machine.cluster.cpus
     return machine.threads or torch.get_num_threads()
@@ -41,7 +39,6 @@ def count_threads(machine: MachineRequest) -> int:
 
 @contextmanager
 def use_threads(count: int | None) -> Iterator[None]:
-    """Make torch use ``count`` threads in the ``with`` block; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.networks.code_files import list_definitions, split_name
+from hookcli.networks.torchvision import Torchvision
 from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ _OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
 _NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often saved beside weights
 _MODULES = "torch.nn.modules."
 _TENSORS = "torch._utils._rebuild_"
-_OLD_MARK = "module"  # precedes a class in files from before torch 1.6, with its source code
 _MOST = 1 << 20  # bytes of a pickle that are read
-_BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
 # The exceptions that a damaged or hostile archive raises
 DAMAGED = (
     *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
@@ -59,14 +58,13 @@ DAMAGED = (
 
 
 def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError | None:
-    """Return an error that says what to type instead of ``name``, unless hookcli may know it."""
     origin, function = split_name(name) if ":" in name else (name, "")
     if name == origin and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
         return RequestError(
             f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
         )
-    if origin.endswith(".py") or any(name in source.list_names() for source in sources):
+    if origin.endswith(".py") or name in Torchvision.list_shelf():
         return None
     if _is_file(name):
         return _explain_file(name)
@@ -155,13 +153,11 @@ _SHARDS = {
 
 
 def name_shard(names: Iterable[str]) -> FileKind | None:
-    """Return the kind of a shard, by the keys and classes in a file; None if they show none."""
     found = (kind for name in names for form, kind in _SHARDS.items() if form.fullmatch(name))
     return next(found, None)
 
 
 def find_kind(file: Path) -> FileKind:
-    """Return the kind of a file, judged by its suffix, its archive members and its classes."""
     if file.suffix == ".onnx":
         return FileKind("an ONNX graph")
     if file.suffix == ".safetensors":
@@ -173,10 +169,7 @@ def find_kind(file: Path) -> FileKind:
             with zipfile.ZipFile(stream) as archive:
                 return _find_archive(name, load, archive)
         stream.seek(0)
-        start = io.BytesIO(stream.read(_MOST))
-        for _ in range(_BEFORE):
-            _list_names(start)
-        return _find_pickle(load, start)
+        return _find_pickle(load, io.BytesIO(stream.read(_MOST)))
     return UNKNOWN
 
 
@@ -221,17 +214,15 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
         for code, argument, _ in pickletools.genops(data):
             if code.name == "GLOBAL":
                 names.append(("class", str(argument).replace(" ", ".")))
-            elif isinstance(argument, str) and argument != _OLD_MARK:
+            elif isinstance(argument, str):
                 names.append(("text", argument))
     return names
 
 
 def save_line(file: Path, state: str) -> str:
-    """Return a command that writes ``state``, made of the file, to a file in the same folder."""
     name = json.dumps(weights_name(file), ensure_ascii=False)
     return f"python -c {shlex.quote(f'import torch; torch.save({state}, {name})')}"
 
 
 def weights_name(file: Path) -> str:
-    """Return the path of the new file that the command of ``save_line`` writes."""
     return str(file.with_name(f"{file.stem}-weights.pt"))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Return the sha256 of the state dict's names, dtypes, shapes and bytes, on any device."""
     # A quantized or sparse tensor is hashed as the dense one that it represents. The hash is empty
     # if an entry has no bytes, for example a parameter without a shape.
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ from hookcli.networks.description import ModelDescription
 from hookcli.networks.inputs import read_inputs
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.presets import colour_changes, make_imagenet
-from hookcli.networks.task import COLOURS, FixedSize, Preprocessing
+from hookcli.networks.task import COLOURS, Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION, Classification
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.files import hash_file, read_regular
@@ -49,15 +49,12 @@ _LIKE = "name the model that it was made from: `like=MODEL`"
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """An input of a graph."""
-
     shape: tuple[int | None, ...]  # (N, C, H, W) for a picture; None for a length that may vary
     dtype: str  # such as ``float32``
     name: str = ""
     is_nhwc: bool = False  # whether the graph takes pictures (N, H, W, C)
 
     def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
-        """Return the input, found to be NHWC or not, as ``asked`` or as its channels show."""
         # Unless asked, ``axis`` is that of the channels, if the first operators show it; else, the
         # lengths of the axes decide.
         if len(self.shape) != 4:
@@ -77,14 +74,11 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDescription(ModelDescription):
-    """What hookcli knows of a model in a file that holds a graph."""
-
     predicts: bool  # whether hookcli reads predictions from the model's output
 
     def read(
         self, output: object, sizes: Sequence[tuple[int, int]] = ()
     ) -> list[tuple[Prediction, ...]]:
-        """Return the predictions for each image; an empty list if the output may be anything."""
         is_known = self.choose is not None or (
             self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
         )
@@ -92,7 +86,6 @@ class GraphDescription(ModelDescription):
 
 
 def check_graph_request(request: ModelRequest) -> None:
-    """Check that the request has nothing that the file fixes: weights, a dtype or a device."""
     default = DEFAULTS.run.model
     for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
@@ -112,7 +105,6 @@ def check_graph_request(request: ModelRequest) -> None:
 def describe_graph(
     request: ModelRequest, inputs: Sequence[GraphInput], sha256: str, reading: Reading | None
 ) -> GraphDescription:
-    """Return the description of the model in the file that the request names."""
     # ``reading`` says what the output is if the graph ends in a linear layer; else None.
     extra = read_inputs(request)
     if extra is not None:
@@ -163,7 +155,6 @@ def describe_graph(
 
 
 def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[Tensor]:
-    """Return the tensors, with pictures (N, C, H, W) in the layouts of a graph's inputs."""
     fitted = list(tensors)
     for index, (tensor, wanted) in enumerate(zip(tensors, inputs, strict=False)):
         if wanted.is_nhwc and tensor.dim() == len(wanted.shape):
@@ -207,11 +198,10 @@ def _prepare_like(
     prepare = like.prepare
     _check_count(request, inputs, len(like.task.arguments(torch.zeros(prepare.nominal_shape))))
     if height is not None and width is not None:
-        fixed = FixedSize(height, width)
         if height != width:
-            transform = _make_rectangle(request, fixed, *like.normalisation())
+            transform = _make_rectangle(request, (height, width), *like.normalisation())
             prepare = replace(prepare, transform=transform, crop=(height, width))
-        prepare = replace(prepare, fixed=fixed)
+        prepare = replace(prepare, fixed=(height, width))
     return prepare, like.categories, like.info.task
 
 
@@ -240,35 +230,32 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
     _, channels, height, width = taken.shape
     grey = channels == 1
     bands = 3 if grey or channels is None else channels
-    fixed = None if height is None or width is None else FixedSize(height, width)
-    if fixed is not None and request.size is not None and not fixed.takes(*[request.size] * 2):
+    fixed = None if height is None or width is None else (height, width)
+    if fixed is not None and request.size is not None and fixed != (request.size, request.size):
         raise RequestError(
             f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
         )
+    if channels not in (None, 3):
+        plain = (0.0,) * channels, (1.0,) * channels
+        request = replace(request, mean=request.mean or plain[0], std=request.std or plain[1])
     if fixed is not None and height != width:
         usual: Any = make_imagenet()
-        colours = (usual.mean, usual.std)
-        if channels not in (None, 3):
-            colours = ([0.0] * channels, [1.0] * channels)
-        transform = _make_rectangle(request, fixed, *colours)
-        prepare = Preprocessing(CLASSIFICATION, transform, (fixed.height, fixed.width))
+        transform = _make_rectangle(request, fixed, usual.mean, usual.std)
+        prepare = Preprocessing(CLASSIFICATION, transform, fixed)
     else:
         sized = replace(request, size=request.size or height)
-        if channels not in (None, 3):
-            plain = (0.0,) * channels, (1.0,) * channels
-            sized = replace(sized, mean=request.mean or plain[0], std=request.std or plain[1])
         prepare = CLASSIFICATION.prepare(sized, nn.Identity(), make_imagenet)
     return replace(prepare, channels=channels, fixed=fixed, grey=grey, bands=bands)
 
 
 def _make_rectangle(
-    request: ModelRequest, size: FixedSize, mean: Sequence[float], std: Sequence[float]
+    request: ModelRequest, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
 ) -> Transform:
     changes = colour_changes(request)
     transforms = torchvision.transforms
     how = changes.get("interpolation", transforms.InterpolationMode.BILINEAR)
     steps = [
-        transforms.Resize((size.height, size.width), how),
+        transforms.Resize(size, how),
         transforms.ToTensor(),
         transforms.Normalize(changes.get("mean", mean), changes.get("std", std)),
     ]
@@ -277,7 +264,6 @@ def _make_rectangle(
 
 
 def read_graph(file: Path) -> Any:
-    """Return the model in an ONNX file, without the weights that are in other files."""
     import onnx
 
     try:
@@ -294,13 +280,11 @@ def read_graph(file: Path) -> Any:
 
 
 def guard_onnx(file: Path) -> ForeignCode:
-    """Return a block that turns exceptions over the content of an ONNX file into one error."""
     verb, hint = "is damaged, or no ONNX file", "export the model again"
     return ForeignCode(repr(str(file)), verb=verb, hint=hint)
 
 
 def read_small_weights(file: Path, model: Any, most: int) -> None:
-    """Read tensors of at most ``most`` values from other files into the model."""
     import onnx
 
     for tensor in _list_external(model):

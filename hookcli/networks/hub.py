@@ -32,13 +32,9 @@ _NAMED = "models on the hub are named ORGANIZATION/NAME"
 _PORTS = {"http": 80, "https": 443}
 
 _MOST_BYTES = 1 << 24  # of a configuration
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
-_FEW_VALUES = 1 << 27  # a model of this size is built in a few seconds
 _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
 _LARGEST = {  # whole number in a configuration, by key
     re.compile(_SIDES): LARGEST_SIDE,
-    re.compile(r"num_(labels|classes)|classes"): 1 << 17,
-    re.compile(r"\w*(layers|depths?|blocks)"): 1 << 12,
     re.compile(r".*", re.DOTALL): 1 << 24,  # such as positions, words, and pixels of a picture
 }
 # Fields of a configuration that name a part of the model
@@ -49,18 +45,8 @@ ON_HUB = "hf-hub:"  # the beginning of names of repositories, as in timm and ope
 
 
 class Files:
-    """The files of a model, whose folder may be in the hub's cache."""
-
     is_remote: bool  # whether files may be downloaded
     label: str  # where the files come from, for people
-
-    @property
-    def most_values(self) -> int:
-        """The most values of a model of these files, of which each takes two bytes of memory."""
-        try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        except (AttributeError, ValueError, OSError):  # not on this system
-            return 1 << 32
 
     def find(self, name: str) -> Path | None:
         """Return the path of a file if there is one; raise an OSError if it is out of reach."""
@@ -87,8 +73,6 @@ class Files:
 
 
 class FolderFiles(Files):
-    """A folder on this machine."""
-
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
@@ -97,14 +81,6 @@ class FolderFiles(Files):
     def find(self, name: str) -> Path | None:
         file = self._folder / name
         return file if file.is_file() else None
-
-    @property
-    def most_values(self) -> int:
-        """Twice as many as the weights in the folder have, and some; else, a third of the usual."""
-        files = (file for each in _WEIGHTS for file in self._folder.glob(each))
-        size = sum(file.stat().st_size for file in files if file.is_file())
-        usual = super().most_values
-        return min(usual, 2 * size + _FEW_VALUES) if size else usual // 3
 
 
 class Repository(Files):
@@ -127,8 +103,6 @@ class Repository(Files):
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Source):
-    """A model of a library, which may be in a folder or on the hub."""
-
     files: Files | None = None  # None if the library itself knows the model
     weight_names: ClassVar[tuple[str, ...]] = ()  # of files of weights, the preferred one first
 
@@ -139,7 +113,7 @@ class FileSource(Source):
 
     @property
     def most_values(self) -> int | None:
-        return None if self.files is None else self.files.most_values
+        return None if self.files is None else _count_values_in_memory()
 
     def find_weights(self) -> list[Path]:
         if self.files is None:
@@ -147,7 +121,6 @@ class FileSource(Source):
         return next(([file] for file in map(self.files.find, self.weight_names) if file), [])
 
     def require_weights(self) -> Path:
-        """Return the file of the weights; a model without one is refused."""
         for file in self.find_weights():
             return file
         raise WeightsError(
@@ -156,12 +129,25 @@ class FileSource(Source):
         )
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is None or self.files.is_remote or self.find_weights():
-            return ""
-        return f"{self.name} has no weights"
+        if self.files is None:
+            return self.explain_named(request)
+        is_there = self.files.is_remote or self.find_weights()
+        return "" if is_there else f"{self.name} has no weights"
+
+    def explain_named(self, request: ModelRequest) -> str:
+        """Return why no trained weights fit the request for a model that the library knows."""
+        return ""
 
     def pin(self, loaded: str) -> str:
         return "pretrained"  # the model's name already chooses one set of weights
+
+
+def _count_values_in_memory() -> int:
+    try:
+        bytes_in_all = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 1 << 32
+    return bytes_in_all // 2  # values of float16
 
 
 @contextlib.contextmanager
@@ -182,7 +168,6 @@ def guard_library(name: str, files: Files | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Let libraries log nothing in the ``with`` block."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -192,12 +177,10 @@ def quiet() -> Iterator[None]:
 
 
 def is_folder_or_repository(location: str) -> bool:
-    """Return whether ``location`` is a folder, a path, or ``hf-hub:NAME``."""
     return location.startswith((ON_HUB, *_PATHS)) or _is_folder(location)
 
 
 def find_files(location: str) -> Files:
-    """Return the files of the folder ``location`` if there is one, or else of that repository."""
     if _is_folder(location):
         return FolderFiles(Path(location).expanduser())
     if location.startswith(_PATHS) or location.count("/") > 1:
@@ -210,7 +193,6 @@ def _is_folder(location: str) -> bool:
 
 
 def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
-    """Return the configuration file of the model that the user calls ``model``, if it has one."""
     try:
         return files.find(name)
     except OSError as error:
@@ -223,7 +205,6 @@ def find_config(files: Files, model: str, name: str = "config.json") -> Path | N
 def require_config(
     files: Files, model: str, hint: str, name: str = "config.json"
 ) -> tuple[Path, dict[str, Any]]:
-    """Return a configuration file and its content; ``hint`` says how to make the file."""
     file = find_config(files, model, name)
     if file is None:
         raise ModelError(f"{model} has no {name}", hint)
@@ -231,7 +212,6 @@ def require_config(
 
 
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
-    """Return the content of a configuration file; empty if it is JSON but no mapping."""
     # It is refused with a number that no model has or, in a folder, with a part from elsewhere.
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
@@ -255,7 +235,6 @@ def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
 
 
 def is_cached(repository: str, *names: str) -> bool:
-    """Return whether the hub's cache has one of these files of a repository, of any revision."""
     from huggingface_hub import constants, try_to_load_from_cache
 
     found = (try_to_load_from_cache(repository, name, constants.HF_HUB_CACHE) for name in names)
@@ -263,7 +242,6 @@ def is_cached(repository: str, *names: str) -> bool:
 
 
 def list_cached() -> Iterator[tuple[str, Path]]:
-    """Yield each model in the hub's cache, and the folder of its newest revision."""
     from huggingface_hub import constants, errors, scan_cache_dir
 
     try:
@@ -308,7 +286,6 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
 
 @contextlib.contextmanager
 def connection_errors() -> Iterator[None]:
-    """Turn errors of a connection to the hub in the ``with`` block into an OSError."""
     from huggingface_hub import constants, errors
 
     http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that the hub's uses
@@ -323,7 +300,6 @@ def connection_errors() -> Iterator[None]:
 
 
 def fail_fast_offline() -> None:
-    """Make libraries use only the hub's cache if the hub cannot be reached."""
     # They keep trying for most of a minute. Behind a proxy, this does nothing.
     from huggingface_hub import constants
 

@@ -31,14 +31,11 @@ _JPEG_QUALITY = 90
 
 
 def last_two_axes(pixels: Tensor) -> tuple[int, int]:
-    """Return the height and width of pixels (…, H, W)."""
     return int(pixels.shape[-2]), int(pixels.shape[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """How the pixels (N, …) of images are passed to a model."""
-
     # returns the arguments of the model's ``forward`` for given pixels
     arguments_of: Callable[[Tensor], tuple[object, ...]] = lambda pixels: (pixels,)
     # returns the height and width of the layers' input for given pixels
@@ -57,7 +54,6 @@ class Keywords(dict[str, object]):
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the positional arguments of a call, and those by name."""
     last = arguments[-1] if arguments else None
     return (arguments[:-1], {**last}) if isinstance(last, Keywords) else (arguments, {})
 
@@ -68,8 +64,6 @@ _MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class ExtraInputs:
-    """The inputs of a model besides the pixels, the same for all images."""
-
     values: Mapping[str, object]  # by name
     as_dict: bool  # whether the model takes one dictionary of all inputs
     # the SHA-256 of each file that a value comes from, by the name of the file
@@ -83,11 +77,9 @@ class ExtraInputs:
 
     @property
     def uses_pixels(self) -> bool:
-        """Whether one of the inputs is the image."""
         return any(value is _PIXELS for value in self.values.values())
 
     def check(self, who: str, known: Collection[str]) -> None:
-        """Raise a RequestError if an input has none of the ``known`` names of ``who``."""
         for name in () if self.as_dict else self.values.keys() - set(known):
             raise RequestError(
                 f"`inputs`: {who} takes no {name!r}",
@@ -119,7 +111,6 @@ class ExtraInputs:
         return (*bound, Keywords(values)) if values else tuple(bound)
 
     def as_tensors(self) -> ExtraInputs:
-        """Return the inputs for a graph, which takes tensors alone."""
         made = {n: torch.tensor(v) for n, v in self.values.items() if isinstance(v, (int, float))}
         return replace(self, values={**self.values, **made})
 
@@ -144,7 +135,6 @@ class _Inputs(dict[str, object]):
 
 
 def read_inputs(request: ModelRequest) -> ExtraInputs | None:
-    """Return the inputs that the user gives besides the images; None if there are none."""
     if not request.inputs and request.inputs_as == "arguments":
         return None
     if len(names := [name for name, _ in request.inputs]) > len({*names}):
@@ -155,7 +145,6 @@ def read_inputs(request: ModelRequest) -> ExtraInputs | None:
 
 
 def list_parameters(module: nn.Module, extra: ExtraInputs) -> dict[str, object]:
-    """Return the defaults of the parameters of a model's forward that can be given by position."""
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     by_name = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -190,7 +179,6 @@ def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
 
 
 def _match_pixels(value: object, pixels: Tensor) -> object:
-    """Return a value on the device of the pixels, for as many images, and floats in their dtype."""
     if not isinstance(value, Tensor):
         return value
     moved = value.to(pixels.device, pixels.dtype if value.is_floating_point() else None)
@@ -199,7 +187,6 @@ def _match_pixels(value: object, pixels: Tensor) -> object:
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
-    """Return pixels (C, H, W) as a JPEG file: 3 of 3 or 4 channels, or else the first channel."""
     colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
     shown = _to_unit_range(colours, mean, std)
     stream = io.BytesIO()

@@ -58,8 +58,6 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel(ModelDescription):
-    """A PyTorch model on its device, in the requested mode."""
-
     module: nn.Module
     source: Source
     seed: int = 0  # of the random numbers that the model draws in training mode
@@ -69,7 +67,6 @@ class LoadedModel(ModelDescription):
         return pixels.to(device=like.device, dtype=like.dtype)
 
     def for_bands(self, request: ModelRequest, bands: int) -> Self:
-        """Return the model for pictures of so many bands, unless it is known what it takes."""
         if self.knows_input or bands == COLOURS or request.mean or request.bands:
             return self
         plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
@@ -99,7 +96,6 @@ class LoadedModel(ModelDescription):
         )
 
     def use_channels_last(self) -> bool:
-        """Convert the weights to channels-last if that is faster, and return whether they are."""
         # It is faster for 2-D convolutions on the CPU and on CUDA, whatever the machine.
         modules = self.module.modules()
         convolutions = [m for m in modules if isinstance(m, nn.Conv2d) and not is_lazy(m.weight)]
@@ -121,7 +117,6 @@ class LoadedModel(ModelDescription):
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
-        """Return a function for the score of one image's output, or of its argument ``target``."""
         if ":" in style.score:
             load_score(style.score)
         if needs_gradient and not style.needs_pixels:
@@ -199,7 +194,6 @@ class LoadedModel(ModelDescription):
                 )
 
     def read(self, output: object, sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image; the user's own model must end in a classifier."""
         with self.guard():
             if self.choose is not None:
                 return ModelDescription.read(self, output, sizes)
@@ -220,7 +214,6 @@ class LoadedModel(ModelDescription):
 
 
 def count_outputs(module: nn.Module) -> int | None:
-    """Return how many outputs the last module with parameters has, if it says; else None."""
     last = _last_with_parameters(module)
     width: int | None = ask(last, "out_features", ask(last, "out_channels"))
     return width
@@ -335,7 +328,6 @@ def _move(module: nn.Module, request: ModelRequest, device: torch.device, source
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """Build the model without memory for its weights, unless its shapes or its code need values."""
     source = find_model(request.name, request.seed)
     with source.guard():
         needs_values = source.task.needs_values or not source.is_known

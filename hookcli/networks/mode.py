@@ -9,6 +9,7 @@ from torch import nn
 
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from hookcli.config import Mode
@@ -22,7 +23,6 @@ _MOST_NAMED = 3
 
 
 def set_mode(module: nn.Module, mode: Mode) -> None:
-    """Put a model into ``mode``; ``as-made`` changes nothing."""
     if mode == "train":
         module.train()
     elif mode == "eval":
@@ -30,10 +30,9 @@ def set_mode(module: nn.Module, mode: Mode) -> None:
 
 
 def _evaluate(module: nn.Module) -> None:
-    """Put a model into evaluation mode, except parts made by torch.export, which refuse it."""
     try:
         module.eval()
-    except NotImplementedError:
+    except NotImplementedError:  # of a part that torch.export made
         if "eval" not in vars(module):
             module.training = False
             for child in module.children():
@@ -41,15 +40,11 @@ def _evaluate(module: nn.Module) -> None:
 
 
 def note_switched(module: nn.Module) -> str:
-    """Return a note on layers in training mode that evaluation mode changes; empty without any."""
-    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
+    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each)).most_common()
     if not kinds:
         return ""
-    named = [f"{number} {kind}" for kind, number in kinds.most_common()]
-    if len(named) > _MOST_NAMED:
-        rest = sum(kinds.values()) - sum(n for _, n in kinds.most_common(_MOST_NAMED - 1))
-        named = [*named[: _MOST_NAMED - 1], f"{rest} other layers"]
-    layers = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    layers = ", ".join(f"{number} {kind}" for kind, number in kinds[:_MOST_NAMED])
+    layers += and_more(len(kinds) - _MOST_NAMED, " and {} other kind{s} of layers")
     return (
         f"the model was made in training mode and runs in evaluation mode, which changes {layers}: "
         "`model.mode='as-made'` runs it as it was made"
@@ -63,13 +58,9 @@ def _trains(module: nn.Module) -> bool:
         return module.track_running_stats
     if isinstance(module, nn.RReLU):
         return module.lower != module.upper
-    return bool(ask(module, _share_dropped(module)))
-
-
-def _share_dropped(module: nn.Module) -> str:
-    """Return the name of a layer's attribute for its dropout rate; empty if it has no dropout."""
     if isinstance(module, _DROPOUTS):
-        return "p"
+        return bool(module.p)
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-        return "dropout"
-    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # in timm and other libraries
+        return bool(module.dropout)
+    is_path = type(module).__name__ == "DropPath"  # in timm and other libraries
+    return is_path and bool(ask(module, "drop_prob"))

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from PIL import Image
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
+from hookcli.networks import hub
 from hookcli.networks.build import build_random
-from hookcli.networks.hub import (
-    FileSource,
-    connection_errors,
-    fail_fast_offline,
-    find_files,
-    is_cached,
-    is_folder_or_repository,
-    quiet,
-    require_config,
-)
 from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights, connection_timeout
 from hookcli.networks.task import Preprocessing
@@ -44,12 +35,8 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenClip(FileSource):
-    """The vision part of a model of open_clip.
-
-    Its name is ``open_clip:NAME``, perhaps with ``/`` and the tag of its weights;
-    ``open_clip:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision; or ``open_clip:FOLDER``.
-    """
+class OpenClip(hub.FileSource):
+    """``open_clip:NAME/TAG``, ``open_clip:FOLDER``, or ``open_clip:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "open_clip:"
     label: ClassVar[str] = "features"
@@ -78,10 +65,10 @@ class OpenClip(FileSource):
     @classmethod
     def find(cls, name: str, seed: int) -> OpenClip:
         library, rest = import_open_clip(name), name.removeprefix(cls.prefix)
-        if is_folder_or_repository(rest):
-            files = find_files(rest)
+        if hub.is_folder_or_repository(rest):
+            files = hub.find_files(rest)
             hint = "open_clip's push_to_hf_hub writes one"
-            config, _ = require_config(files, name, hint, "open_clip_config.json")
+            config, _ = hub.require_config(files, name, hint, "open_clip_config.json")
             model = f"local-dir:{config.parent}"
             return cls(name, partial(_build, library, model), model=model, files=files)
         model, _, tag = rest.partition("/")
@@ -105,9 +92,7 @@ class OpenClip(FileSource):
             return ()
         return tuple(import_open_clip(self.name).list_pretrained_tags_by_model(self.model))
 
-    def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is not None:
-            return FileSource.explain_untrained(self, request)
+    def explain_named(self, request: ModelRequest) -> str:
         if not self.members:
             return f"open_clip has no trained weights for {self.model}"
         if self.tag:
@@ -162,7 +147,7 @@ class OpenClip(FileSource):
 def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
     file = arguments.pop("file", None)
     options: dict[str, object] = {"load_weights": False, "pretrained_text": False, **arguments}
-    with quiet(), warnings.catch_warnings():
+    with hub.quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = library.create_model(model, **options)
         if file is not None:
@@ -174,14 +159,14 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
 def _is_cached(config: dict[str, str]) -> bool:
     if location := config.get("hf_hub"):
         names = (*OpenClip.weight_names, Path(location).name)
-        return is_cached(location.rpartition("/")[0], *filter(None, names))
+        return hub.is_cached(location.rpartition("/")[0], *filter(None, names))
     return (Path("~/.cache/clip").expanduser() / Path(config.get("url", "")).name).is_file()
 
 
 def _download(library: Any, model: str, tag: str) -> Path:
-    fail_fast_offline()
+    hub.fail_fast_offline()
     try:
-        with quiet(), connection_errors(), connection_timeout():
+        with hub.quiet(), hub.connection_errors(), connection_timeout():
             return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
     except RuntimeError as error:
         raise WeightsError(

@@ -25,9 +25,8 @@ from hookcli.networks.code_files import split_name
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.source import ModelWithWeights, Source
 from hookcli.outside.files import open_regular
-from hookcli.outside.foreign import ForeignCode, Surroundings, ask
+from hookcli.outside.foreign import ForeignCode, Surroundings
 from hookcli.outside.urls import HELD, IN_MEMORY
-from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 
 
 _FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
-# torch walks modules by recursion, with one call per level, inside some other calls.
-_OTHER_CALLS = 250
-# Independent of Python's recursion limit: the time to name and measure modules grows with the cube
-# of the depth, and is 14 s at this depth.
-_DEEPEST = 1_000
 _KNOWN = {getattr(torch, name) for name in DTYPES}
 _held: dict[str, nn.Module] = {}
 _as_they_are: set[str] = set()  # the names of models that keep their dtypes
@@ -49,8 +43,6 @@ _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 
 class OwnCode(Source):
-    """A model that the user's own code makes."""
-
     is_known: ClassVar[bool] = False
     label: ClassVar[str] = "own"
     reserved: ClassVar[frozenset[str]] = frozenset()
@@ -124,7 +116,6 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
 
 
 def import_code(origin: str) -> ModuleType:
-    """Import, and thereby run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names."""
     return _import_file(Path(origin)) if origin.endswith(".py") else _import_module(origin)
 
 
@@ -165,8 +156,6 @@ def _import_module(name: str) -> ModuleType:
 
 
 def check_structure(name: str, model: nn.Module) -> None:
-    """Check that the modules of the user's model are nested finitely and named consistently."""
-    _check_nesting(name, model, {id(model): ""}, {id(model)})
     for path, module in model.named_modules():
         kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
@@ -179,27 +168,6 @@ def check_structure(name: str, model: nn.Module) -> None:
             )
     for parameter in model.parameters():
         parameter.is_floating_point()
-
-
-def _check_nesting(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
-    """Refuse a module that contains itself, or many levels; ``outer`` has paths by ``id``."""
-    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
-    if len(outer) > most:
-        raise ModelError(
-            f"{name} nests its modules more than {most:,} deep",
-            "put them side by side in one nn.Sequential",
-        )
-    for key, child in list(ask(module, "_modules", {}).items()):
-        inner = f"{outer[id(module)]}.{key}".removeprefix(".")
-        if id(child) in outer:
-            raise ModelError(
-                f"{name}: {outer[id(child)] or ROOT_LABEL} ({type(child).__name__}) contains"
-                f" itself, as {inner}",
-                "a module may be used in several places, but not inside itself",
-            )
-        if isinstance(child, nn.Module) and id(child) not in known:
-            known.add(id(child))
-            _check_nesting(name, child, {**outer, id(child): inner}, known)
 
 
 @contextmanager
@@ -227,7 +195,6 @@ def _list_names(kind: str) -> Iterator[str]:
 
 
 def is_as_it_is(name: str) -> bool:
-    """Return whether ``name`` stands for a model that keeps its dtypes."""
     return name in _as_they_are
 
 
@@ -253,7 +220,6 @@ class Held(OwnCode):
 
     @property
     def keeps_dtype(self) -> bool:
-        """Whether the model runs in the dtypes that it has, as far as hookcli knows them."""
         values = itertools.chain(_held[self.name].parameters(), _held[self.name].buffers())
         floats = {each.dtype for each in values if each.is_floating_point()}
         return self.name in _as_they_are and len(floats) > 1 and floats <= _KNOWN

@@ -23,13 +23,11 @@ _SCALED = "scaled to 0 to 1"
 
 
 def make_imagenet(**changes: object) -> Preset:
-    """Return the preset of most ImageNet classifiers, for models without a preset of their own."""
     sides = {"crop_size": 224, "resize_size": 256}
     return torchvision.transforms._presets.ImageClassification(**sides | changes)
 
 
 def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
-    """Make a preset that resizes and crops, with the changes that the user requested."""
     # Without a requested ``resize``, the resized and the cropped side keep their ratio.
     own, built_for = make_preset(), ask(module, "image_size")
     changes = colour_changes(request)
@@ -45,13 +43,11 @@ def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePre
 
 
 def requested_changes(request: ModelRequest) -> dict[str, object]:
-    """Return the requested mean, standard deviation and interpolation, without those left out."""
     wanted = {name: getattr(request, name) for name in ("mean", "std", "interpolation")}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
 def colour_changes(request: ModelRequest) -> dict[str, object]:
-    """Return a torchvision preset's arguments for the requested colours and interpolation."""
     changes = requested_changes(request)
     if (name := request.interpolation) is not None:
         changes["interpolation"] = torchvision.transforms.InterpolationMode(name)
@@ -59,7 +55,6 @@ def colour_changes(request: ModelRequest) -> dict[str, object]:
 
 
 def describe_transform(transform: Any) -> str:
-    """Return a transform in words, on one line; unknown steps appear as Python shows them."""
     steps = getattr(transform, "transforms", [transform])  # timm combines several
     return ", ".join(_describe(step) for step in steps)
 

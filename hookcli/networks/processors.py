@@ -14,21 +14,9 @@ from PIL.Image import Resampling
 from torch import Tensor
 
 from hookcli.errors import ModelError, NoBoxError, RequestError
+from hookcli.networks import tasks
 from hookcli.networks.inputs import last_two_axes
 from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureError, spread_bands
-from hookcli.networks.tasks import (
-    BoxTask,
-    Classification,
-    FeatureTask,
-    Segmentation,
-    finite,
-    is_floats,
-    name_class,
-    name_figures,
-    read_problem,
-    refuse_classes,
-    require_logit,
-)
 from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
 from hookcli.records.text import shape_text
@@ -41,7 +29,6 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
     from hookcli.networks.task import Predictions, Scored, Sizes
-    from hookcli.networks.tasks import Boxes
     from hookcli.records.rows import TaskWord
 
 # The exceptions with which processors refuse a picture
@@ -50,9 +37,8 @@ _MOST_BANDS = 512
 
 
 def resize_fields(
-    processor: Any, height: int, width: int, short: int | None = None
+    processor: Any, height: int, width: int, before_crop: int | None = None
 ) -> dict[str, Any]:
-    """Return the fields of a processor for pictures of another size; ``short`` is before a crop."""
     size = {key: v for key, v in dict(processor.size or {}).items() if v is not None}
     crop = dict(ask(processor, "crop_size") or {}) if ask(processor, "do_center_crop") else {}
     fields: dict[str, Any] = {}
@@ -61,7 +47,7 @@ def resize_fields(
         own = min(v for v in crop.values() if v)
         fields["crop_size"] = {"height": height, "width": width}
         ratio = min(size.values(), default=own) / own
-        before = short or round(before * ratio)
+        before = before_crop or round(before * ratio)
         height, width = round(height * ratio), round(width * ratio)
     if "shortest_edge" in size:
         fields["size"] = {"shortest_edge": before}
@@ -78,8 +64,6 @@ def resize_fields(
 
 
 class ProcessorTransform:
-    """Turns a picture into pixels with an image processor, some of whose values are replaced."""
-
     def __init__(self, processor: Any, changes: Mapping[str, Any]) -> None:
         self._processor, self._changes = processor, dict(changes)
         normalizes = bool(self._ask("do_normalize"))
@@ -143,7 +127,6 @@ class _ProcessorTask(Task):
 
     @functools.cached_property
     def processor(self) -> Any:
-        """The library's object, loaded when it is first needed."""
         return self._load()
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
@@ -180,22 +163,22 @@ class _ProcessorTask(Task):
         return seen.flip(0) if flips else seen
 
 
-class _Backbone(_ProcessorTask, FeatureTask):
+class _Backbone(_ProcessorTask, tasks.FeatureTask):
     pass
 
 
-class _Classifier(_ProcessorTask, Classification):
+class _Classifier(_ProcessorTask, tasks.Classification):
     is_faster_channels_last = True
 
     def __init__(self, load: Callable[[], Any], config: Any) -> None:
         super().__init__(load, config)
-        self.reading = read_problem(config)
+        self.reading = tasks.read_problem(config)
 
     def find(self, output: object) -> Tensor | None:
         return _logits_of(output, 2)
 
 
-class _Segmenter(_ProcessorTask, Segmentation):
+class _Segmenter(_ProcessorTask, tasks.Segmentation):
     def find(self, output: object) -> Tensor | None:
         return _logits_of(output, 4)
 
@@ -208,22 +191,24 @@ class _Segmenter(_ProcessorTask, Segmentation):
         return labels
 
 
-class _Detector(_ProcessorTask, BoxTask):
-    def find(self, output: object) -> list[Boxes] | None:
-        """Return the boxes of each image, with corners from 0 to 1."""
+class _Detector(_ProcessorTask, tasks.BoxTask):
+    def find(self, output: object) -> list[tasks.Boxes] | None:
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
         process = ask(self.processor, "post_process_object_detection")
-        if logits is None or not is_floats(boxes, 3) or process is None:
+        if logits is None or not tasks.is_floats(boxes, 3) or process is None:
             return None
-        found: list[Boxes] = process(output, threshold=0.0, target_sizes=None)
+        # without sizes, the corners are from 0 to 1
+        found: list[tasks.Boxes] = process(output, threshold=0.0, target_sizes=None)
         return found
 
-    def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
-        scaled: list[Boxes] = [
+    def read(
+        self, found: list[tasks.Boxes], categories: Sequence[str], sizes: Sizes = ()
+    ) -> Predictions:
+        scaled: list[tasks.Boxes] = [
             {**each, "boxes": each["boxes"] * torch.tensor([*size, *size]).to(each["boxes"])}
             for each, size in zip(found, sizes or [(1, 1)] * len(found), strict=True)
         ]
-        return BoxTask.read(self, scaled, categories)
+        return tasks.BoxTask.read(self, scaled, categories)
 
 
 class _Masks(_ProcessorTask):
@@ -233,7 +218,7 @@ class _Masks(_ProcessorTask):
     def find(self, output: object) -> list[SimpleNamespace] | None:
         names = ("class_queries_logits", "masks_queries_logits")
         classes, masks = (ask(output, name) for name in names)
-        if not (is_floats(classes, 3) and is_floats(masks, 4)):
+        if not (tasks.is_floats(classes, 3) and tasks.is_floats(masks, 4)):
             return None
         pairs = zip(torch.split(classes, 1), torch.split(masks, 1), strict=True)
         return [SimpleNamespace(**dict(zip(names, pair, strict=True))) for pair in pairs]
@@ -254,7 +239,7 @@ class _Masks(_ProcessorTask):
         ]
 
     def score(self, found: list[SimpleNamespace], kind: str, target: int | None) -> Scored:
-        require_logit(kind, "segments have only a score")
+        tasks.require_logit(kind, "segments have only a score")
         # The last class means that a query found nothing.
         classes = found[0].class_queries_logits[0].softmax(-1)[:, :-1]
         if target is not None and target >= classes.shape[1]:
@@ -268,7 +253,7 @@ class _Depth(_ProcessorTask):
 
     def find(self, output: object) -> list[Tensor] | None:
         depth = ask(output, "predicted_depth")
-        return list(torch.split(depth, 1)) if is_floats(depth, 3) else None
+        return list(torch.split(depth, 1)) if tasks.is_floats(depth, 3) else None
 
     def read(
         self, found: list[Tensor], categories: Sequence[str], sizes: Sizes = ()
@@ -282,10 +267,12 @@ class _Depth(_ProcessorTask):
             ]
         names = ("mean depth", "smallest depth", "largest depth")
         figures = [(depth.mean(), depth.min(), depth.max()) for depth in depths]
-        return [name_figures("depth", dict(zip(names, each, strict=True))) for each in figures]
+        return [
+            tasks.name_figures("depth", dict(zip(names, each, strict=True))) for each in figures
+        ]
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
-        refuse_classes("a depth map", kind, target)
+        tasks.refuse_classes("a depth map", kind, target)
         return found[0].mean(), None, "mean depth"
 
 
@@ -301,7 +288,6 @@ _TASKS: tuple[tuple[str, type[_ProcessorTask]], ...] = (
 
 
 def choose_task(name: str) -> type[_ProcessorTask]:
-    """Return the task of the class of transformers called ``name``, by the end of the name."""
     return next((task for end, task in _TASKS if end in name), _Backbone)
 
 
@@ -311,9 +297,9 @@ def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple
     return tuple(
         Prediction(
             "score",
-            name_class(segment["label_id"], categories),
+            tasks.name_class(segment["label_id"], categories),
             segment["label_id"],
-            finite(float(segment["score"])),
+            tasks.finite(float(segment["score"])),
             box=_bounds(labels == segment["id"]),
         )
         for segment in segments
@@ -329,6 +315,5 @@ def _bounds(mask: Tensor) -> tuple[float, ...] | None:
 
 
 def _logits_of(output: object, axes: int) -> Tensor | None:
-    """Return an output, or the logits in it, if they have ``axes`` axes, else None."""
     logits = output.get("logits") if isinstance(output, Mapping) else output
-    return logits if is_floats(logits, axes) else None
+    return logits if tasks.is_floats(logits, axes) else None

@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score as the scalar at which a backward pass can start, and the recorded facts about it."""
-
     value: Tensor
     score: Score
 
 
 def find_target(text: str, categories: Sequence[str]) -> int | None:
-    """Return the class that ``text`` names or counts from 0; None for ``predicted``."""
     if text == "predicted":
         return None
     if re.fullmatch(r"-?\d{1,18}", text):
@@ -60,11 +57,9 @@ def _near(text: str, categories: Sequence[str]) -> str:
     if not categories:
         return "the names of this model's classes are not known: give an index"
     lowered = {name.lower(): name for name in reversed(categories)}
-    wanted = text.lower()
-    close = [low for low in lowered if wanted in low.replace(",", " ").split()]  # tiger cat
-    close += difflib.get_close_matches(wanted, lowered, n=3, cutoff=0.6)
-    close += [low for low in lowered if wanted in low]
-    names = ", ".join(repr(lowered[low]) for low in list(dict.fromkeys(close))[:4])
+    close = [low for low in lowered if text.lower() in low]  # tiger: tiger cat
+    close = close or difflib.get_close_matches(text.lower(), lowered, n=3)
+    names = ", ".join(repr(lowered[low]) for low in close[:4])
     return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
 
 
@@ -77,7 +72,6 @@ def score_output(
     needs_gradient: bool = True,
     own: Task | None = None,
 ) -> ScoreTensor:
-    """Return the score of one image's output; without a ``target``, of the predicted class."""
     computed: object
     if ":" in style.score:
         computed, index, kind = load_score(style.score)(output, target), target, style.score
@@ -130,7 +124,6 @@ def _add_up(value: object) -> Tensor | None:
 
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
-    """Return the user's score function, imported once, whose exceptions become a ModelError."""
     origin, name = split_name(text)
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")
     with code:

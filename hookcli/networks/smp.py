@@ -14,16 +14,8 @@ from PIL.Image import Resampling
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
+from hookcli.networks import hub
 from hookcli.networks.build import build_random
-from hookcli.networks.hub import (
-    FileSource,
-    connection_errors,
-    fail_fast_offline,
-    find_files,
-    is_cached,
-    is_folder_or_repository,
-    require_config,
-)
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import Segmentation, is_floats
@@ -56,12 +48,8 @@ import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[sm
 
 
 @dataclass(frozen=True, slots=True)
-class Smp(FileSource):
-    """A model of segmentation_models_pytorch.
-
-    Its name is ``smp:ARCHITECTURE/ENCODER``; ``smp:FOLDER`` with a folder that ``save_pretrained``
-    wrote; or ``smp:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-    """
+class Smp(hub.FileSource):
+    """``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER``, or ``smp:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"
@@ -80,17 +68,17 @@ class Smp(FileSource):
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
         settings = import_smp(name).encoders.encoders[name.partition("/")[2]]["pretrained_settings"]
-        hubs = {tag: each["repo_id"] for tag, each in settings.items()}
-        cached = tuple(tag for tag, hub in hubs.items() if is_cached(hub, *cls.weight_names))
+        repos = {tag: each["repo_id"] for tag, each in settings.items()}
+        cached = tuple(tag for tag, repo in repos.items() if hub.is_cached(repo, *cls.weight_names))
         return CatalogEntry(name, "segmentation", tuple(settings), None, None, None, cached)
 
     @classmethod
     def find(cls, name: str, seed: int) -> Smp:
         smp, rest = import_smp(name), name.removeprefix(cls.prefix)
-        if is_folder_or_repository(rest):
-            files = find_files(rest)
+        if hub.is_folder_or_repository(rest):
+            files = hub.find_files(rest)
             hint = "model.save_pretrained(FOLDER) writes it"
-            _, config = require_config(files, name, hint)
+            _, config = hub.require_config(files, name, hint)
             if not isinstance(config.get("_model_class"), str):
                 raise ModelError(f"{name} is no model of segmentation_models_pytorch")
             config.pop("encoder_weights", None)
@@ -124,7 +112,7 @@ class Smp(FileSource):
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        fail_fast_offline()
+        hub.fail_fast_offline()
         if self.files is None:
             return self._load_encoder(request, name)
         saved = read_weights_file(self.require_weights())
@@ -137,7 +125,7 @@ class Smp(FileSource):
         tag = name if name != "pretrained" else next(iter(self.members), "imagenet")
         weights: object = True if self.encoder.startswith("tu-") else tag
         verb = "has no trained weights"
-        with loading_weights(f"the encoder {self.encoder}", verb), connection_errors():
+        with loading_weights(f"the encoder {self.encoder}", verb), hub.connection_errors():
             module = build_random(self, request, encoder_weights=weights)
         return ModelWithWeights(
             module,
@@ -233,7 +221,7 @@ def _check_size(request: ModelRequest, stride: int) -> None:
 
 
 def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
-    fail_fast_offline()
+    hub.fail_fast_offline()
     try:
         parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)
     except (OSError, ValueError, LookupError):

@@ -32,8 +32,6 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what hookcli reports about them."""
-
     module: nn.Module
     name: str  # of the weights, or the file or code that they come from
     preset: MakePreset = make_imagenet  # makes torchvision's preprocessing for the weights
@@ -71,27 +69,18 @@ class Source:
 
     @classmethod
     def takes(cls, name: str) -> bool:
-        """Return whether ``name`` has the form of this source's names."""
         return name.startswith(cls.prefix)
 
     @classmethod
-    def list_names(cls) -> list[str]:
-        """Return the names that the shell completes and ``hookcli models`` lists."""
-        return []
-
-    @classmethod
     def shelf(cls) -> str:
-        """Return the name of the source for ``hookcli models``; empty if it lists no models."""
         return cls.prefix.rstrip(":") or cls.library
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        """Return the names of the source's models that are installed or cached, sorted."""
-        return cls.list_names()
+        return []
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
-        """Return what ``hookcli models`` shows about a listed model, without building it."""
         raise NotImplementedError
 
     @classmethod
@@ -103,7 +92,6 @@ class Source:
 
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
-        """Return the model called ``name``; the user's own code runs after seeding torch."""
         raise NotImplementedError
 
     @property
@@ -112,17 +100,14 @@ class Source:
 
     @property
     def keeps_dtype(self) -> bool:
-        """Whether the model runs in several dtypes, as its owner made it."""
         return False
 
     @property
     def word(self) -> str:
-        """The name of the model's task in manifests."""
         return self.label or self.task.word
 
     @property
     def most_values(self) -> int | None:
-        """The most values that the model may have; None if no file says how to build it."""
         return None
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
@@ -130,27 +115,19 @@ class Source:
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager for any use of the model."""
         return contextlib.nullcontext()
 
     def guard_output(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager for reading the model's output."""
         return contextlib.nullcontext()
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
-        """Return the arguments that make the builder build a network for the requested size."""
         return {}
 
     # Its weights
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the trained weights."""
         return ()
-
-    def has_weights(self, name: str) -> bool:
-        """Return whether the source has trained weights called ``name``; if not, it is a file."""
-        return name == "pretrained" or name in self.members
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Return the model with trained weights; raise one of ``UNREACHABLE`` without a network."""
@@ -168,7 +145,6 @@ class Source:
         return ""
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
-        """Return the class names by index; empty if they are not known."""
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
@@ -187,11 +163,9 @@ class Source:
 
     @property
     def preset(self) -> MakePreset:
-        """The preset of the default weights; the preset of ImageNet if none is known."""
         return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
-        """Return the number of channels that the model accepts; None if it is not known."""
         asked = dict(request.arguments).get(self.channels_argument, "")
         known = int(asked) if asked.isdecimal() else COLOURS
         return known if self.is_known else None
@@ -205,7 +179,6 @@ class Source:
     def prepare(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
-        """Return the preprocessing that the user asked for; a detection model itself is changed."""
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):
             raise RequestError(
@@ -237,7 +210,6 @@ class Source:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the version of each package that has a module in ``names`` and tells its version."""
     packages = sorted({name.partition(".")[0] for name in names})
     found = ((package, ask(sys.modules.get(package), "__version__")) for package in packages)
     return {package: version for package, version in found if version and isinstance(version, str)}
@@ -245,7 +217,6 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def connection_timeout() -> Iterator[None]:
-    """Set a timeout for connections in the ``with`` block, for libraries that set none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:

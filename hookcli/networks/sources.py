@@ -34,8 +34,3 @@ def find_model(name: str, seed: int) -> Source:
     if has_any_name and (error := find_elsewhere(name, SOURCES)) is not None:
         raise error
     return source.find(name, seed)
-
-
-def list_names() -> list[str]:
-    """Return the names of all models that the sources list, sorted."""
-    return sorted(name for source in SOURCES for name in source.list_names())

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-    from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
     Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
 COLOURS = 3
-# In units of the short side. Resizing a longer picture could fill the memory. If the transform
-# crops, hookcli first cuts out the picture's middle, which shifts it by less than a pixel; if it
-# does not crop, hookcli refuses the picture.
-_LONGEST = 100
+_LONGEST = 100  # short sides; resizing a longer picture could fill the memory
 _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
@@ -87,7 +83,6 @@ class Task:
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
-        """Return the arguments of the model's forward, for pixels (N, …)."""
         return (pixels,)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
@@ -104,7 +99,6 @@ class Task:
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        """Return the mean and the standard deviation of each colour: 0 and 1 if none is known."""
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
                 return [float(v) for v in step.mean], [float(v) for v in step.std]
@@ -117,60 +111,37 @@ class Task:
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
-        """Return the predictions for each image of a batch from what ``find`` returned."""
         # ``sizes`` has the width and height of each image; it and ``categories`` may be empty.
         raise NotImplementedError
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
-        """Return a score of the one image in ``found``; the predicted class without ``target``."""
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class FixedSize:
-    """The only size of pixels that a network accepts."""
-
-    height: int
-    width: int
-    step: int = 1  # the convolutions round each side up to a multiple of this
-
-    def takes(self, height: int, width: int) -> bool:
-        rounded = (-(-side // self.step) * self.step for side in (height, width))
-        return tuple(rounded) == (self.height, self.width)
-
-
-def find_fixed_size(module: nn.Module) -> FixedSize | None:
-    """Return the only size that a network accepts; None if it accepts several, or if it is unknown.
-
-    Torchvision's networks of this kind were found by running all of them on the meta device.
-    """
+def find_fixed_size(module: nn.Module) -> tuple[int, int] | None:
+    # Torchvision's networks of this kind were found by running all of them on the meta device.
     if isinstance(module, torchvision.models.VisionTransformer):
-        return FixedSize(module.image_size, module.image_size)
+        return module.image_size, module.image_size
     if isinstance(module, torchvision.models.MaxVit):
         height, width = module.blocks[0].grid_size
-        return FixedSize(height * _HALVED_TWICE, width * _HALVED_TWICE, _HALVED_TWICE)
+        return height * _HALVED_TWICE, width * _HALVED_TWICE
     if isinstance(module, torchvision.models.video.MViT):
         (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
-        return FixedSize(height * step, width * step, step)
+        return height * step, width * step
     patches = ask(module, "patch_embed")  # an attribute of timm's transformers
     size = ask(patches, "img_size")
-    if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
-        return FixedSize(*size)
-    return None
+    return size if ask(patches, "strict_img_size") is True and isinstance(size, tuple) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How an image becomes pixels."""
-
     task: Task
     transform: Transform  # of the model's library, with the user's changes
     # the height and width after a crop; None if the whole picture is kept
     crop: tuple[int, int] | None = None
     size: int | None = None  # the requested side, if the network accepts pictures of any size
     channels: int | None = COLOURS  # that the network accepts; None if unknown
-    # None if the network accepts several sizes, or if its size is unknown
-    fixed: FixedSize | None = None
+    fixed: tuple[int, int] | None = None  # the only height and width that the network accepts
     grey: bool = False  # whether the network takes grey pictures with one channel
     bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
     # if ``channels`` is unknown, those that the network's modules take
@@ -183,7 +154,6 @@ class Preprocessing:
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:
-        """The shape (1, …) of the pixels of one image of usual size."""
         sides = self.task.nominal if self.size is None else (self.size, self.size)
         shape = [1 if self.grey else self.channels or self.bands, *(self.crop or sides)]
         if self.task.stacked:
@@ -197,15 +167,13 @@ class Preprocessing:
             takes = 1 if self.grey else self.bands
             has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
             return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
-        if (self.crop is None or bands != COLOURS) and _is_long(picture):
+        if max(picture.size) > _LONGEST * min(picture.size):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
-        """Return why the network cannot take the pixels (C, H, W) of a file; empty if it can."""
-        height, width = shape[-2:]
-        if self.fixed is not None and not self.fixed.takes(height, width):
-            wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
+        if self.fixed is not None and self.fixed != tuple(shape[-2:]):
+            wanted = shape_text((self.channels or shape[0], *self.fixed))
         elif self.channels is not None and shape[0] != self.channels:
             wanted = count(self.channels, "channel")
         else:
@@ -214,7 +182,6 @@ class Preprocessing:
         return f"is {shape_text(shape)}: this network takes {wanted}{choice}"
 
     def find_channels(self, shape: Sequence[int]) -> int | None:
-        """Return how many channels a tensor file, (C, H, W) or (H, W, C), should have, if known."""
         is_last = shape[-1] in self.taken and shape[0] not in self.taken
         return shape[-1] if is_last else self.channels
 
@@ -224,17 +191,12 @@ class Preprocessing:
             return self.task.to_pixels(
                 *_to_tensors(pictures, self.transform, self.bands), self.size
             )
-        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
         if self.grey:
             pictures = [picture.convert("L") for picture in pictures]
         return self.task.to_pixels(pictures, self.transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
-        """Return how ``count`` pictures, some of them given, were changed before the transform."""
-        if made := self.task.describe(pictures, count, self.size):
-            return made
-        is_cut = self.crop is not None and any(map(_is_long, pictures))
-        return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
+        return self.task.describe(pictures, count, self.size)
 
 
 def _suggest_bands(bands: int, takes: int) -> str:
@@ -251,23 +213,8 @@ def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
 def _to_tensors(
     pictures: Sequence[Any], transform: Any, bands: int
 ) -> tuple[list[Tensor], Transform]:
-    """Return pictures of bands as tensors (C, H, W) from 0 to 1, and the transform for tensors."""
     tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
     if isinstance(transform, torchvision.transforms.Compose):
         steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
         transform = torchvision.transforms.Compose(steps)
     return tensors, transform
-
-
-def _crop_long(picture: Image.Image) -> Image.Image:
-    """Return the middle of a very long picture; a transform that crops would keep no more."""
-    if not _is_long(picture):
-        return picture
-    longest = _LONGEST * min(picture.size)
-    width, height = min(picture.width, longest), min(picture.height, longest)
-    left, top = (picture.width - width) // 2, (picture.height - height) // 2
-    return picture.crop((left, top, left + width, top + height))
-
-
-def _is_long(picture: Picture) -> bool:
-    return bool(max(picture.size) > _LONGEST * min(picture.size))

@@ -38,9 +38,8 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that name the content of a picture; they return rows of numbers.
+    """Models that return rows of numbers; a single number is of class 1, and class 0 the opposite.
 
-    A single logit or probability is that of class 1, the positive class. Class 0 is its opposite.
     The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
     that may all be true), ``probabilities``, or ``values`` without classes.
     """
@@ -56,7 +55,6 @@ class Classification(Task):
         return task
 
     def find(self, output: object) -> Tensor | None:
-        """Return the numbers (N, classes): the output, or ``logits`` of Inception's named tuple."""
         if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
             output = getattr(output, "logits", None)
         if self.is_single and is_floats(output, 1):
@@ -81,15 +79,11 @@ class Classification(Task):
 
 
 class Quantized(Classification):
-    """Classifiers that compute with integers."""
-
     word = "quantization"
     is_faster_channels_last = False
 
 
 class Video(Classification):
-    """Models that name the action in a clip of frames."""
-
     word = "video"
     frames = CLIP_FRAMES
     stacked = (1, CLIP_FRAMES)
@@ -97,7 +91,6 @@ class Video(Classification):
     is_faster_channels_last = False
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return a clip (C, T, H, W) of pictures, all resized to the size of the first."""
         same = [picture.resize(pictures[0].size) for picture in pictures]
         to_tensor = torchvision.transforms.functional.pil_to_tensor
         frames = [to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)]
@@ -113,8 +106,6 @@ class Video(Classification):
 
 
 class Segmentation(Task):
-    """Models that classify each pixel; they return logits for every pixel."""
-
     word = "segmentation"
     nominal = (520, 520)
     takes_any_size = True
@@ -146,7 +137,6 @@ class Segmentation(Task):
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
-        """Return the mean over all pixels, by default of the class that covers the most."""
         index = target
         if index is None:
             labels = self.list_labels(found.detach(), ())[0]
@@ -155,14 +145,11 @@ class Segmentation(Task):
 
 
 def _find_shares(labels: Tensor, classes: int) -> Tensor:
-    """Return the share of the pixels that each class covers, (classes,), from labels (H, W)."""
     flat = labels.flatten().cpu()
     return flat.bincount(minlength=max(2, classes)).double() / flat.numel()
 
 
 class FeatureTask(Task):
-    """Models without a head: they return features, and predict nothing."""
-
     word = "features"
 
     def find(self, output: object) -> None:
@@ -170,16 +157,12 @@ class FeatureTask(Task):
 
 
 class Boxes(TypedDict):
-    """The output of a detection model for one image."""
-
     boxes: Tensor  # (n, 4), the corners
     scores: Tensor  # (n,)
     labels: Tensor  # (n,), the class indices
 
 
 class BoxTask(Task):
-    """Models that find objects or people's keypoints as boxes."""
-
     word = "detection"
     needs_values = True
 
@@ -194,8 +177,6 @@ class BoxTask(Task):
 
 
 class Detection(BoxTask):
-    """Models of torchvision, which themselves resize and normalize the pictures."""
-
     nominal = (480, 640)
     takes_any_size = True
     shares_forward = False
@@ -285,8 +266,6 @@ def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
 
 
 class OpticalFlow(Task):
-    """Models that follow motion between two pictures; they return a flow per refinement step."""
-
     word = "optical_flow"
     nominal = (368, 496)
     takes_pair = True
@@ -304,7 +283,6 @@ class OpticalFlow(Task):
         return Preprocessing(self, make(), size=request.size)
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return a pair (2, C, H, W); a single picture is used twice."""
         sides = _find_sides(pictures[0], size)
         pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
         return torch.stack(transform(*pair))
@@ -326,7 +304,6 @@ class OpticalFlow(Task):
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
-        """Return the last and most refined flow (N, 2, H, W)."""
         flows = output if isinstance(output, list) else []
         if flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows):
             last: Tensor = flows[-1]
@@ -346,7 +323,6 @@ class OpticalFlow(Task):
 
 
 def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
-    """Return the resized width and height for optical flow, multiples of 8 and at least 128."""
     # Without a requested ``short`` side, both sides are at most 960.
     scale = short / min(picture.size) if short else min(1.0, _MOST / max(picture.size))
     width, height = (
@@ -367,12 +343,10 @@ TASKS: tuple[Task, ...] = (
 
 
 def find_task(package: str) -> Task:
-    """Return the task of the models in a torchvision package, such as ``….detection.ssd``."""
     return next((task for task in TASKS if f".{task.word}." in package), CLASSIFICATION)
 
 
 def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | None:
-    """Return the task that reads an output, and what it reads; ``own`` is asked first, if any."""
     for task in TASKS if own is None else (own, *TASKS):
         if (found := task.find(output)) is not None:
             return task, found
@@ -382,7 +356,6 @@ def find_form(output: object, own: Task | None = None) -> tuple[Task, Any] | Non
 def read_predictions(
     output: object, categories: Sequence[str], sizes: Sizes = (), own: Task | None = None
 ) -> Predictions:
-    """Return the predictions for each image of a batch; none for an output of unknown form."""
     form = find_form(output, own)
     if form is None:
         return []
@@ -418,26 +391,22 @@ def find_features(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Return whether ``value`` is a dense tensor of floats with values and ``axes`` axes."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
     return value.is_floating_point() and value.dim() == axes
 
 
 def name_class(index: int, categories: Sequence[str], word: str = "class") -> str:
-    """Return the name of a class. A class without a name is called, for example, ``class 7``."""
     return categories[index] if 0 <= index < len(categories) else f"{word} {index}"
 
 
 def read_problem(owner: object) -> Reading:
-    """Return what a model's outputs are by the ``problem_type`` of the model or its config."""
     problem = str(ask(owner, "problem_type"))
     known: dict[str, Reading] = {"regression": "values", "multi_label_classification": "labels"}
     return known.get(problem, "logits")
 
 
 def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
-    """Return the probability of each class (N, classes), from logits or from probabilities."""
     if rows.shape[1] > 1:
         made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}
         return made[reading]() if reading in made else rows
@@ -501,24 +470,20 @@ def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits"
 
 
 def name_figures(measure: str, figures: Mapping[str, Tensor]) -> tuple[Prediction, ...]:
-    """Return a prediction for each figure of an image."""
     return tuple(
         Prediction(measure, name, None, finite(float(value))) for name, value in figures.items()
     )
 
 
 def require_logit(kind: str, why: str) -> None:
-    """Refuse a kind of score that a model's outputs do not have."""
     if kind != "logit":
         raise RequestError(f"`score={kind!r}`: {why}", "leave `score` as it is")
 
 
 def refuse_classes(what: str, kind: str, target: int | None) -> None:
-    """Refuse the score of a class for outputs without classes."""
     if target is not None or kind != "logit":
         raise RequestError(f"{what} has no classes", "leave `target` and `score` as they are")
 
 
 def finite(value: float) -> float | None:
-    """Return a number, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None

@@ -12,17 +12,8 @@ from PIL import Image
 
 from hookcli.config import LARGEST_SIDE
 from hookcli.errors import ModelError, RequestError, UnknownModelError
+from hookcli.networks import hub
 from hookcli.networks.build import build_random
-from hookcli.networks.hub import (
-    Files,
-    FileSource,
-    connection_errors,
-    fail_fast_offline,
-    find_files,
-    is_cached,
-    is_folder_or_repository,
-    require_config,
-)
 from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import Preprocessing
@@ -44,12 +35,8 @@ _import_timm = partial(import_library, "timm", "timm")
 
 
 @dataclass(frozen=True, slots=True)
-class Timm(FileSource):
-    """A model of timm.
-
-    Its name is ``timm:NAME``; ``timm:FOLDER`` with a folder that ``save_for_hf`` wrote; or
-    ``timm:hf-hub:ORG/NAME``, perhaps with ``@`` and a revision.
-    """
+class Timm(hub.FileSource):
+    """``timm:NAME``, ``timm:FOLDER`` from ``save_for_hf``, or ``timm:hf-hub:ORG/NAME@REVISION``."""
 
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"
@@ -65,8 +52,10 @@ class Timm(FileSource):
     def describe(cls, name: str) -> CatalogEntry:
         timm, short = _import_timm(name), name.removeprefix(cls.prefix)
         tags = _list_tags(timm).get(short, ())
-        hubs = {tag: timm.get_pretrained_cfg(f"{short}.{tag}").hf_hub_id for tag in tags}
-        cached = [tag for tag, hub in hubs.items() if hub and is_cached(hub, *cls.weight_names)]
+        repos = {tag: timm.get_pretrained_cfg(f"{short}.{tag}").hf_hub_id for tag in tags}
+        cached = [
+            tag for tag, repo in repos.items() if repo and hub.is_cached(repo, *cls.weight_names)
+        ]
         return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
 
     @classmethod
@@ -80,25 +69,23 @@ class Timm(FileSource):
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
         rest = name.removeprefix(cls.prefix)
-        if not is_folder_or_repository(rest):
+        if not hub.is_folder_or_repository(rest):
             return cls(name, _find_builder(rest))
-        files = find_files(rest)
+        files = hub.find_files(rest)
         return cls(name, _find_own_builder(name, files), files=files)
 
-    def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is not None:
-            return FileSource.explain_untrained(self, request)
+    def explain_named(self, request: ModelRequest) -> str:
         config = _import_timm(self.name).get_pretrained_cfg(self.name.removeprefix(self.prefix))
         has_weights = config is not None and bool(config.has_weights)
         return "" if has_weights else f"timm has no trained weights for {request.name}"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        fail_fast_offline()
+        hub.fail_fast_offline()
         name, sha256, loading = "", "", loading_weights(self.name, "has no pretrained weights")
         if self.files is not None:
             sha256 = load_content(self.require_weights())[1]
             name, loading = self.files.label, loading_weights(f"the weights of {self.name}")
-        with loading, connection_errors():
+        with loading, hub.connection_errors():
             module = build_random(self, request, pretrained=True)
         config = ask(module, "pretrained_cfg") or {}
         name = name or f"timm {config.get('tag') or 'default'}"
@@ -153,9 +140,9 @@ def _find_builder(name: str) -> Callable[..., nn.Module]:
     return partial(timm.create_model, name)
 
 
-def _find_own_builder(name: str, files: Files) -> Callable[..., nn.Module]:
+def _find_own_builder(name: str, files: hub.Files) -> Callable[..., nn.Module]:
     timm = _import_timm(name)
-    file, config = require_config(files, name, "timm's save_for_hf writes one")
+    file, config = hub.require_config(files, name, "timm's save_for_hf writes one")
     kind = config.get("architecture")
     if not isinstance(kind, str):
         raise ModelError(f"{name} is no model of timm: config.json names no architecture")
@@ -174,7 +161,6 @@ def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
 
 
 def is_timm_name(name: str) -> bool:
-    """Return whether timm is installed and has a model called ``name`` (without ``timm:``)."""
     try:
         return bool(_import_timm("timm:NAME").is_model(name))
     except RequestError:

@@ -34,12 +34,10 @@ _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision
 
 
 class Torchvision(Source):
-    """A model of torchvision."""
-
     library: ClassVar[str] = "torchvision"
 
     @classmethod
-    def list_names(cls) -> list[str]:
+    def list_shelf(cls) -> list[str]:
         return sorted(torchvision.models.list_models())
 
     @classmethod
@@ -61,7 +59,7 @@ class Torchvision(Source):
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
         package, _, short = name.rpartition(".")
-        if package != "torchvision.models" or short not in cls.list_names():
+        if package != "torchvision.models" or short not in cls.list_shelf():
             return None
         return RequestError(f"no model is called {name!r}", short)
 
@@ -83,10 +81,7 @@ class Torchvision(Source):
 
     @property
     def members(self) -> tuple[str, ...]:
-        return tuple(member.name for member in find_weights(self.name))
-
-    def has_weights(self, name: str) -> bool:
-        return name == "pretrained" or name in find_weights(self.name).__members__
+        return tuple(find_weights(self.name).__members__)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Load the weights with torchvision's builder, which may rename keys or drop heads."""
@@ -143,8 +138,7 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
-    """Return torchvision's builder of a model."""
-    names = Torchvision.list_names()
+    names = Torchvision.list_shelf()
     if name not in names:
         raise UnknownModelError(name, names)
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
@@ -152,17 +146,14 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def find_weights(name: str) -> Any:
-    """Return torchvision's enum of a model's trained weights; iteration skips its aliases."""
     return torchvision.models.get_model_weights(name)
 
 
 def cache_file(url: str) -> Path:
-    """Return the path at which torch caches the file of ``url``."""
     return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
 
 
 def cache_weights(name: str, url: str, *, progress: bool) -> Path:
-    """Return the weights' file in torch's cache; download and check the file if necessary."""
     file = cache_file(url)
     if file.is_file():
         return file

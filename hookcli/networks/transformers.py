@@ -12,19 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
+from hookcli.networks import hub
 from hookcli.networks.build import build_shapes, read_arguments, seeded
-from hookcli.networks.hub import (
-    ON_HUB,
-    FileSource,
-    FolderFiles,
-    find_config,
-    find_files,
-    guard_library,
-    join_hashes,
-    list_cached,
-    read_config,
-    require_config,
-)
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
@@ -42,7 +31,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.networks.hub import Files
     from hookcli.networks.presets import MakePreset
 
 _CONFIG = "hf-config:"
@@ -76,13 +64,8 @@ _HEADS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Transformers(FileSource):
-    """A vision model of transformers.
-
-    Its name is ``hf:NAME`` with the name of a model on the hub, and perhaps a revision after ``@``;
-    ``hf:FOLDER`` with a folder that ``save_pretrained`` wrote; or ``hf-config:TYPE`` with a type of
-    models, such as ``dinov2``, which has the type's default configuration.
-    """
+class Transformers(hub.FileSource):
+    """``hf:NAME@REVISION``, ``hf:FOLDER``, or ``hf-config:TYPE`` with the type's configuration."""
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"
@@ -100,7 +83,9 @@ class Transformers(FileSource):
     @classmethod
     def list_shelf(cls) -> list[str]:
         types = list_types(import_transformers("hf:NAME"))
-        kinds = ((name, _read_cached(folder).get("model_type")) for name, folder in list_cached())
+        kinds = (
+            (name, _read_cached(folder).get("model_type")) for name, folder in hub.list_cached()
+        )
         cached = (f"{cls.prefix}{name}" for name, kind in kinds if kind in types)
         return [*cached, *(f"{_CONFIG}{each}" for each in types)]
 
@@ -110,7 +95,7 @@ class Transformers(FileSource):
         if name.startswith(_CONFIG):
             heads = _list_heads(transformers, name.removeprefix(_CONFIG))
             return CatalogEntry(name, choose_task(heads[0]).word, (), None, None, None, ())
-        folder = dict(list_cached())[name.removeprefix(cls.prefix)]
+        folder = dict(hub.list_cached())[name.removeprefix(cls.prefix)]
         content = _read_cached(folder)
         heads = content.get("architectures") or []
         if not (isinstance(heads, list) and heads and isinstance(heads[0], str)):
@@ -123,8 +108,8 @@ class Transformers(FileSource):
     def find(cls, name: str, seed: int) -> Transformers:
         transformers = import_transformers(name)
         is_type = name.startswith(_CONFIG)
-        files = None if is_type else find_files(name.removeprefix(cls.prefix))
-        with guard_library(name, files), _using(name):
+        files = None if is_type else hub.find_files(name.removeprefix(cls.prefix))
+        with hub.guard_library(name, files), _using(name):
             if files is None:
                 config = _default_config(transformers, name)
             else:
@@ -147,10 +132,8 @@ class Transformers(FileSource):
 
     # Its weights
 
-    def explain_untrained(self, request: ModelRequest) -> str:
-        if self.files is None:
-            return f"{self.name} is a configuration without weights"
-        return FileSource.explain_untrained(self, request)
+    def explain_named(self, request: ModelRequest) -> str:
+        return f"{self.name} is a configuration without weights"
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         found = self.find_weights()
@@ -190,7 +173,7 @@ class Transformers(FileSource):
             categories=self.list_categories(module),
             trained=not absent,
             warning=warning if absent else "",
-            sha256=join_hashes([part.sha256 for part in parts]),
+            sha256=hub.join_hashes([part.sha256 for part in parts]),
         )
 
     def find_weights(self) -> list[Path]:
@@ -253,7 +236,6 @@ def _default_config(transformers: Any, name: str) -> Any:
 
 
 def list_types(transformers: Any) -> list[str]:
-    """Return the types of vision models that the installed version knows, sorted."""
     of_video = _table(transformers, "VIDEO_CLASSIFICATION")
     return sorted({kind for head in _HEADS for kind in _table(transformers, head)} - set(of_video))
 
@@ -276,12 +258,12 @@ def _read_cached(folder: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _read_config(transformers: Any, name: str, files: Files) -> Any:
-    if find_config(files, name) is None and files.find("open_clip_config.json") is not None:
+def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
+    if hub.find_config(files, name) is None and files.find("open_clip_config.json") is not None:
         hint = f"open_clip:{_location_of(name, files)}"
         raise RequestError(f"{name} is a model of open_clip", hint)
     hint = "model.save_pretrained(FOLDER) writes it beside the weights"
-    _, content = require_config(files, name, hint)
+    _, content = hub.require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
         raise RequestError(f"{name} is a model of timm", f"timm:{_location_of(name, files)}")
@@ -310,9 +292,9 @@ def _without_choices(content: Any) -> Any:
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
 
 
-def _location_of(name: str, files: Files) -> str:
+def _location_of(name: str, files: hub.Files) -> str:
     location = name.removeprefix(Transformers.prefix)
-    return location if isinstance(files, FolderFiles) else f"{ON_HUB}{location}"
+    return location if isinstance(files, hub.FolderFiles) else f"{hub.ON_HUB}{location}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
@@ -369,7 +351,7 @@ def _interpolate_positions(module: nn.Module) -> None:
 # The image processor
 
 
-def _load_processor(files: Files | None, config: Any, name: str) -> Any:
+def _load_processor(files: hub.Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
     with loading, _using(name):
@@ -378,7 +360,7 @@ def _load_processor(files: Files | None, config: Any, name: str) -> Any:
             return _make_processor(transformers, config)
         for file in map(found.with_name, _PROCESSORS):
             if file.is_file():
-                read_config(file, name, files)  # checks it; the library reads it again
+                hub.read_config(file, name, files)  # checks it; the library reads it again
         return transformers.AutoImageProcessor.from_pretrained(
             str(found.parent), local_files_only=True, trust_remote_code=False
         )
@@ -400,7 +382,6 @@ def _make_processor(transformers: Any, config: Any) -> Any:
 
 
 def import_transformers(name: str) -> Any:
-    """Import transformers, if it is recent enough."""
     transformers = import_library("transformers", "'hookcli[hf]'", name)
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
@@ -414,7 +395,6 @@ def import_transformers(name: str) -> Any:
 
 @contextmanager
 def _using(name: str) -> Iterator[None]:
-    """Let transformers print nothing in the ``with`` block, and say which package it lacks."""
     logging = import_transformers(name).logging
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 _COUNTER = "num_batches_tracked"  # in a norm; older files lack it, or have a different dtype
 _MOST_PARTS = 16  # of a name that are tried as its prefix; a name full of dots would take forever
-_INTEGERS = frozenset(
-    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
-    | {torch.int8, torch.int16, torch.int32, torch.int64}
-)
+# in files from before torchvision 0.3
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 # The names that parallel, compiled, sharded and checkpointed models add to those of their parts
 _WRAPPERS = re.compile(
@@ -45,7 +42,6 @@ _WRAPPERS = re.compile(
 
 
 def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Build the model with the requested weights."""
     if source.keeps_format and request.weights in ("random", "pretrained"):
         what = f"a model in memory has its weights, and `weights={request.weights!r}` others"
         raise RequestError(what, "leave it out, or give a file")
@@ -53,7 +49,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
         return _random(source, request, "the weights are RANDOM, as asked for")
     if request.weights == "auto":
         return source.load_as_made(request) or _trained_or_random(source, request)
-    if source.has_weights(request.weights):
+    if request.weights in ("pretrained", *source.members):
         try:
             return source.load_trained(request, request.weights)
         except UNREACHABLE as error:
@@ -97,7 +93,6 @@ def _random(source: Source, request: ModelRequest, warning: str) -> ModelWithWei
 
 
 def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
-    """Return the model with weights from a file, and by default with as many classes as those."""
     name, key = split_key(request.weights)
     file, label = Path(name), str(Path(request.weights))
     _require_file(file, source, request)
@@ -151,8 +146,6 @@ def _load(
     others = {key: each for key, each in saved.others.items() if key in expected}
     state = _with_versions({**saved.tensors, **others}, module, saved.versions)
     is_own = type(module).load_state_dict is not nn.Module.load_state_dict
-    real = {key: p for key, p in module.named_parameters() if not (p.is_meta or is_lazy(p))}
-    before = {key: each.detach().clone() for key, each in real.items()} if is_own else {}
     with ForeignCode(f"loading {request.weights} into {request.name}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is a no-op")  # on the meta device
         try:
@@ -161,19 +154,7 @@ def _load(
             file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
             check_fit(file, saved.tensors, expected)
             raise WeightsError(f"{file} does not fit the model: {reason}") from error
-    kept = _list_unchanged(before, real, saved.tensors) if found is None else ()
-    return ask(found, "missing_keys", kept), ask(found, "unexpected_keys", ())
-
-
-def _list_unchanged(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
-) -> list[str]:
-    same = [key for key, old in before.items() if _equal(old, after[key])]
-    return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
-
-
-def _equal(one: Tensor, two: Tensor) -> bool:
-    return one.shape == two.shape and torch.equal(one, two.to(one.device, one.dtype))
+    return ask(found, "missing_keys", ()), ask(found, "unexpected_keys", ())
 
 
 def _judge(
@@ -259,7 +240,6 @@ def _are_head(
 
 
 def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Return the model's tensors in the file, under the names that the model gives them."""
     # The file's names may have a prefix: a parallel model adds ``module.``, and a training class
     # the attribute that holds the model. Tensors without it, such as a criterion's, are left out.
     names = {_bare(key): key for key in expected}
@@ -325,7 +305,6 @@ def _left_out(file: str, others: list[str], prefix: str) -> str:
 
 
 def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
-    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``."""
     # Kinds are floats, complex numbers, and integers. The values must also be in the range of the
     # model's dtype. Loading any other file would change values silently.
     missing = [key for key in expected if key not in state]
@@ -364,7 +343,6 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """Translate a key of an old DenseNet checkpoint (before torchvision 0.3) to today's name."""
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 
@@ -375,10 +353,10 @@ def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
         return saved.is_complex() and dtype.is_complex
     if key.rpartition(".")[2] == _COUNTER:
         return True
-    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
-        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
-    if not (saved.is_floating_point() and dtype.is_floating_point):
+    if saved.is_floating_point() != dtype.is_floating_point:
         return False
+    if not dtype.is_floating_point:
+        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
     if saved.dtype.itemsize <= dtype.itemsize:
         return True
     return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # no value overflows

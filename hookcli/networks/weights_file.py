@@ -10,20 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load, load_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import WeightsError
-from hookcli.networks.elsewhere import (
-    UNKNOWN,
-    WEIGHTS,
-    WRAPPERS,
-    ZERO,
-    FileKind,
-    find_kind,
-    name_shard,
-    save_line,
-)
+from hookcli.networks import elsewhere
 from hookcli.networks.source import UNREACHABLE
 from hookcli.networks.torch_archive import OtherArchiveError, load_archive
 from hookcli.outside.files import NotRegularError, open_regular
@@ -43,8 +34,6 @@ _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """The content of a weights file."""
-
     tensors: dict[str, Tensor]  # dense, on the CPU, and not larger than their storages
     versions: dict[str, int]  # of the saved modules, by module path; empty if the file has none
     note: str = ""  # which set of weights was chosen, or which tensors were left out
@@ -54,11 +43,10 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    """Return the state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file or checkpoint."""
     # ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
     # beginning of the names of its tensors.
     content, sha256 = load_content(file)
-    if shard := name_shard([file.suffix, *_list_keys(content)]):
+    if shard := elsewhere.name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
     part = _find_part(content, key) if key else content
     if key and not isinstance(part, (dict, list, tuple)):
@@ -69,7 +57,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     state, note = _unwrap(file, part)
     tensors, values = _list_tensors(file, state), dict.items(state)
     if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
-        raise _refuse_kind(file, ZERO)
+        raise _refuse_kind(file, elsewhere.ZERO)
     others = {
         each: value for each, value in values if isinstance(each, str) and each not in tensors
     }
@@ -77,7 +65,6 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
 
 
 def load_content(file: Path) -> tuple[object, str]:
-    """Return the content of a weights file, and the sha256 of the bytes that were read."""
     try:
         with ForeignCode("loading", error=WeightsError), open_regular(file) as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -100,8 +87,9 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if isinstance(error, NotRegularError):
         return WeightsError(f"cannot read the weights {file}: it is not a regular file")
     if isinstance(error, pickle.UnpicklingError):
-        return _refuse_pickle(file, error)
-    if (kind := name_shard([file.suffix]) or find_kind(file)) not in (UNKNOWN, WEIGHTS):
+        return _refuse_pickle(file)
+    kind = elsewhere.name_shard([file.suffix]) or elsewhere.find_kind(file)
+    if kind not in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
         return _refuse_kind(file, kind)
     if isinstance(error, OtherArchiveError):
         what = f"{file} is no archive that torch.save wrote ({error})"
@@ -114,8 +102,6 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 def _load(file: Path, stream: BufferedReader) -> object:
     # The name ``file`` may stand for another file by now.
     if file.suffix == ".safetensors":
-        if not _is_utf8(file):  # safetensors opens no such name
-            return load(stream.read())
         tensors = load_file(file)  # mapped into memory
         if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116
             raise WeightsError(f"cannot read the weights {file}: another process replaced it")
@@ -125,58 +111,36 @@ def _load(file: Path, stream: BufferedReader) -> object:
     if beginning == _ZIP:
         return load_archive(stream)
     if file.suffix == ".onnx":
-        raise _refuse_kind(file, find_kind(file))
+        raise _refuse_kind(file, elsewhere.find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
     return content
 
 
-def _is_utf8(file: Path) -> bool:
-    try:
-        str(file).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
-    if "Unsupported operand" in str(error):  # a different pickle protocol from torch.save's
-        return WeightsError(
-            f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
-            _SAVE_WEIGHTS,
-        )
-    if "_rebuild_nested_tensor" in str(error):  # torch 2.15 does not load them either
-        return WeightsError(
-            f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
-        )
-    kind = find_kind(file)
-    what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
+def _refuse_pickle(file: Path) -> WeightsError:
+    kind = elsewhere.find_kind(file)
     if kind.join:
         return _refuse_kind(file, kind)
-    return WeightsError(
-        f"{file} holds {what}, and loading it would run its code", _save_hint(file, kind)
-    )
+    if kind in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
+        kind = elsewhere.FileKind("more than tensors")
+    return _refuse_kind(file, kind, "and loading it would run its code")
 
 
-def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
-    return WeightsError(f"{file} holds {kind.what}, not a state dict", _save_hint(file, kind))
-
-
-def _save_hint(file: Path, kind: FileKind) -> str:
-    if kind.join:
-        return kind.join
-    if not kind.state:
-        return _SAVE_WEIGHTS
-    return f"if you trust it, save its weights: {save_line(file, kind.state)}"
+def _refuse_kind(
+    file: Path, kind: elsewhere.FileKind, why: str = "not a state dict"
+) -> WeightsError:
+    hint = kind.join or _SAVE_WEIGHTS
+    if kind.state:
+        hint = f"if you trust it, save its weights: {elsewhere.save_line(file, kind.state)}"
+    return WeightsError(f"{file} holds {kind.what}, {why}", hint)
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
-    """Return the state dict in the saved content, and a note if the file has several."""
     # Methods are called as ``dict.get(content, …)``, since an ordered dict from a file may have
     # attributes that hide them.
     note = ""
-    for wrapper in WRAPPERS:
+    for wrapper in elsewhere.WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
             others = _list_others(content, wrapper, inner)
@@ -193,20 +157,21 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    # It must have more entries than ``content`` has tensors itself.
-    inner = [each for _, each in _list_parts(content) if isinstance(each, dict)]
-    states = [each for each in inner if _bare_names(each)]
-    own = len(_bare_names(content)) if isinstance(content, dict) else 0
-    if own and own >= max(map(len, states), default=0):
+    # The sets of weights are those with at least half as many tensors as the largest one.
+    sizes = {
+        key: len(_bare_names(dict(_list_parts(_find_part(content, key)))))
+        for key in _list_sets(content)
+    }
+    most = max(sizes.values(), default=0)
+    if isinstance(content, dict) and len(_bare_names(content)) >= most:
         return content
-    sets = _list_sets(content)
-    sizes = [len(_bare_names(dict(_list_parts(_find_part(content, each))))) for each in sets]
-    if len(states) > 1 or (len(sets) > 1 and max(sizes) > max(map(len, states), default=0)):
+    sets = [key for key, size in sizes.items() if 2 * size >= most]
+    if len(sets) > 1:
         raise WeightsError(
             f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
             "choose one of them: `weights='FILE:KEY'`",
         )
-    return next(iter(states), _find_part(content, sets[0]) if sets else content)
+    return _find_part(content, sets[0]) if sets else content
 
 
 def _list_parts(content: object) -> list[tuple[object, object]]:
@@ -271,34 +236,24 @@ def _bare_names(state: dict[object, object]) -> set[str]:
 def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for key, value in dict.items(state):
-        if not isinstance(value, Tensor):
-            continue
-        if not isinstance(key, str):
-            raise WeightsError(
-                f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
-                _SAVE_WEIGHTS,
-            )
-        _refuse_odd(file, key, value)
-        tensors[key] = Tensor.detach(value)
+        if isinstance(key, str) and isinstance(value, Tensor):
+            _refuse_odd(file, key, value)
+            tensors[key] = Tensor.detach(value)
     if not tensors:
         raise WeightsError(f"{file} holds no tensors")
     return tensors
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
-    if not layout and tensor.is_quantized:
+    form = kind_name(tensor.layout)
+    if type(tensor) not in (Tensor, nn.Parameter):
+        form = type(tensor).__name__
+    elif tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        form = "quantized" if tensor.is_quantized else "meta" if tensor.is_meta else "nested"
+    if form != "strided":
         raise WeightsError(
-            f"{file} holds quantized weights, which cannot be loaded from a file",
-            "give the float weights, or `weights='pretrained'`",
-        )
-    if not layout and tensor.is_meta:
-        raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
-    layout = layout or ("nested" if tensor.is_nested else kind_name(tensor.layout))
-    if layout != "strided":
-        raise WeightsError(
-            f"{file} holds tensors that are not dense: {_clip(key)} is {layout}",
-            "save dense ones: tensor.to_dense()",
+            f"{file} holds tensors that are not dense: {_clip(key)} is {form}",
+            "save dense ones with values: tensor.dequantize() or tensor.to_dense()",
         )
     room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
     room = max(0, room - int(Tensor.storage_offset(tensor)))
@@ -321,7 +276,6 @@ def _list_versions(state: dict[object, object]) -> dict[str, int]:
 
 
 def kind_name(kind: torch.dtype | torch.layout) -> str:
-    """Return the name of a dtype or layout, without ``torch.``."""
     return str(kind).removeprefix("torch.").lstrip("_")
 
 
@@ -330,5 +284,4 @@ def _clip(text: str) -> str:
 
 
 def name_some(texts: list[str]) -> str:
-    """Join the first three names, and say how many more there are."""
     return ", ".join(map(_clip, texts[:3])) + and_more(len(texts) - 3)

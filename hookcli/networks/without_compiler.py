@@ -36,12 +36,10 @@ _KERNELS = "triton.runtime.jit"
 
 
 def importing_torchvision() -> AbstractContextManager[None]:
-    """Return a context manager in which importing torchvision does not load the compiler."""
     return _stand_in(_UTILITIES, is_compile_supported=_is_compile_supported)
 
 
 def importing_flop_counter() -> AbstractContextManager[None]:
-    """Return a context manager in which importing ``torch.utils.flop_counter`` loads no triton."""
     return _stand_in(_KERNELS, JITFunction=_Kernel)
 
 
@@ -58,7 +56,6 @@ def call_without_compiler(function: Callable[[], T]) -> T:
 
 
 def import_library(module: str, install: str, name: str) -> Any:
-    """Import the library that the model ``name`` needs, without torch's compiler."""
     try:
         return call_without_compiler(lambda: import_module(module))
     except ImportError as error:
@@ -119,8 +116,6 @@ def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """Stands in for a module until code asks for a name that the stand-in does not define."""
-
     def leave(self) -> None:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

@@ -13,23 +13,6 @@ pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 HOME = Path(__file__).parents[2]
 PHOTOS = HOME / "sample_images"
 PAGES = ("run.page", "hookcli.report('before')")
-CELLS = [
-    """
-import hookcli, torch
-hookcli.inspect("squeezenet1_1", PHOTO, weights="random", size=64, device="cpu", out="out")
-""",
-    "run = hookcli.load_run('out')\nrun",
-    "run.grid('features.0')",
-    "len(run.figures())",
-    """
-module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
-with hookcli.capture(module, keep=True) as captured:
-    module(torch.ones(1, 3, 16, 16))
-captured
-""",
-]
-
-
 BLOCK = [
     """
 import hookcli, numpy, time, torch
@@ -94,17 +77,6 @@ def execute(cells, folder, monkeypatch):
     resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=120, resources=resources).execute()
     return notebook.cells
-
-
-def test_every_result_shows_itself(tmp_path, monkeypatch):
-    cells = [CELLS[0].replace("PHOTO", repr(str(PHOTOS / "cat.png"))), *CELLS[1:]]
-    shown = [cell.outputs[-1].data for cell in execute(cells, tmp_path, monkeypatch)]
-    for data in (shown[0], shown[1]):
-        assert "squeezenet1_1: 26 calls, 1 image</b>" in data["text/html"]
-        assert data["text/html"].count("<img") == 4
-    assert "image/png" in shown[2]
-    assert shown[3]["text/plain"] == "26"
-    assert "<b>Sequential: 1 tensor of 1 chosen layer" in shown[4]["text/html"]
 
 
 def test_every_verb_runs_on_photos_and_shows_itself(tmp_path, monkeypatch):

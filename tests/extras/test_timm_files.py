@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hookcli.config import ModelRequest
-from hookcli.errors import ModelError, RequestError
+from hookcli.errors import ModelError
 from hookcli.networks.load import build_skeleton, load_model
 from tests.conftest import PHOTOS
 from tests.hub_server import MAIN, OLD, Hub, as_the_hub, serving
@@ -56,9 +56,7 @@ def test_a_revision_of_the_hub_is_downloaded(timm_folder, own, tmp_path):
     ("text", "error"),
     [
         ("{", "config.json cannot be read: Expecting"),
-        ("[]", "is no model of timm"),
         ('{"architecture": []}', "is no model of timm"),
-        ('{"model_type": "vit"}', "config.json names no architecture"),
         ('{"architecture": "resnet9000"}', "has no 'resnet9000', the architecture of timm:own"),
     ],
 )
@@ -68,16 +66,11 @@ def test_a_configuration_that_timm_cannot_read_is_refused(own, text, error):
         load_model(ModelRequest("timm:own"))
 
 
-@pytest.mark.parametrize("names", [5, "cat", {"cat": 1}, [1, None, {}]])
+@pytest.mark.parametrize("names", ["cat", [1, None, {}]])
 def test_class_names_of_a_wrong_type_are_no_names(own, names):
     content = json.loads((own / "config.json").read_text()) | {"label_names": names}
     (own / "config.json").write_text(json.dumps(content))
     assert all(isinstance(each, str) for each in load_model(ModelRequest("timm:own")).categories)
-
-
-def test_a_path_that_is_no_folder_is_refused():
-    with pytest.raises(RequestError, match=r"there is no folder './nowhere'"):
-        load_model(ModelRequest("timm:./nowhere"))
 
 
 def test_a_backbone_returns_the_features_of_its_stages(run):
@@ -87,13 +80,7 @@ def test_a_backbone_returns_the_features_of_its_stages(run):
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["images"][0]["predictions"] == []
     assert run("layers", f"timm:{SMALL}", *words).code == 0
-    arguments = (("features_only", "true"),)
-    names = {
-        name
-        for name, _ in build_skeleton(
-            ModelRequest(f"timm:{SMALL}", arguments=arguments)
-        ).module.named_modules()
-    }
-    assert names == {
-        name for name, _ in timm.create_model(SMALL, features_only=True).named_modules()
-    }
+    request = ModelRequest(f"timm:{SMALL}", arguments=(("features_only", "true"),))
+    built = build_skeleton(request).module, timm.create_model(SMALL, features_only=True)
+    mine, own = ([name for name, _ in each.named_modules()] for each in built)
+    assert mine == own

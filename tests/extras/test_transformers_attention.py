@@ -47,22 +47,18 @@ DETECTOR = {
     "use_timm_backbone": False,
     "use_pretrained_backbone": False,
 }
-BIASED = {"use_relative_position_bias": True}
 DETECTION = {"image_size": [32, 32], "num_detection_tokens": 5}
 
 # Each with its class, its configuration, and the tokens of its first call: those without a place,
 # the grid of the queries, that of the keys.
 FAMILIES: dict[str, tuple[Any, ...]] = {
-    "beit": ("Beit", {**PLAIN, **BIASED}, 1, (4, 4), (4, 4)),
-    "deit": ("DeiT", PLAIN, 2, (4, 4), (4, 4)),
+    "beit": ("Beit", {**PLAIN, "use_relative_position_bias": True}, 1, (4, 4), (4, 4)),
     "dinov2 with registers": (
         "Dinov2WithRegisters", {**PLAIN, "num_register_tokens": 3}, 4, (4, 4), (4, 4),
     ),
-    "dinov3": ("DINOv3ViT", {**PLAIN, "num_register_tokens": 2}, 3, (4, 4), (4, 4)),
     "segformer": ("Segformer", PYRAMID, 0, (8, 8), (2, 2)),
     "siglip": ("SiglipVision", {**PLAIN, "vision_use_head": False}, 0, (4, 4), (4, 4)),
     "swin": ("Swin", STAGES, 0, (16, 16), (16, 16)),
-    "swinv2": ("Swinv2", STAGES, 0, (16, 16), (16, 16)),
     "yolos": ("Yolos", {**PLAIN, **DETECTION}, 6, (4, 4), (4, 4)),
 }  # fmt: skip
 
@@ -83,12 +79,6 @@ def test_the_probabilities_equal_those_of_output_attentions(family):
     places = calls[0].places
     assert int((places.queries == NO_PLACE).sum()) == prefix
     assert (places.query_grid, places.key_grid) == (query_grid, key_grid)
-
-
-def test_detection_tokens_at_the_end_have_no_place():
-    name, options, *_ = FAMILIES["yolos"]
-    (call, *_) = attention_of(build(name, options, "sdpa"), torch.rand(1, 3, 32, 32))
-    assert call.places.queries[0].tolist() == [NO_PLACE, *range(16), *[NO_PLACE] * 5]
 
 
 def test_object_queries_look_at_the_image_and_at_each_other():

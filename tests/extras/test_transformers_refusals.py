@@ -48,7 +48,6 @@ def refused(ended, code):
         ("hf-config:dinov", "transformers has no vision models of the type 'dinov'", "dinov2"),
         ("hf-config:bert", "transformers has no vision models of the type 'bert'", ""),
         ("hf:./nowhere", "there is no folder './nowhere'", "ORGANIZATION/NAME"),
-        ("hf:a/b/c", "there is no folder 'a/b/c'", "ORGANIZATION/NAME"),
     ],
 )
 def test_an_unknown_name_is_refused_with_near_ones(run, hf, name, error, hint):
@@ -68,9 +67,6 @@ def test_an_old_library_is_refused(run, hf, monkeypatch):
     ("text", "error"),
     [
         ("{", "hf:own: config.json cannot be read: Expecting property name"),
-        ("[" * 500 + "]" * 500, "hf:own: config.json cannot be read: it is nested too deeply"),
-        ("[]", "hf:own: config.json names no model_type"),
-        ("{}", "hf:own: config.json names no model_type"),
         ('{"model_type": []}', "hf:own: config.json names no model_type"),
     ],
 )
@@ -83,20 +79,14 @@ def test_a_damaged_configuration_is_refused(run, own, text, error):
     "fields",
     [
         {"hidden_size": "abc"},
-        {"hidden_size": -4},
-        {"patch_size": 0},
         {"num_attention_heads": 0},
-        {"id2label": [1, 2]},
         {"id2label": {"a": "b"}},
         {"dtype": "float99"},
     ],
 )
-@pytest.mark.parametrize("command", ["layers", "inspect"])
-def test_a_configuration_that_describes_no_model_is_refused(run, own, fields, command):
+def test_a_configuration_that_describes_no_model_is_refused(run, own, fields):
     configure(own, **fields)
-    words = ("layers", "hf:own") if command == "layers" else ("inspect", "hf:own", CAT, *LOOK)
-    said, _ = refused(run(*words), 4)
-    assert "hf:own" in said
+    assert "hf:own" in refused(run("inspect", "hf:own", CAT, *LOOK), 4)[0]
 
 
 def test_a_folder_of_another_library_gets_the_name_to_type(run, own):
@@ -130,7 +120,7 @@ def test_a_type_that_the_installed_version_does_not_know_is_refused(run, own):
 
 @pytest.mark.parametrize(
     ("kind", "takes"),
-    [("bert", "text"), ("wav2vec2", "audio"), ("whisper", "audio"), ("vivit", "video")],
+    [("bert", "text"), ("whisper", "audio"), ("vivit", "video")],
 )
 def test_a_model_that_takes_no_picture_is_refused(run, own, kind, takes):
     (own / "config.json").write_text(json.dumps({"model_type": kind}))
@@ -184,12 +174,8 @@ def test_a_picture_that_the_processor_does_not_take_is_skipped(run, folders):
     "fields",
     [
         {"size": {"height": 2**24, "width": 2**24}},
-        {"size": {"longest_edge": 2**20}},
-        {"size_divisor": 2**20},
         {"crop_size": 10**400},
         {"image_processor_type": "pipeline"},
-        {"image_processor_type": 5},
-        {"image_std": 5},
         {"image_mean": "x" * 5000},
         {"image_mean": [0.5] * 5000},
         {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"},
@@ -209,7 +195,6 @@ def test_a_hostile_processor_is_refused_at_once_and_offline(run, own, connection
         {"architectures": ["pipeline"]},
         {"attn_implementation": "org/name"},
         {"_attn_implementation": "flash_attention_2"},
-        {"attn_implementation": {"": "kernels-community/flash-attn"}},
         {"experts_implementation": "org/name"},
         {"configuration_files": ["config.0/../../other.json"]},
     ],
@@ -246,15 +231,6 @@ def test_the_hash_is_that_of_the_weights_that_were_read(run, own, hf):
     hashes = [hashlib.sha256((own / f"part{n}.safetensors").read_bytes()) for n in (0, 1)]
     joined = hashlib.sha256("".join(each.hexdigest() for each in hashes).encode()).hexdigest()
     assert joined in Path("out/manifest.json").read_text()
-    Path("secret").mkdir()
-    shutil.copy(own / "part0.safetensors", "secret")
-    index.write_text(index.read_text().replace("part0", "../secret/part0"))
-    words = ("inspect", "hf:own", CAT, *LOOK, "--weights", "pretrained", "--overwrite")
-    said, _ = refused(run(*words), 4)
-    assert (
-        said
-        == "own: model.safetensors.index.json is damaged: it names '../secret/part0.safetensors'"
-    )
 
 
 def test_weights_with_an_adapter_are_refused(run, own):

@@ -26,19 +26,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = pytest.mark.transformers
 
 PLAIN = tiny_transformers.PLAIN | {"num_hidden_layers": 4}
-OUT = {"out_features": ["stage2"]}
 SWIN = {
     "image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4],
     "window_size": 4,
 }  # fmt: skip
-DETECTOR = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_queries": 5,
-}  # fmt: skip
-
-
-def resnet(hf):
-    return hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], **OUT)
 
 
 def swin(hf, stages):
@@ -54,17 +45,8 @@ TRANSFORMERS: dict[str, Any] = {
             reshape_hidden_states=True,
         )
     ),
-    "vit with hidden states": lambda hf: hf.ViTModel(
-        hf.ViTConfig(**PLAIN, output_hidden_states=True)
-    ),
     "vit with attentions": lambda hf: hf.ViTModel._from_config(
         hf.ViTConfig(**PLAIN, output_attentions=True), attn_implementation="eager"
-    ),
-    "detr": lambda hf: hf.DetrForObjectDetection(
-        hf.DetrConfig(
-            **DETECTOR, use_timm_backbone=False, use_pretrained_backbone=False,
-            backbone_config=resnet(hf),
-        )
     ),
     "mask2former": lambda hf: hf.Mask2FormerForUniversalSegmentation(
         hf.Mask2FormerConfig(
@@ -79,17 +61,12 @@ TRANSFORMERS: dict[str, Any] = {
             patch_size=8, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=32,
         )
     ),
-    "swinv2": lambda hf: hf.Swinv2Model(hf.Swinv2Config(**SWIN)),
-    "dinov2 with registers": lambda hf: hf.Dinov2WithRegistersModel(
-        hf.Dinov2WithRegistersConfig(**PLAIN, num_register_tokens=2)
-    ),
 }  # fmt: skip
 TIMM = {
     "convit": ("convit_tiny", {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 3}),
     "levit": ("levit_128s", {}),
-    "test_byobnet": ("test_byobnet", {}),
 }
-SIDES = {"levit": 224, "test_byobnet": 64}
+SIDES = {"levit": 224}
 
 
 def build(name):

@@ -11,7 +11,6 @@ from torch import nn
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError
 from hookcli.networks.build import (
-    _LimitSize,
     build_model,
     build_random,
     build_shapes,
@@ -36,15 +35,15 @@ def test_an_argument_of_the_user_is_preferred_to_that_of_the_size():
     assert read_arguments(source(None, width=7, size=64), WIDTH) == {"width": 5, "size": 64}
 
 
-@pytest.mark.parametrize("make", [torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand])
+@pytest.mark.parametrize("make", [torch.empty, torch.randn])
 def test_a_builder_makes_at_most_so_many_values(make):
-    with _LimitSize("net", 20):
+    def builder():
         make(12)
-        make(8)
-    with _LimitSize("net", 20):
-        make(12)
-        with pytest.raises(ModelError, match=r"^net would be larger than its"):
-            make(9)
+        return make(8)
+
+    build_model(source(builder, most_values=20), REQUEST)
+    with pytest.raises(ModelError, match=r"^net would be larger than its"):
+        build_model(source(builder, most_values=19), REQUEST)
 
 
 def test_a_builder_that_never_ends_is_stopped():
@@ -106,10 +105,7 @@ def test_a_builder_that_reads_its_tensors_is_built_on_the_cpu():
     [
         ("5", 5),
         ("(1, 2)", (1, 2)),
-        ("None", None),
         ("relu", "relu"),
-        ("{[]: 1}", "{[]: 1}"),
-        ("1 +", "1 +"),
         ("-" * 9999 + "1", "-" * 9999 + "1"),
     ],
 )

@@ -30,9 +30,7 @@ PACKAGE = {
         ("net.py:make", "net.py", "make"),
         ("package.net:Net.tiny", "package.net", "Net.tiny"),
         (r"C:\net.py:make", r"C:\net.py", "make"),
-        (r"C:\net.py", r"C:\net.py", ""),
         ("C:/nets/net.py", "C:/nets/net.py", ""),
-        ("a:b.py:make", "a:b.py", "make"),
         ("net.py:old", "net.py:old", ""),  # a file
         ("nets/net.onnx", "", "nets/net.onnx"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import shlex
 import shutil
 import warnings
@@ -80,44 +79,10 @@ def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
     assert isinstance(find_model(f"{file}:make", 0).builder(), nn.Sequential)
 
 
-def test_damage_to_a_file_does_not_hide_that_it_may_be_a_state_dict():
-    torch.save(nn.Linear(2, 2).state_dict(), "w.pt")
-    whole = Path("w.pt").read_bytes()
-    for length in range(0, len(whole), 97):
-        Path("w.pt").write_bytes(whole[:length])
-        assert find_kind(Path("w.pt")).what in ("", "weights")
-
-
-def test_a_file_from_before_torch_1_6_is_reported_too():
-    for name, content in {"whole.pt": NET, "plain.pt": NET.state_dict()}.items():
-        before = find_kind(Path(name))
-        torch.save(content, name, _use_new_zipfile_serialization=False)
-        assert find_kind(Path(name)) == before
-
-
-def encrypt(data):
-    """Say that the first member is encrypted."""
+def test_a_damaged_archive_is_an_unknown_file_and_no_model():
+    data = Path("whole.pt").read_bytes()
     at = data.index(b"PK\x01\x02")
-    return data[: at + 8] + b"\x01" + data[at + 9 :]
-
-
-def change_method(data):
-    """Say that members are compressed in a way that there is not."""
-    at = data.index(b"PK\x01\x02")
-    return data[: at + 10] + b"\x63" + data[at + 11 :]
-
-
-def break_deflate(_data):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("w/data.pkl", b"\x80\x02" * 4000)
-    data = stream.getvalue()
-    return data[:45] + b"\xff" * 12 + data[57:]
-
-
-@pytest.mark.parametrize("damage", [encrypt, change_method, break_deflate])
-def test_a_damaged_archive_is_an_unknown_file_and_no_model(damage):
-    Path("w.pt").write_bytes(damage(Path("whole.pt").read_bytes()))
+    Path("w.pt").write_bytes(data[: at + 8] + b"\x01" + data[at + 9 :])  # "it is encrypted"
     assert find_elsewhere("w.pt", SOURCES).message == "'w.pt' is a file without a model"
     with pytest.raises(WeightsError):
         read_weights_file(Path("w.pt"))
@@ -134,9 +99,7 @@ def test_a_large_pickle_in_a_small_archive_is_not_read_to_its_end(before, what):
     ("name", "message"),
     [
         ("weights/best.pt", "there is no file 'weights/best.pt'"),
-        ("photos/cat", "there is no file 'photos/cat'"),
         ("photos/cat.png", "'photos/cat.png' is a file without a model"),
-        ("photos/net", "no model is called 'photos/net'"),
         ("photos/net:make", "no model is called 'photos/net:make'"),
     ],
 )
@@ -153,16 +116,10 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
     ("name", "message", "typed"),
     [
         ("yolo11n", "'yolo11n' is a model of ultralytics", 'YOLO("yolo11n.pt").model'),
-        ("yolov8s.pt", "'yolov8s.pt' is a model of ultralytics", 'YOLO("yolov8s.pt").model'),
         (
             "microsoft/resnet-50",
             "'microsoft/resnet-50' is the name of a model on the hub",
             "hf:microsoft/resnet-50",
-        ),
-        (
-            "huggingface:facebook/dino",
-            "'huggingface:facebook/dino' is the name of a model on the hub",
-            "hf:facebook/dino",
         ),
         (
             "facebookresearch/dinov2:dinov2_vits14",
@@ -181,9 +138,7 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
         ),
         ("resnet50d", "torchvision has no 'resnet50d', but timm has", "timm:resnet50d"),
         ("nofile.pth", "there is no file 'nofile.pth'", "FILE.py:FUNCTION"),
-        (r"C:\nofile.pth", r"there is no file 'C:\\nofile.pth'", "FILE.py:FUNCTION"),
         (r"C:\net.py", r"'C:\\net.py' is a file, not a model in it", "FILE.py:FUNCTION"),
-        (r"C:\net.py:make", r"there is no file 'C:\\net.py'", "FILE.py:FUNCTION"),
     ],
 )
 def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(name, message, typed):
@@ -197,7 +152,6 @@ def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(na
     ("name", "message", "typed"),
     [
         ("plain.pt", "'plain.pt' holds weights", "`weights='plain.pt'`"),
-        ("script.pt", "'script.pt' holds a TorchScript program", "`weights='script-weights.pt'`"),
         (
             "program.pt2",
             "'program.pt2' holds an exported program",

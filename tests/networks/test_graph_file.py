@@ -35,7 +35,6 @@ def refuse(*shapes, **options):
     [
         ((1, 3, 96, 96), (3, 96, 96)),
         ((1, 3, 96, 64), (3, 96, 64)),
-        ((None, 3, None, None), (3, 224, 224)),
         ((None, None, None, None), (3, 224, 224)),
         ((1, 1, 32, 32), (1, 32, 32)),
         ((1, 1, 32, 16), (1, 32, 16)),
@@ -63,7 +62,6 @@ def test_the_size_is_chosen_if_the_file_leaves_it_open():
     ("shapes", "message"),
     [
         (((1, 7),), "'net.onnx' takes the shape 1x7, and a picture is 1xCxHxW"),
-        (((),), "'net.onnx' takes an input of unknown shape, and a picture is 1xCxHxW"),
         (((1, 3, 8, 8), (1, 7)), "'net.onnx' takes 2 inputs, not 1"),
         (((4, 3, 8, 8),), "'net.onnx' takes 4 pictures at once, not one"),
         ((), "'net.onnx' takes nothing, which pixels cannot be"),
@@ -77,13 +75,13 @@ def test_inputs_that_are_no_pictures_are_refused(shapes, message):
     assert refuse(*shapes) == message
 
 
-@pytest.mark.parametrize("like", [None, "resnet18"])
-@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (1, 3, 8, 6), (1, None, None, None)])
+@pytest.mark.parametrize(
+    ("shape", "like"),
+    [((1, 3, 8, 8), None), ((1, 3, 8, 6), "resnet18"), ((1, None, None, None), None)],
+)
 def test_an_input_of_whole_numbers_takes_pixels_from_0_to_255(shape, like):
-    if like is not None and shape[2] is None:
-        return
     described = describe(shape, dtype="uint8", like=like)
-    for value in (0, 1, 127, 254, 255):
+    for value in (0, 1, 254, 255):
         pixels = described.prepare.to_pixels([Image.new("RGB", (8, 8), (value,) * 3)])
         assert pixels.unique().tolist() == [value]
     assert described.info.preprocessing.endswith("scaled to 0 to 1, multiplied by 255, rounded")
@@ -91,32 +89,25 @@ def test_an_input_of_whole_numbers_takes_pixels_from_0_to_255(shape, like):
     assert "0 to 255" in note
 
 
-@pytest.mark.parametrize("dtype", ["int8", "bool", "string"])
-def test_an_input_that_cannot_hold_pixels_is_refused(dtype):
-    message = f"'net.onnx' takes {dtype}, which pixels cannot be"
-    assert refuse((1, 3, 8, 8), dtype=dtype) == message
+def test_an_input_that_cannot_hold_pixels_is_refused():
+    assert refuse((1, 3, 8, 8), dtype="int8") == "'net.onnx' takes int8, which pixels cannot be"
 
 
-@pytest.mark.parametrize("options", [{"mean": (0.5,) * 3}, {"std": (0.5,) * 3}])
-def test_whole_numbers_are_not_normalized(options):
+def test_whole_numbers_are_not_normalized():
     message = "'net.onnx' takes uint8, so its pixels are from 0 to 255"
-    assert refuse((1, 3, 8, 8), dtype="uint8", **options) == message
+    assert refuse((1, 3, 8, 8), dtype="uint8", std=(0.5,) * 3) == message
 
 
 @pytest.mark.parametrize(
     ("shape", "asked", "axis", "is_nhwc"),
     [
         ((1, 224, 224, 3), None, None, True),
-        ((None, None, None, 3), None, None, True),
-        ((1, 224, 224, 1), None, None, True),
         ((1, 3, 224, 224), None, None, False),
         ((1, 3, 224, 3), None, None, False),
         ((1, 3, 224, 3), None, 3, True),
-        ((1, 64, 64, 12), None, None, False),
         ((1, 64, 64, 12), None, 3, True),
         ((1, 64, 64, 12), "NHWC", None, True),
         ((1, 12, 64, 3), "NCHW", 1, False),
-        ((1, 12, 64, 64), "NCHW", None, False),
         ((None, None, None, None), None, None, False),
         ((1, 3, 4, 8, 3), "NHWC", 3, False),
     ],
@@ -141,14 +132,6 @@ def test_a_layout_that_the_shape_contradicts_is_refused(shape, asked, axis):
     assert caught.value.hint == f"leave out `input_layout='{asked}'`"
 
 
-def test_pictures_are_prepared_alike_whatever_the_order_of_the_axes():
-    inputs = [GraphInput((1, 96, 64, 3), FLOAT).with_layout(None)]
-    described = describe_graph(ModelRequest("net.onnx"), inputs, "", None)
-    other = describe((1, 3, 96, 64))
-    assert described.info.preprocessing == f"{other.info.preprocessing}, channels last"
-    assert described.info.input_shape == (1, 3, 96, 64)
-
-
 def test_a_graph_gets_its_own_layout_and_no_rounded_numbers():
     pixels = torch.arange(12.0).reshape(1, 3, 2, 2)
     taken = GraphInput((1, 2, 2, 3), "uint8").with_layout("NHWC")
@@ -157,10 +140,6 @@ def test_a_graph_gets_its_own_layout_and_no_rounded_numbers():
     for wrong in (pixels + 0.5, pixels - 1, pixels * 255, pixels * float("nan")):
         with pytest.raises(ForwardError, match="whole numbers from 0 to 255"):
             fit_inputs([wrong], [taken])
-
-
-def test_an_input_of_unknown_shape_is_refused_also_with_another_model():
-    assert "unknown shape" in refuse((), like="resnet18")
 
 
 def test_another_model_says_how_pictures_are_prepared():

@@ -19,20 +19,13 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F  # noqa: N812
 
 import hookcli
-from hookcli.config import GridStyle, ModelRequest
-from hookcli.errors import RequestError
-from hookcli.hooks.filter import select_layers
+from hookcli.config import ModelRequest
 from hookcli.images.fit import Fitter
 from hookcli.images.prepare import prepare_image
 from hookcli.images.read import read_images
 from hookcli.networks.load import build_skeleton, load_model
-from hookcli.networks.task import FixedSize
 from hookcli.networks.tasks import read_predictions
-from hookcli.passes.eager import EagerRunner
-from hookcli.passes.forward import ForwardSettings, run_forward
-from hookcli.plan.prepare import plan_run
 from hookcli.records.images import Prediction
-from tests.configs import inspect_config
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -94,11 +87,6 @@ def ids(document):
     return [layer["call_id"] for layer in document["layers"]]
 
 
-def hooked(loaded, *forms):
-    layers = select_layers(loaded.module, forms)
-    return ForwardSettings(EagerRunner.of(loaded, layers), GridStyle(mode="none"))
-
-
 def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, photo):
     name = "lraspp_mobilenet_v3_large"
     words = ("--size", "64", "--layers", "(model)", "--model-arg", "num_classes=3")
@@ -119,47 +107,15 @@ def test_class_shares_are_those_of_the_highest_logits_and_sum_to_one(inspect, ph
     assert document["layers"][0]["shape"] == [1, 3, 64, 85]
 
 
-def test_exact_pixels_are_not_too_small_for_a_model_that_takes_any_size(inspect):
-    np.save("small.npy", np.zeros((3, 32, 32), np.float32))
-    words = ("--size", "64", "--layers", "(model)", "--model-arg", "num_classes=3")
-    document, _ = inspect("lraspp_mobilenet_v3_large", "small.npy", *words)
-    assert "small" not in {finding["rule"] for finding in document["findings"]}
-
-
-def test_two_pictures_of_one_shape_share_a_forward_of_a_segmentation_model():
-    loaded = load("lraspp_mobilenet_v3_large", size=32)
-    pixels = torch.stack([loaded.prepare.to_pixels([colours(shift=s)]) for s in (0, 99)])
-    assert len(run_forward(hooked(loaded, "(model)"), ["a", "b"], pixels)) == 1
-
-
-def test_pictures_of_several_shapes_go_through_one_run(inspect, photo):
-    colours(30, 60).save("tall.png")
-    words = ("--size", "32", "--layers", "(model)")
-    document, _ = inspect("lraspp_mobilenet_v3_large", photo, "tall.png", photo, *words)
-    shapes = [image["pixels_shape"] for image in document["images"]]
-    assert shapes == [[1, 3, 32, 42], [1, 3, 64, 32], [1, 3, 32, 42]]
-
-
-@pytest.mark.parametrize(
-    "name", ["lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large", "raft_small"]
-)
-def test_a_picture_too_thin_to_be_shown_whole_is_skipped(run, name):
+def test_a_picture_too_thin_to_be_shown_whole_is_skipped(run):
     colours(2020, 20).save("thin.png")
-    code, _, err = run("inspect", name, "thin.png", *RANDOM)
+    code, _, err = run("inspect", "lraspp_mobilenet_v3_large", "thin.png", *RANDOM)
     assert code == 3
     reason = "is 2020 by 20 pixels, too thin for this network"
     assert err.splitlines()[0] == f"error: no image can be used: 'thin.png' {reason}"
 
 
 DETECTOR = "fasterrcnn_mobilenet_v3_large_320_fpn"
-
-
-def test_a_detection_model_is_called_with_a_list_of_pictures(inspect, photo):
-    words = ("--layers", "(model)", "--at", "input")
-    document, _ = inspect("ssdlite320_mobilenet_v3_large", photo, *words)
-    assert [(layer["call_id"], layer["shape"]) for layer in document["layers"]] == [
-        ("input:(model)[0]", [3, 30, 40])
-    ]
 
 
 def test_a_head_that_is_used_for_every_level_has_a_call_for_each(inspect, photo):
@@ -197,14 +153,17 @@ def test_boxes_with_label_and_score_are_those_of_the_model_itself(inspect, photo
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("ssdlite320_mobilenet_v3_large", None), ("r3d_18", 32), ("raft_small", 128)]
+    ("name", "alone"),
+    [
+        ("ssdlite320_mobilenet_v3_large", True),
+        ("r3d_18", True),
+        ("raft_small", True),
+        ("lraspp_mobilenet_v3_large", False),
+        ("resnet18", False),
+    ],
 )
-def test_tasks_without_a_batch_axis_run_one_image_at_a_time(name, size):
-    loaded = load(name, size=size)
-    pictures = ([colours(shift=s)] * 2 for s in (0, 99))
-    pixels = torch.stack([loaded.prepare.to_pixels(pair) for pair in pictures])
-    results = run_forward(hooked(loaded, "conv[1]"), ["a", "b"], pixels)
-    assert [[record.image for record in result.records] for result in results] == [["a"], ["b"]]
+def test_tasks_without_a_batch_axis_run_one_image_at_a_time(name, alone):
+    assert build_skeleton(ModelRequest(name)).inputs.alone is alone
 
 
 def test_a_detection_models_own_resizing_and_colours_can_be_set(inspect, photo):
@@ -252,19 +211,6 @@ def test_a_still_image_becomes_a_clip_of_16_frames_and_the_run_says_so(inspect, 
     assert layer["std"] == pytest.approx(float(out.std()), rel=1e-3)
 
 
-def test_the_frames_of_an_animation_are_the_clip():
-    levels = [0, 60, 120, 240]
-    first, *rest = grey_frames(*levels)
-    first.save("a.gif", save_all=True, append_images=rest, duration=50)
-    loaded = load("mc3_18", size=16)
-    from hookcli.images.read import with_frames
-
-    (source,), _ = read_images(["a.gif"])
-    pixels = loaded.prepare.to_pixels(with_frames(source.file, source.read(), 16).pictures)
-    # places 0, 0.2, 0.4, … 3 rounded: three of the first, five of each inner one, three of the last
-    assert frame_levels(pixels) == [0] * 3 + [60] * 5 + [120] * 5 + [240] * 3
-
-
 def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     Path("frames").mkdir()
     for name, picture in zip("bca", grey_frames(100, 200, 0), strict=True):
@@ -278,22 +224,6 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart
 
 
-def test_an_empty_folder_is_no_clip_and_no_images(run):
-    Path("frames").mkdir()
-    for more in ((), ("--clip",)):
-        code, _, err = run("inspect", "r3d_18", "frames", *RANDOM, *more)
-        assert code == 3
-        assert err.startswith("error: no image can be used: 'frames' is a ")
-
-
-FLOW = ("raft_small", "--size", "128", "--layers")
-
-
-def flow(inspect, *words):
-    name, *rest = FLOW
-    return inspect(name, *words[:1], *rest, *words[1:])
-
-
 def test_one_picture_is_its_own_pair_and_the_run_says_so(photo):
     loaded = build_skeleton(ModelRequest("raft_small", size=128))
     ((source,), _) = read_images([photo])
@@ -302,7 +232,8 @@ def test_one_picture_is_its_own_pair_and_the_run_says_so(photo):
 
 
 def test_a_second_picture_makes_the_pair(inspect, photo, other):
-    document, err = flow(inspect, photo, "(model)", "--pair", other, "--at", "input")
+    words = ("--layers", "(model)", "--pair", other, "--at", "input")
+    document, err = inspect("raft_small", photo, "--size", "128", *words)
     assert err[-2] == "the model saw a pair of images, resized to 168 by 128 pixels"
     assert ids(document) == ["input:(model)[0]", "input:(model)[1]"]
     # 40 x 30 with a short side of 128 is 170.7 wide, and 168 is the nearest multiple of 8
@@ -325,14 +256,7 @@ def test_a_second_picture_makes_the_pair(inspect, photo, other):
     assert said == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_pair_that_cannot_be_used_ends_with_3(run, photo):
-    Path("text.png").write_text("hello")
-    code, out, err = run("inspect", "raft_small", photo, *RANDOM, "--pair", "text.png")
-    assert (code, out) == (3, "")
-    assert err == ("error: the second image cannot be used: 'text.png' is not a readable image\n")
-
-
-@pytest.mark.parametrize("words", [("--resize", "99"), ("--mean", "0,0,0"), ("--std", "1,1,1")])
+@pytest.mark.parametrize("words", [("--resize", "99"), ("--mean", "0,0,0")])
 def test_what_does_nothing_to_a_flow_model_is_refused(run, photo, words):
     code, _, err = run("inspect", "raft_small", photo, *RANDOM, *words)
     assert code == 2
@@ -344,13 +268,14 @@ def test_what_does_nothing_to_a_flow_model_is_refused(run, photo, words):
     [
         ((300, 200), None, (304, 200)),  # 37.5 and 25 eighths
         ((2000, 1000), None, (960, 480)),
-        ((300, 200), 64, (128, 128)),
         ((100, 400), 256, (256, 1024)),  # asked for, so longer than 960
         ((12_000, 130), None, (960, 128)),
     ],
 )
 def test_flow_sizes_are_multiples_of_8_from_128_up(size, short, expected):
-    pixels = load("raft_small", size=short).prepare.to_pixels([Image.new("RGB", size)])
+    pixels = build_skeleton(ModelRequest("raft_small", size=short)).prepare.to_pixels(
+        [Image.new("RGB", size)]
+    )
     assert tuple(pixels.shape) == (2, 3, expected[1], expected[0])
 
 
@@ -443,11 +368,6 @@ def test_logits_that_are_not_finite_leave_other_images_their_classes(bad):
     assert [(p.index, round(p.value, 6)) for p in whole] == [(1, 0.75), (0, 0.25)]
 
 
-def test_half_precision_logits_are_read_in_full():
-    (said,) = read_predictions(torch.tensor([logits(1, 3)], dtype=torch.bfloat16), ())
-    assert said[0].value == pytest.approx(0.75, abs=1e-2)
-
-
 def class_map(*rows, classes=3):
     """(1, classes, H, W) logits whose highest are at the given classes."""
     return nn.functional.one_hot(torch.tensor(rows), classes).permute(2, 0, 1)[None].float()
@@ -460,16 +380,6 @@ def test_shares_of_the_image_are_counted_and_classes_without_any_left_out():
         Prediction("share of the image", "sea", 1, 0.75),
         Prediction("share of the image", "sky", 0, 0.25),
     )
-
-
-def test_class_maps_that_are_not_finite_say_nothing():
-    output = torch.cat([class_map([0, 1]), class_map([2, 2])])
-    output[0, 1, 0, 0] = math.nan
-    broken, whole = read_predictions({"out": output}, ())
-    assert [(p.category, p.value) for p in broken] == [
-        ("no prediction: the logits are not finite", None)
-    ]
-    assert [(p.index, p.value) for p in whole] == [(2, 1.0)]
 
 
 def boxes(*scores):
@@ -502,17 +412,12 @@ def test_a_label_below_0_is_a_number_and_not_the_last_name():
     assert said[0].category == "class -1"
 
 
-def test_a_score_that_is_not_a_number_is_none():
-    (said,) = read_predictions([boxes(math.nan)], ())
-    assert said[0].value is None
-
-
-@pytest.mark.parametrize("side", [math.nan, math.inf])
-def test_a_box_with_a_side_that_is_not_finite_is_none(side):
-    broken = boxes(0.5, 0.25)
-    broken["boxes"][0, 2] = side
+def test_a_box_or_a_score_that_is_not_finite_is_none():
+    broken = boxes(0.5, 0.25, math.nan)
+    broken["boxes"][0, 2] = math.inf
     (said,) = read_predictions([broken], ())
-    assert [p.box for p in said] == [None, (0.0, 0.0, 2.0, 2.0)]
+    whole = [(0.0, 0.0, 3.0, 2.0), None, (0.0, 0.0, 2.0, 2.0)]
+    assert [(p.value, p.box) for p in said] == list(zip((None, 0.5, 0.25), whole, strict=True))
 
 
 def test_flow_is_the_mean_and_the_greatest_length_of_the_last():
@@ -533,14 +438,12 @@ def test_an_output_of_no_known_form_has_no_predictions():
         (),
         {"logits": torch.zeros(1, 2)},
         {"out": torch.zeros(1, 2)},
-        {"out": "text"},
         [torch.zeros(1, 3, 4, 4)],
         [boxes(0.5), "text"],
         [{"boxes": [[0, 0, 1, 1]], "labels": [1], "scores": [0.5]}],
         [boxes(0.5) | {"labels": torch.tensor([1, 2])}],
         torch.zeros(3),
         torch.zeros(1, 3, 4, 4),
-        torch.zeros(1, 3, dtype=torch.complex64),
         torch.zeros(1, 3, dtype=torch.int64),
         torch.eye(3).to_sparse(),
         torch.zeros(1, 3, device="meta"),
@@ -556,7 +459,7 @@ def test_a_quantized_output_has_no_predictions():
 
 
 def show(picture, **options):
-    return load("resnet18", **options).prepare.to_pixels([picture])
+    return build_skeleton(ModelRequest("resnet18", **options)).prepare.to_pixels([picture])
 
 
 def crop(picture, resize, side, interpolation=InterpolationMode.BILINEAR):
@@ -570,23 +473,13 @@ def crop(picture, resize, side, interpolation=InterpolationMode.BILINEAR):
         ({}, lambda p: normalised(crop(p, 256, 224), *IMAGENET)),
         ({"size": 112}, lambda p: normalised(crop(p, 128, 112), *IMAGENET)),
         ({"size": 32, "resize": 100}, lambda p: normalised(crop(p, 100, 32), *IMAGENET)),
-        ({"resize": 300}, lambda p: normalised(crop(p, 300, 224), *IMAGENET)),
         (
             {"size": 28, "mean": (0.5, 0.25, 0.0), "std": (1.0, 0.5, 0.25)},
             lambda p: normalised(crop(p, 32, 28), (0.5, 0.25, 0.0), (1.0, 0.5, 0.25)),
         ),
         (
-            {"size": 28, "mean": (0, 0, 0)},
-            lambda p: normalised(crop(p, 32, 28), (0, 0, 0), IMAGENET[1]),
-        ),
-        *(
-            (
-                {"size": 28, "interpolation": kind},
-                lambda p, kind=kind: normalised(
-                    crop(p, 32, 28, InterpolationMode(kind)), *IMAGENET
-                ),
-            )
-            for kind in ("nearest", "bicubic")
+            {"size": 28, "interpolation": "bicubic"},
+            lambda p: normalised(crop(p, 32, 28, InterpolationMode.BICUBIC), *IMAGENET),
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -615,22 +508,15 @@ def test_what_the_options_changed_reaches_the_network_and_the_manifest(inspect, 
     )
 
 
-@pytest.mark.parametrize("size", [(20_000, 10), (10, 2_000)])
-def test_a_long_panorama_gives_the_pixels_of_the_whole_resized(size):
-    picture = colours(*size)
-    whole = normalised(crop(picture, 20, 16), *IMAGENET)  # 40,000 x 20 is nothing
-    torch.testing.assert_close(show(picture, size=16, resize=20), whole, rtol=0, atol=1e-6)
-
-
 def test_a_vision_transformer_is_shown_pictures_of_the_size_it_is_built_for():
-    loaded = load("vit_b_16", arguments=(("image_size", "32"),))
-    assert tuple(loaded.prepare.to_pixels([colours()]).shape) == (3, 32, 32)
+    request = ModelRequest("vit_b_16", arguments=(("image_size", "32"),))
+    assert tuple(build_skeleton(request).prepare.to_pixels([colours()]).shape) == (3, 32, 32)
 
 
 def test_maxvit_takes_the_sizes_that_its_windows_divide():
     """Its last block has a side of a thirty-second, which windows of 7 divide."""
     loaded = build_skeleton(ModelRequest("maxvit_t", size=448))
-    assert loaded.prepare.fixed == FixedSize(448, 448, step=4)
+    assert loaded.prepare.fixed == (448, 448)
     blocks: Any = loaded.module.blocks
     assert blocks[3].layers[0].layers.grid_attention.n_partitions == 2
 
@@ -646,7 +532,6 @@ def test_maxvit_refuses_a_size_that_its_windows_do_not_divide(run):
     [
         (("--mean", "0.5,0.5"), "--mean and --std need a number for each band: give both"),
         (("--std", "1,nan,1"), "--std takes three numbers, one per colour: 0.485,0.456,0.406"),
-        (("--mean", "a,b,c"), "--mean cannot read 'a,b,c'"),
         (("--std", "1,0,1"), "--std must be greater than 0"),
     ],
 )
@@ -655,17 +540,8 @@ def test_colours_that_no_preprocessing_can_have_are_refused(run, photo, words, e
     assert (code, err.splitlines()[0]) == (2, f"error: {error}")
 
 
-@pytest.mark.parametrize("words", [("inspect", "resnet18", "photo.png"), ("layers", "resnet18")])
-def test_a_side_that_would_fill_the_memory_is_refused(run, photo, words):
-    code, _, err = run(*words, "--size", "8193")
+def test_a_side_that_would_fill_the_memory_is_refused(run):
+    code, _, err = run("layers", "resnet18", "--size", "8193")
     assert code == 2
     assert err.startswith("error: Invalid value for '--size': ")
     assert "8192" in err.splitlines()[0]
-
-
-def test_python_code_cannot_ask_for_a_side_that_would_fill_the_memory():
-    for option in ("size", "resize"):
-        model = ModelRequest("resnet18", **{option: 8193})  # type: ignore[arg-type]
-        with pytest.raises(RequestError) as caught:
-            plan_run(inspect_config(model, "photo.png"))
-        assert caught.value.message == f"`run.model.{option}` must be at most 8192, not 8193"

@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-import hookcli
 from hookcli.config import ModelRequest
-from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.networks.load import build_skeleton, load_model
+from hookcli.errors import RequestError, UnknownModelError
+from hookcli.networks.load import build_skeleton
 from hookcli.networks.timm import Timm
 from tests.world.test_own_code import PLAIN, document, load
 
@@ -73,12 +72,6 @@ def test_random_weights_of_a_timm_model_are_those_of_the_seed():
     assert all(torch.equal(v, own.state_dict()[k]) for k, v in mine.state_dict().items())
 
 
-def test_a_timm_model_with_weights_from_a_file_names_its_classes(tmp_path):
-    torch.save(timm_seeded(SMALL).state_dict(), tmp_path / "mine.pth")
-    categories = load(f"timm:{SMALL}", str(tmp_path / "mine.pth")).categories
-    assert (len(categories), categories[282]) == (1000, "tiger cat")
-
-
 def test_a_timm_model_is_shown_what_its_own_configuration_says(timm):
     loaded = load(f"timm:{SMALL}", "random")
     config = timm.data.resolve_model_data_config(loaded.module)
@@ -93,7 +86,6 @@ def test_a_timm_model_is_shown_what_its_own_configuration_says(timm):
     [
         ({"size": 64}, {"input_size": (3, 64, 64)}),
         ({"mean": (0.1, 0.2, 0.3)}, {"mean": (0.1, 0.2, 0.3)}),
-        ({"std": (0.1, 0.2, 0.3)}, {"std": (0.1, 0.2, 0.3)}),
         ({"interpolation": "nearest"}, {"interpolation": "nearest"}),
         ({"size": 64, "resize": 128}, {"input_size": (3, 64, 64), "crop_pct": 0.5}),
     ],
@@ -107,8 +99,8 @@ def test_the_options_change_timms_configuration_and_nothing_else(timm, options, 
 
 def test_the_side_before_the_crop_is_the_one_that_was_asked_for():
     module = timm_seeded(SMALL)
-    for size in (64, 160, 224):
-        for resize in range(size, 2 * size, 3):
+    for size in (64, 224):
+        for resize in range(size, 2 * size, 7):
             request = ModelRequest("", size=size, resize=resize)
             transform = Timm("", nn.Identity).prepare(request, module).transform
             assert vars(transform)["transforms"][0].size == resize, (size, resize)
@@ -131,18 +123,11 @@ def test_an_unknown_timm_model_is_answered_with_near_ones():
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("make", [load_model, build_skeleton])
-def test_an_unknown_tag_of_a_timm_model_is_answered_with_near_ones(make):
+def test_an_unknown_tag_of_a_timm_model_is_answered_with_near_ones():
     with pytest.raises(UnknownModelError) as caught:
-        make(ModelRequest("timm:resnet18.fb_ssl_yfcc100m", weights="random"))
+        load("timm:resnet18.fb_ssl_yfcc100m", "random")
     assert caught.value.message == "no model is called 'timm:resnet18.fb_ssl_yfcc100m'"
     assert "timm:resnet18.fb_ssl_yfcc100m_ft_in1k" in caught.value.hint
-
-
-def test_an_argument_that_timm_does_not_know_is_refused():
-    with pytest.raises(RequestError) as caught:
-        load(f"timm:{SMALL}", "random", arguments=(("colour", "red"),))
-    assert caught.value.message.startswith(f"timm:{SMALL} cannot be built with colour=red: ")
 
 
 def test_whether_timm_loads_weights_is_not_for_model_arg():
@@ -159,34 +144,6 @@ def test_without_timm_its_models_are_refused_with_how_to_install_it(run, photo, 
     )
 
 
-def test_records_of_a_timm_model_are_those_of_independent_clones():
-    model = timm_seeded("test_vit")
-    pixels = torch.randn(1, 3, 160, 160, generator=torch.Generator().manual_seed(0))
-    clones = {}
-
-    def remember(path, output):
-        clones.setdefault(path, []).append(output.detach().clone().double().numpy())
-
-    handles = [
-        m.register_forward_hook(lambda _m, _i, out, path=path: remember(path, out))
-        for path, m in model.named_modules()
-        if not list(m.children())
-    ]
-    model(pixels)
-    for handle in handles:
-        handle.remove()
-    with hookcli.capture(model, layers="leaf") as captured:
-        model(pixels)
-    assert {record.call.layer.module_path for record in captured.records} == set(clones)
-    for record in captured.records:
-        values = clones[record.call.layer.module_path][record.call.call_index]
-        assert record.stats.shape == values.shape
-        assert (record.stats.min, record.stats.max) == (values.min(), values.max())
-        room = 1e-5 * max(abs(values.mean()), values.std())
-        assert record.stats.mean == pytest.approx(values.mean(), abs=room)
-        assert record.stats.std == pytest.approx(values.std(), abs=room)
-
-
 def test_offline_timms_weights_are_random_before_long_and_said_to_be(no_network):
     begin = time.monotonic()
     loaded = load(f"timm:{SMALL}")
@@ -195,14 +152,6 @@ def test_offline_timms_weights_are_random_before_long_and_said_to_be(no_network)
     assert (loaded.info.weights, loaded.info.trained) == ("random (seed 0)", False)
     assert loaded.info.warning.startswith("trained weights are neither cached nor reachable (")
     assert loaded.info.warning.endswith("): the weights are RANDOM")
-
-
-def test_offline_timms_weights_by_name_end_with_4(no_network, run, photo):
-    code, out, err = run("inspect", f"timm:{SMALL}", photo, *PLAIN, "--weights", "pretrained")
-    assert (code, out) == (4, "")
-    error, hint = err.splitlines()
-    assert error.startswith(f"error: cannot get the weights pretrained of timm:{SMALL}: ")
-    assert hint == "hint: use --weights random, or a file: --weights FILE"
 
 
 UNTRAINED = "timm:ghostnet_050"
@@ -214,12 +163,6 @@ def test_a_timm_model_without_trained_weights_is_random_and_said_to_be(no_networ
     assert info.warning == (
         "timm has no trained weights for timm:ghostnet_050: the weights are RANDOM"
     )
-
-
-def test_trained_weights_that_timm_does_not_have_are_an_error(no_network):
-    with pytest.raises(WeightsError) as caught:
-        load(UNTRAINED, "pretrained")
-    assert caught.value.message.startswith("timm:ghostnet_050 has no pretrained weights: ")
 
 
 @pytest.fixture
@@ -236,15 +179,12 @@ def test_timm_loads_trained_weights_and_names_the_classes(no_network, trained):
     loaded = load(f"timm:{SMALL}", "pretrained", arguments=(overlay,))
     assert torch.equal(loaded.module.fc.weight, model.fc.weight)
     assert (loaded.info.trained, loaded.info.warning) == (True, "")
-    assert loaded.categories[281].startswith("tabby")
+    assert (len(loaded.categories), loaded.categories[282]) == (1000, "tiger cat")
 
 
-@pytest.mark.parametrize("weights", ["auto", "pretrained"])
-def test_another_number_of_classes_leaves_timms_classifier_random_and_says_so(
-    no_network, trained, weights
-):
+def test_another_number_of_classes_leaves_timms_classifier_random_and_says_so(no_network, trained):
     model, overlay = trained
-    loaded = load(f"timm:{SMALL}", weights, arguments=(overlay, ("num_classes", "7")))
+    loaded = load(f"timm:{SMALL}", arguments=(overlay, ("num_classes", "7")))
     assert loaded.module.fc.out_features == 7
     assert torch.equal(next(loaded.module.parameters()), next(model.parameters()))
     assert not loaded.info.trained
@@ -252,8 +192,6 @@ def test_another_number_of_classes_leaves_timms_classifier_random_and_says_so(
         "trained weights have 1000 classes, and 7 were asked for: the classifier is RANDOM (seed 0)"
     )
     assert loaded.categories == ()
-    again = load(f"timm:{SMALL}", weights, arguments=(overlay, ("num_classes", "7")))
-    assert torch.equal(loaded.module.fc.weight, again.module.fc.weight)
 
 
 def test_a_file_of_weights_sizes_a_timm_models_classifier():

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from hookcli.errors import WeightsError
 from hookcli.networks.torch_archive import list_members, load_archive
 from hookcli.networks.weights_file import load_content
 from tests.two_directories import END, members_of, with_two_directories
@@ -72,23 +71,11 @@ def test_an_archive_with_two_directories_is_refused():
     assert refuse(content) == "it may have a second directory"
 
 
-def test_an_archive_that_torch_would_unpack_to_a_thousand_times_its_size_is_refused(tmp_path):
-    large = saved({"a": torch.zeros(1_000_000)})
-    small = saved({"a": torch.zeros(10)})
-    hidden = members_of(large)
-    content = with_two_directories(members_of(small), hidden, compression=zipfile.ZIP_DEFLATED)
-    file = tmp_path / "w.pth"
-    file.write_bytes(content)
-    with pytest.raises(WeightsError, match="second directory"):
-        load_content(file)
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"\0" * 64 + NET, "second directory"),
         (NET + b"\0" * 8, "second directory"),  # zipfile takes them for a comment
-        (NET[:SPLIT] + bytes(64) + NET[SPLIT:], "second directory"),
         (NET[:-2] + b"\x1a\0PK\5\6" + NET[-18:], "second directory"),  # in a comment
         (NET[:-8] + struct.pack("<I", SPLIT - 1) + NET[-4:], "second directory"),
     ],
@@ -108,11 +95,6 @@ def test_a_gap_between_members_is_refused():
     assert refuse(content[:start] + directory + end) == (
         "its members overlap, or there are gaps between them"
     )
-
-
-def test_an_archive_of_two_folders_is_refused():
-    with pytest.raises(RuntimeError, match="not in a subdirectory a/: b/y"):
-        list_members(io.BytesIO(packed([VERSION, ("a/x", b""), ("b/y", b"")])))
 
 
 def test_two_members_whose_names_differ_in_case_are_refused():
@@ -182,9 +164,7 @@ LOCATOR, LARGE_END = ENDS - 20, ENDS - 20 - 56  # for large archives, as torch w
         (LOCATOR + 8, "<Q", LARGE_END - 1),
         (LARGE_END, "<4s", b"PK\6\5"),
         (LARGE_END + 32, "<Q", 1),
-        (LARGE_END + 40, "<Q", 1),
         (LARGE_END + 48, "<Q", SPLIT + 1),
-        (ENDS + 10, "<H", 1),
         (ENDS + 16, "<I", SPLIT + 1),
     ],
 )
@@ -198,40 +178,6 @@ def test_an_end_that_counts_other_members_is_refused():
     start = len(content) - struct.calcsize(END)
     count = len(members_of(NET)) + 1
     assert refuse(changed(content, start + 10, "<H", count)) == "it may have a second directory"
-
-
-def test_an_archive_that_was_written_without_seeking_is_read():
-    """The sizes of a large member, of 24 bytes, follow its content."""
-
-    class Pipe:
-        def __init__(self):
-            self.written = b""
-
-        def write(self, data):
-            self.written += data
-            return len(data)
-
-        def flush(self):
-            pass
-
-    pipe: Any = Pipe()
-    with zipfile.ZipFile(pipe, "w") as archive:
-        for name, content in members_of(NET):
-            with archive.open(name, "w", force_zip64=True) as member:
-                member.write(content)
-    found = list_members(io.BytesIO(pipe.written))
-    assert {member.flag_bits & 8 for member in found} == {8}
-    loaded: Any = load_archive(io.BytesIO(pipe.written))
-    assert loaded["a"].tolist() == [1, 1]
-
-
-def test_an_archive_compressed_to_two_thirds_is_read():
-    """Numbers of 5 bits, each in a byte."""
-    torch.manual_seed(0)
-    content = members_of(saved({"a": torch.randint(0, 32, (20_000,), dtype=torch.uint8)}))
-    small = packed(content, compression=zipfile.ZIP_DEFLATED)
-    assert 0.5 < len(small) / 20_000 < 0.8
-    assert len(list_members(io.BytesIO(small))) == len(content)
 
 
 def test_members_without_a_folder_are_those_of_an_older_archive():

@@ -26,7 +26,7 @@ def under(prefix):
     return {f"{prefix}{key}": value for key, value in STATE.items()}
 
 
-@pytest.mark.parametrize("prefix", ["", "net.", "model.module.backbone.", "_orig_mod.", "1."])
+@pytest.mark.parametrize("prefix", ["", "model.module.backbone.", "1."])
 def test_the_prefix_of_all_names_is_removed(prefix):
     saved = fit(under(prefix))
     assert saved.tensors.keys() == STATE.keys()
@@ -55,14 +55,6 @@ def test_a_model_that_is_there_twice_is_refused():
     assert refused.value.message == (
         "w.pt holds the weights of the model 2 times: under student., teacher."
     )
-
-
-def test_counters_do_not_decide_which_of_two_sets_is_meant():
-    """Files without counters are loaded, too."""
-    bare = {key: value for key, value in STATE.items() if not key.endswith("num_batches_tracked")}
-    assert "ema.0.weight" in fit({**bare, **under("ema.")}).tensors  # and is refused later
-    with pytest.raises(WeightsError):
-        fit({**under("ema."), **{f"model.{key}": value for key, value in bare.items()}})
 
 
 def test_a_prefix_with_few_of_the_names_is_not_removed():
@@ -103,24 +95,12 @@ class Drops(Plain):
         state.pop(prefix + "criterion", None)
         super()._load_from_state_dict(state, prefix, *rest)
 
-class Resized(Plain):
-    def _load_from_state_dict(self, state, prefix, *rest):
-        state[prefix + "conv.bias"] = state[prefix + "conv.bias"][:2]
-        super()._load_from_state_dict(state, prefix, *rest)
-
 class Extra(Plain):
     kept = None
     def get_extra_state(self):
         return {"steps": 3}
     def set_extra_state(self, state):
         self.kept = state
-
-class Copies(Plain):
-    def load_state_dict(self, state):
-        own = self.state_dict()
-        for key, value in state.items():
-            if key in own and own[key].shape == value.shape:
-                own[key].copy_(value)
 
 class Own(Plain):
     def load_state_dict(self, state):
@@ -178,11 +158,6 @@ def test_names_that_a_hook_of_the_model_translates_are_loaded(made):
         assert (loaded.info.trained, loaded.info.warning) == (True, "")
 
 
-def test_a_renamed_file_of_a_parallel_model_is_loaded(made):
-    state = {f"module.{key}": value for key, value in renamed(made, conv="stem").items()}
-    assert read(load("Renamed", state).module) == [5, 6, 7, 8]
-
-
 def test_a_name_that_no_hook_translates_is_refused_as_the_model_reports_it(made):
     with pytest.raises(WeightsError) as refused:
         load("Renamed", renamed(made, conv="trunk"))
@@ -198,13 +173,6 @@ def test_a_tensor_that_the_model_drops_itself_is_no_fault(made):
         load("Plain", made | {"criterion": torch.ones(3)})
 
 
-def test_a_tensor_that_the_model_resizes_itself_is_no_fault(made):
-    longer = made | {"conv.bias": torch.full((5,), 6.0)}
-    assert read(load("Resized", longer).module) == [5, 6, 7, 8]
-    with pytest.raises(WeightsError, match=r"conv\.bias is 5 and not 2"):
-        load("Plain", longer)
-
-
 def test_extra_state_reaches_the_model_and_may_not_be_missing(made):
     assert load("Extra", made | {"_extra_state": {"steps": 9}}).module.kept == {"steps": 9}
     with pytest.raises(WeightsError, match=r"1 missing \(_extra_state\)"):
@@ -217,12 +185,6 @@ def test_a_load_state_dict_of_the_models_own_decides(made):
         load("Own", {key: made[key] for key in list(made)[:-1]} | {"own_fc.bia": torch.ones(4)})
 
 
-def test_what_a_silent_loader_left_as_it_was_is_missing(made):
-    assert read(load("Copies", made).module) == [5, 6, 7, 8]
-    with pytest.raises(WeightsError, match=r"missing \(conv\.weight"):
-        load("Copies", {key: made[key] for key in made if key.startswith("fc")})
-
-
 def test_the_old_names_of_weight_norm_are_loaded(made):
     size = made["conv.weight"].flatten(1).norm(dim=1).view(2, 1, 1, 1)
     old = {"conv.weight_g": size, "conv.weight_v": 2 * made.pop("conv.weight")}
@@ -230,15 +192,15 @@ def test_the_old_names_of_weight_norm_are_loaded(made):
     assert module.conv.weight.allclose(torch.full((2, 3, 1, 1), 5.0))
 
 
-PREFIXES = ("", "module.", "net.", "net.module.", "_orig_mod.module.")
-
-
 @pytest.mark.parametrize(
     ("name", "prefix"),
     [
-        *(("Plain", prefix) for prefix in PREFIXES),
-        *(("parallel", prefix) for prefix in PREFIXES),
-        *(("Inside", prefix) for prefix in ("net.", "net.module.", "module.net.")),
+        ("Plain", "module."),
+        ("Plain", "_orig_mod.module."),
+        ("parallel", ""),
+        ("parallel", "net.module."),
+        ("Inside", "net."),
+        ("Inside", "module.net."),
     ],
 )
 def test_parallel_models_and_plain_weights_fit_each_other(made, name, prefix):
@@ -249,9 +211,7 @@ def test_parallel_models_and_plain_weights_fit_each_other(made, name, prefix):
 @pytest.mark.parametrize(
     ("content", "key"),
     [
-        (lambda state: {"state_dict": {}, "state_dict_ema": state}, "state_dict_ema"),
         (lambda state: {"student": {}, "teacher": {"state_dict": state}}, "teacher"),
-        (lambda state: {"runs": {"best": {"ema": state}}}, "runs.best.ema"),
         (lambda state: {"runs.best": {"ema": state}}, "runs.best.ema"),
         (lambda state: {f"teacher.{key}": state[key] for key in state}, "teacher"),
         (lambda state: {"nets": {f"teacher.{key}": state[key] for key in state}}, "nets.teacher"),
@@ -263,22 +223,11 @@ def test_a_key_chooses_a_part_of_a_checkpoint(made, content, key):
     assert loaded.info.weights == f"w.pth:{key}"
 
 
-def test_a_file_with_several_sets_lists_them_all(made):
-    with pytest.raises(WeightsError) as refused:
-        load("Plain", dict.fromkeys("abcde", made))
-    assert refused.value.message == ("w.pth holds several sets of weights: 'a', 'b', 'c', 'd', 'e'")
-    assert refused.value.hint == "choose one of them: `weights='FILE:KEY'`"
-
-
 def test_a_file_whose_name_has_a_colon_is_read_whole(made):
     torch.save({"a": made}, "w.pth")
     torch.save(made, "w.pth:a")
     request = ModelRequest("net.py:Plain", weights="w.pth:a", device="cpu")
     assert load_model(request).info.sha256 == hash_file("w.pth:a")
-    torch.save({"ema": made}, "w.pth")
-    Path("w.pth").rename(r"C:\w.pth")
-    request = ModelRequest("net.py:Plain", weights=r"C:\w.pth:ema", device="cpu")
-    assert read(load_model(request).module) == [5, 6, 7, 8]
 
 
 ZERO = "w.pth holds a shard of DeepSpeed's ZeRO: one process's part of the weights"
@@ -292,9 +241,7 @@ class ShardedTensor:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"optimizer_state_dict": {"zero_stage": 2, "fp32_flat_groups": [torch.ones(4)]}}, ZERO),
         ({"module": {"fc.weight": torch.ones(0)}, "param_shapes": [{}], "ds_version": "0"}, ZERO),
-        ({"_fsdp_wrapped_module.flat_param": torch.ones(9)}, FSDP),
         ({"model": {"layer._flat_param": torch.ones(9)}}, FSDP),
         ({"fc.weight": ShardedTensor()}, FSDP),
     ],
@@ -303,8 +250,3 @@ def test_a_shard_is_called_one(made, content, message):
     with pytest.raises(WeightsError) as refused:
         load("Plain", content)
     assert refused.value.message == f"{message}, not a state dict"
-
-
-def test_the_states_of_a_model_that_zero_did_not_divide_are_loaded(made):
-    content = {"module": made, "param_shapes": [{}], "ds_version": "0", "ds_config": {}}
-    assert read(load("Plain", content).module) == [5, 6, 7, 8]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import warnings
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -99,10 +98,7 @@ def assert_loaded(module, expected):
     [
         ({"conv__bias": torch.tensor([1 + 2j, 3j])}, "conv.bias is complex64 and not float32"),
         ({"conv__bias": torch.tensor([1, 2])}, "conv.bias is int64 and not float32"),
-        ({"conv__bias": torch.tensor([True, False])}, "conv.bias is bool and not float32"),
         ({"places": torch.tensor([0.0, 1.0, 2.0])}, "places is float32 and not int64"),
-        ({"mask": torch.tensor([0.0, 1.0])}, "mask is float32 and not bool"),
-        ({"places": torch.tensor([0j, 1j, 2j])}, "places is complex64 and not int64"),
         ({"mask": torch.tensor([0, 2])}, "mask is int64 and not bool"),  # 2 would become 1
         (
             {"norm__num_batches_tracked": torch.tensor(1j)},
@@ -114,47 +110,17 @@ def test_values_of_another_kind_are_refused_with_both_dtypes(others, what):
     assert refusal(state(**others)) == misfit(f"1 of a different kind ({what})")
 
 
-def test_a_file_of_real_numbers_for_complex_weights_is_refused():
-    message = refusal({"wave": torch.ones(3)}, "net.py:Wave")
-    assert message == misfit("1 of a different kind (wave is float32 and not complex64)")
-
-
-def test_values_of_another_kind_are_named_up_to_three_and_the_hint_says_what_to_do():
-    whole = {
-        key: value.to(torch.int64) if value.is_floating_point() else value
-        for key, value in state().items()
+def test_numbers_of_another_size_are_loaded_where_they_fit():
+    others = {
+        "conv__bias": torch.tensor([0.5, -0.5], dtype=torch.float16),
+        "conv__weight": state()["conv.weight"].double(),
+        "places": torch.tensor([2, 1, 0], dtype=torch.uint8),
+        "norm__num_batches_tracked": torch.tensor(10.0),
     }
-    torch.save(whole, "w.pth")
-    with pytest.raises(WeightsError) as caught:
-        load()
-    assert caught.value.message == misfit(
-        "6 of a different kind (conv.weight is int64 and not float32, conv.bias is int64 and "
-        "not float32,"
-        " norm.weight is int64 and not float32 and 3 more)"
-    )
-    assert caught.value.hint == (
-        "convert them, for example by tensor.real or tensor.float(), and save them again"
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_floats_of_another_size_are_loaded(dtype):
-    torch.save(state(conv__bias=torch.tensor([0.5, -0.5], dtype=dtype)), "w.pth")
+    torch.save(state(**others), "w.pth")
     loaded = load()
     assert_loaded(loaded.module, state())
     assert loaded.info.notes == ()
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
-def test_integers_of_another_size_are_loaded_where_they_fit(dtype):
-    torch.save(state(places=torch.tensor([2, 1, 0], dtype=dtype)), "w.pth")
-    assert_loaded(load().module, state())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_a_counter_of_batches_may_be_of_any_real_dtype(dtype):
-    torch.save(state(norm__num_batches_tracked=torch.tensor(10, dtype=dtype)), "w.pth")
-    assert_loaded(load().module, state())
 
 
 def test_complex_weights_of_ones_own_model_stay_complex():
@@ -165,48 +131,18 @@ def test_complex_weights_of_ones_own_model_stay_complex():
     assert unloaded.module.wave.tolist() == [1j, 2j, 3j]
 
 
-def jagged():
-    with pytest.warns(UserWarning, match="nested tensors"):
-        return torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)])
-
-
-def compressed():
-    with pytest.warns(UserWarning, match="Sparse CSR"):
-        return torch.eye(2).to_sparse_csr()
-
-
+@pytest.mark.filterwarnings("ignore")  # torch's own, of quantized tensors and their storages
 @pytest.mark.parametrize(
-    ("make", "what"),
+    ("make", "form"),
     [
         (lambda: torch.eye(2).to_sparse(), "sparse_coo"),
-        (lambda: torch.sparse_coo_tensor([[0]], [1.0], (2,), check_invariants=True), "sparse_coo"),  # type: ignore[arg-type]
-        (compressed, "sparse_csr"),
-        (jagged, "nested"),
+        (lambda: torch._empty_affine_quantized([2], scale=1.0, dtype=torch.quint8), "quantized"),
+        (lambda: torch.zeros(2, device="meta"), "meta"),
     ],
 )
-def test_a_tensor_that_is_not_dense_is_refused(make, what):
-    torch._C._set_warnAlways(True)  # these warn once a process
-    try:
-        tensor = make()
-    finally:
-        torch._C._set_warnAlways(False)
-    message = refusal(state(conv__bias=tensor))
-    named = message.replace("one is nested", "conv.bias is nested")  # torch 2.15 names none
-    assert named == f"w.pth holds tensors that are not dense: conv.bias is {what}"
-
-
-def test_a_sparse_tensor_as_large_as_nothing_is_is_refused_without_being_made_dense():
-    huge = torch.sparse_coo_tensor([[0], [0]], [1.0], (10**9, 10**9), check_invariants=True)  # type: ignore[arg-type]
-    message = refusal(state(conv__bias=huge))
-    assert message == "w.pth holds tensors that are not dense: conv.bias is sparse_coo"
-
-
-def test_quantized_weights_are_refused():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, of quantized tensors and their storages
-        quantized = torch._empty_affine_quantized([2], scale=1.0, dtype=torch.quint8)
-        message = refusal(state(conv__bias=quantized))
-    assert message == "w.pth holds quantized weights, which cannot be loaded from a file"
+def test_a_tensor_that_is_not_dense_is_refused(make, form):
+    message = refusal(state(conv__bias=make()))
+    assert message == f"w.pth holds tensors that are not dense: conv.bias is {form}"
 
 
 def test_an_expanded_view_is_refused_with_what_the_file_has_of_it():
@@ -216,22 +152,6 @@ def test_an_expanded_view_is_refused_with_what_the_file_has_of_it():
     assert message == (
         "w.pth holds 512 values for the 5,120,000,000 of classifier.1.weight "
         "(10000000x512x1x1): an expanded view"
-    )
-
-
-@pytest.mark.parametrize(
-    ("size", "stride", "offset"),
-    [
-        ((2, 3, 1, 1), (1, 1, 1, 1), 0),
-        ((2, 3, 1, 1), (0, 1, 1, 1), 1),
-        ((2, 3, 1, 1), (0, 0, 0, 0), 0),
-    ],
-)
-def test_a_view_that_overlaps_itself_is_refused(size, stride, offset):
-    view = torch.arange(4.0).as_strided(size, stride, offset)
-    message = refusal(state(conv__weight=view))
-    assert message == (
-        f"w.pth holds {4 - offset} values for the 6 of conv.weight (2x3x1x1): an expanded view"
     )
 
 
@@ -267,14 +187,6 @@ def note_builds_with_values(monkeypatch, kind):
 
     monkeypatch.setattr(kind, "__init__", make)
     return built
-
-
-def test_a_file_that_does_not_fit_is_refused_before_a_model_is_built(monkeypatch):
-    built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
-    assert refusal({"a": torch.zeros(1)}, "squeezenet1_1").startswith(
-        misfit("52 missing (features")
-    )
-    assert built == []
 
 
 def repack(compression, *, shorten=""):
@@ -332,16 +244,6 @@ def test_what_torchs_own_reader_raises_is_one_line():
     for made in (
         Made(torch._utils._rebuild_tensor_v2, 1, 2, 3, 4, 5, 6),  # AttributeError
         Made(torch._utils._rebuild_tensor_v2),  # TypeError
-        Made(torch._utils._rebuild_device_tensor_from_numpy, 1, 2, 3, 4),
-        Made(torch._utils._rebuild_meta_tensor_no_storage, torch.float32, (2.5,), (1,), False),
-        Made(
-            torch._utils._rebuild_meta_tensor_no_storage,
-            torch.float32,
-            (float("nan"),),
-            (1,),
-            False,
-        ),
-        Made(torch.Size, -1),
         Made(bytearray, 2**62),
         Made(OrderedDict, 5),
     ):
@@ -363,14 +265,6 @@ def test_attributes_in_the_place_of_methods_are_not_called():
     assert_loaded(load().module, state())
 
 
-def test_a_tensor_under_a_key_that_is_no_name_is_refused():
-    for key in (1, None, (1, 2), b"conv.bias"):
-        message = refusal(state() | {key: torch.zeros(2)})
-        assert message == (
-            f"w.pth has a tensor under a key of type {type(key).__name__}, not under a name"
-        )
-
-
 def test_a_checkpoint_that_holds_itself_is_loaded_or_refused():
     content = {"epoch": 1}
     content["state_dict"] = content
@@ -385,32 +279,11 @@ def test_a_pipe_is_no_file_of_weights():
         load()
 
 
-def test_a_pickle_of_another_protocol_is_said_to_be_unreadable():
-    torch.save(state(), "w.pth", pickle_protocol=4)
-    with pytest.raises(WeightsError) as caught:
-        load()
-    assert (caught.value.message, caught.value.hint) == (
-        "cannot read the weights w.pth: damaged, or in a form that cannot be read safely",
-        "save only the weights: torch.save(model.state_dict(), FILE)",
-    )
-
-
 def test_a_model_whose_own_names_begin_like_a_prefix_keeps_them():
     wrapped = {f"model.{key}": value for key, value in state().items()}
     for prefix in ("", "module.", "_orig_mod.module."):
         torch.save({prefix + key: value for key, value in wrapped.items()}, "w.pth")
         assert_loaded(load(name="net.py:Wrapped").module, wrapped)
-
-
-def test_names_that_are_the_models_own_are_not_taken_for_those_of_an_old_densenet():
-    Path("net.py").write_text(
-        "from torch import nn\n"
-        "def make(): return nn.ModuleDict({'denselayer1': nn.ModuleDict({'norm':"
-        " nn.Sequential(nn.ReLU(), nn.Conv2d(1, 1, 1))})})\n"
-    )
-    weights = {f"denselayer1.norm.1.{k}": v for k, v in nn.Conv2d(1, 1, 1).state_dict().items()}
-    torch.save(weights, "w.pth")
-    assert_loaded(load(name="net.py:make").module, weights)
 
 
 def test_which_of_several_sets_of_weights_is_used_is_said():
@@ -430,19 +303,16 @@ def test_which_of_several_sets_of_weights_is_used_is_said():
     ("content", "names"),
     [
         ({"net": {"student": state(), "teacher": state()}}, "'net.student', 'net.teacher'"),
-        ([state(), state()], "'0', '1'"),
         ({"folds": {0: state(), 1: state()}}, "'folds.0', 'folds.1'"),
-        ({"run": {"net": state()}, "norm": {"mean": torch.ones(3)}}, "'run.net', 'norm'"),
     ],
 )
 def test_sets_of_weights_that_lie_deeper_are_named(content, names):
     assert refusal(content) == f"w.pth holds several sets of weights: {names}"
 
 
-@pytest.mark.parametrize("key", ["net.1", "net.0.ema"])
-def test_a_set_of_weights_in_a_list_is_chosen_by_its_index(key):
+def test_a_set_of_weights_in_a_list_is_chosen_by_its_index():
     torch.save({"net": [{"ema": state()}, state(), 5]}, "w.pth")
-    assert_loaded(load(f"w.pth:{key}").module, state())
+    assert_loaded(load("w.pth:net.0.ema").module, state())
 
 
 def test_a_set_of_weights_in_dotted_names_is_not_one_whose_name_begins_alike():
@@ -485,7 +355,6 @@ def as_safetensors(state_dict):
 
 FORMS = {
     "a state dict": as_pth,
-    "a plain dict": lambda state_dict: as_pth(dict(state_dict)),
     "safetensors": as_safetensors,
     "a checkpoint": lambda state_dict: as_pth({"state_dict": state_dict, "epoch": 3}),
 }
@@ -535,31 +404,12 @@ PARTS = {"weight": (1, 1), "bias": (1,)}
     [
         ({"": {"version": 1}, "inner": {"version": 2}}, (1, 2)),
         (None, (2, 3)),
-        ({"inner": {"version": 1}}, (2, 1)),
-        ({"": {"version": "1"}, "inner": {"version": None}}, (2, 3)),
         ({"": {"version": 10**40}, "inner": {"version": -1}}, (2, 3)),
         ({"": 5, "inner": [1], 7: {"version": 1}, None: None}, (2, 3)),
-        ([("", 1)], (2, 3)),
     ],
 )
 def test_each_module_receives_the_version_in_the_file_or_its_own(versions, expected):
     assert told(versions) == expected
-
-
-@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod.", "model."])
-def test_versions_lose_the_prefixes_that_names_lose(prefix):
-    path = prefix.removesuffix(".")
-    versions = {"": {"version": 7}, path: {"version": 1}, f"{prefix}inner": {"version": 2}}
-    assert told(versions, prefix) == (1, 2)
-
-
-def test_a_version_that_the_model_does_not_know_is_refused_in_a_line(mnasnet):
-    saved = mnasnet.state_dict()
-    saved._metadata[""] = {"version": 9}
-    message = refusal(saved, "mnasnet0_5")
-    assert re.fullmatch(
-        r"loading w\.pth into mnasnet0_5 raised ValueError: version .* 1 or 2 instead of 9", message
-    )
 
 
 def test_an_own_models_code_for_loading_that_raises_is_a_line():
@@ -588,12 +438,6 @@ def test_a_set_with_more_than_half_of_the_names_is_another_set_of_weights(shared
     loaded = load()
     assert_loaded(loaded.module, state())
     assert bool(loaded.info.notes) is is_said
-
-
-def test_as_many_tensors_outside_as_in_a_set_inside_are_the_weights():
-    zeros = {key: value * 0 for key, value in state().items()}
-    torch.save(state() | {"best": zeros}, "w.pth")
-    assert_loaded(load().module, state())
 
 
 def test_fewer_tensors_outside_than_in_a_set_inside_are_not_the_weights():

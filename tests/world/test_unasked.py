@@ -176,21 +176,6 @@ def noise(width, height):
     return Image.fromarray(values)
 
 
-def test_hookcli_uses_the_middle_of_a_very_long_picture_and_says_so(
-    run,
-):
-    noise(1011, 10).save("long.png")
-    words = (
-        *("long.png", "--weights", "random", "--device", "cpu", "--layers", "conv[1]"),
-        *("-o", "out"),
-    )
-    ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
-    note = "the middle of a very long picture, cut out before it was resized"
-    assert f"the model saw {note}\n" in ended.err
-    assert json.loads(Path("out/manifest.json").read_text())["images"][0]["note"] == note
-    assert f"The model saw {note}." in Path("out/report.html").read_text()
-
-
 def test_a_pair_that_is_resized_for_the_network_says_so():
     prepare = load("raft_small", "random").prepare
     assert prepare.describe([noise(136, 128)], 1) == "a pair: the same image twice"
