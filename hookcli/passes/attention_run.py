@@ -57,8 +57,6 @@ _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """What hookcli computes about the attention in all forward passes of a run."""
-
     model: nn.Module
     inputs: ModelInputs
     first: Callable[[], Tensor]  # returns the pixels (1, …) of the first image of the run
@@ -76,7 +74,6 @@ class AttentionSettings:
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …)."""
         # hookcli runs the model on the run's first image, resized to this shape, once for each
         # shape.
         shape = tuple(pixels.shape[1:])
@@ -103,7 +100,6 @@ class _AttentionListener:
         self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
-        """Return the attention call of an operation, and the operation, for ``end``."""
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         index = self._counts[operation.path]
@@ -114,7 +110,6 @@ class _AttentionListener:
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
-        """Reduce the probabilities of a call; ``output`` is None if the operation raised."""
         if output is None:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
@@ -138,7 +133,6 @@ class _AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, index: int) -> None:
-        """Add a row without figures for a call that did not occur for the first image."""
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
@@ -213,7 +207,6 @@ def _one_frame(values: Tensor) -> Tensor:
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
 ) -> Iterator[_AttentionListener | None]:
-    """Compute the attention of the forward pass of one image that runs in the ``with`` block."""
     if settings is None:
         yield None
         return

@@ -62,7 +62,6 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed."""
     # The arguments are positional ones, and ``Keywords`` at the end, if any; the model may
     # overwrite tensors among them. Parts of the model that are compiled run in eager mode; a model
     # that is compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers
@@ -80,7 +79,6 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward pass from a score; errors are as in ``call_model``."""
     with _ModelCode(_describe_backward):
         torch.autograd.backward(value)
 
@@ -93,7 +91,6 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
-    """Return whether the model runs on ``pixels`` (1, …) without an error, and restore it."""
     with suppress(ForwardError), unchanged(loaded.module):
         run_model(loaded, loaded.convert(pixels))
         return True
@@ -136,7 +133,6 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Make a model in training mode independent of earlier forward passes."""
     # hookcli seeds torch, and restores torch's generators and the model's buffers afterwards, such
     # as BatchNorm's running means.
     if not any(ask(module, "training") for module in model.modules()):
@@ -184,7 +180,6 @@ def _describe_backward(error: BaseException) -> tuple[str, str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error reports that memory ran out, on the host or on a device."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return known or "allocate memory" in text_of(error)
 
@@ -253,10 +248,6 @@ def _hint_inputs(
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:
-    """Return why an exporter refuses a model, in its own words, and the innermost module if known.
-
-    The reason is the first line of the innermost exception, at most 120 characters of it.
-    """
     where = ""
     while True:
         path, failed, _ = _find_failed(model, error)

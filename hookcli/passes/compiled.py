@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CompiledRunner(GraphRunner):
-    """Runs a compiled model."""
-
     module: nn.Module  # the model before it is compiled
     move: Callable[[Tensor], Tensor]  # moves pixels to the model's device and dtype
     # the nodes of each graph into which torch.compile splits the model
@@ -48,7 +46,6 @@ class CompiledRunner(GraphRunner):
 
     @classmethod
     def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:
-        """Return a runner of a model that observes all calls and the model itself."""
         # torch.compile traces the model for pixels (1, …) of one image.
         graphs: list[list[GraphNode]] = []
         returned: list[str] = []

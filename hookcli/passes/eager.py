@@ -53,8 +53,6 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attri
 
 @dataclass(frozen=True, slots=True)
 class EagerRunner(Runner):
-    """Runs a PyTorch module under hooks; this runner supports every feature of hookcli."""
-
     module: nn.Module
     layers: Sequence[LayerInfo]
     at: str = "output"
@@ -82,7 +80,6 @@ class EagerRunner(Runner):
 
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
-        """Return a runner of a loaded model, without edits, pruning and attention."""
         device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
         libraries = partial(loaded.source.list_versions, loaded.module)
@@ -102,7 +99,6 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """This runner with ``is_plain`` set; None if this runner has neither edits nor pruning."""
         # The plain runner still holds the edits but does not make them. Therefore, both runners
         # decide alike whether ``nn.MultiheadAttention`` may take its fast path.
         return replace(self, is_plain=True) if self.edits or self.pruning else None
@@ -117,7 +113,6 @@ class EagerRunner(Runner):
 
     @property
     def uses_operations(self) -> bool:
-        """Whether hookcli observes or changes any functional operation."""
         is_operation = any(layer.is_operation for layer in self.layers)
         return is_operation or self.edits.has_operations or self.attention is not None
 
@@ -165,13 +160,11 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes``, and with ``is_plain`` undo the pruning, while the block lasts."""
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
 
     def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
-        """Return the model's output; its errors name the last calls in ``seen``."""
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
         with (
@@ -191,7 +184,6 @@ class EagerRunner(Runner):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Prepare the model for a comparison in the ``with`` block."""
         # With ``channels_last``, the weights are converted to this memory format and stay
         # converted.
         if self.channels_last:
@@ -208,7 +200,6 @@ class EagerRunner(Runner):
         self.pruning.undo()
 
     def list_weights(self) -> dict[str, Tensor]:
-        """Return the state dict of the model, with zeros for pruned values."""
         return self.pruning.make_permanent(self.module)
 
     def versions(self) -> dict[str, str]:
@@ -274,7 +265,6 @@ class EagerRunner(Runner):
 
 
 def _guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
-    """Estimate the number of channels of each layer; the model does not run."""
     # If the attributes of a module do not state the number of channels, hookcli takes the number of
     # the module registered before. For a block, it takes the number of the last submodule.
     width, widths = COLOURS, dict[str, int]()

@@ -23,7 +23,6 @@ def list_versions(
     channels_last: bool = False,
     uses_operations: bool = False,
 ) -> dict[str, str]:
-    """Return the versions and settings on which the results of a run depend, by name."""
     # An entry that the schema requires but that does not apply to the model, such as ``timm``, is
     # empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from
     # computing the attention in one fused step, since it observes or changes operations. ``module``
@@ -44,7 +43,6 @@ def list_versions(
 
 
 def list_packages() -> dict[str, str]:
-    """Return the versions of hookcli and the packages that every run uses, by name."""
     return {name: metadata.version(name) for name in PACKAGES}
 
 

@@ -47,7 +47,6 @@ _PICKLED = ("serialized_state_dict", "serialized_constants", "serialized_example
 
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
-    """Export a model for pixels (1, …) of one image."""
     arguments = runner.inputs.arguments_of(runner.to_device(pixels))
     with quiet(), torch.no_grad():
         try:
@@ -60,7 +59,6 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
 
 
 def save_program(program: ExportedProgram, file: Path) -> None:
-    """Write a program to a ``.pt2`` file."""
     try:
         torch.export.save(program, file)
     except (OSError, RuntimeError) as error:
@@ -68,7 +66,6 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file without pickled objects."""
     # Torch evaluates expressions of the file, so the file may run code nevertheless.
     try:
         stream = open_regular(file)
@@ -82,15 +79,12 @@ def load_program(file: Path) -> ExportedProgram:
 
 @dataclass(slots=True)
 class ProgramRunner(GraphRunner):
-    """Runs an exported program, node by node, with PyTorch's own functions."""
-
     module: fx.GraphModule  # the program as a module
 
     @classmethod
     def of(
         cls, program: ExportedProgram, arguments_of: Callable[[Tensor], tuple[object, ...]]
     ) -> ProgramRunner:
-        """Return a runner of a program that observes all calls and the model itself."""
         module: Any = program.module()
         for inner in module.modules():  # the model that was exported has the same buffers
             for name, buffer in inner.named_buffers(recurse=False):
@@ -167,7 +161,6 @@ class ProgramRunner(GraphRunner):
 
 
 def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
-    """Return the shape of a tensor without values; None for a length that may change."""
     return tuple(length if isinstance(length, int) else None for length in example.shape)
 
 
@@ -231,7 +224,6 @@ def _is_loadable(content: bytes) -> bool:
 
 
 def _asks_for_pickle(document: Any) -> bool:
-    """Return whether an index names pickled tensors or objects; ValueError if it is damaged."""
     entries = document.get("config") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
         raise ValueError("the index of its tensors has another form")

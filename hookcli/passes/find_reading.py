@@ -49,7 +49,6 @@ _UNREAD = "no predictions are read from such an output: choose a tensor with `ou
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
-    """Return a model with a task that knows what the numbers in the model's output are."""
     # The models of libraries return logits, unless their configuration says something else. hookcli
     # runs the user's own model on the first image, and looks for the operation in which it ends. A
     # single output is a value if it has one name, and the logit or the probability of the second

@@ -79,7 +79,6 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
     @property
     def total(self) -> int:
-        """The number of floating-point operations counted so far."""
         return int(self.counter.get_total_flops()) + self._own
 
     def __torch_dispatch__(

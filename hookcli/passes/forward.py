@@ -68,7 +68,6 @@ class BrokenForwardError(ForwardError):
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn a ModelError in the block into a BrokenForwardError that has no observations."""
     try:
         yield
     except BrokenForwardError:
@@ -79,7 +78,6 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the block into a BrokenForwardError."""
     # A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
     # removed hooks, and passes through unchanged.
     try:
@@ -92,8 +90,6 @@ def observed_until(collector: Collector) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """What hookcli collects in all forward passes of a run."""
-
     runner: Runner  # runs the model; with edits or pruning, every batch also runs without them
     style: GridStyle
     # (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside
@@ -108,7 +104,6 @@ class ForwardSettings:
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images through the model under hooks, in one forward pass if possible."""
     # Begin a run with a single image, because its forward pass shows whether the leading axis of
     # every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
     # results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors
@@ -169,11 +164,6 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What hookcli collects in all forward and backward passes of a run with gradients.
-
-    ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
-    """
-
     runner: EagerRunner
     style: GridStyle
     # computes a score from the model's output; the backward pass starts from this score
@@ -187,7 +177,6 @@ class BackwardSettings:
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images, forward and backward, under hooks, one at a time; see ``run_forward``."""
     return [
         _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
         for i, key in enumerate(keys)

@@ -30,7 +30,6 @@ _COMPUTING = ("call_function", "call_method")
 def list_nodes(
     module: fx.GraphModule, paths: Mapping[str, str] | None = None
 ) -> Iterator[GraphNode]:
-    """Yield the nodes of a graph that return tensors, in running order."""
     # ``paths`` has the path of each module by its Python ``id`` as a text, for the graphs of
     # torch.compile: these have the ids, and after a graph break the paths are not those of the
     # model.
@@ -55,7 +54,6 @@ def list_nodes(
 
 
 def list_returned(graph: fx.Graph) -> list[str]:
-    """Return the names of the values that a graph returns."""
     return [each.name for node in graph.find_nodes(op="output") for each in node.all_input_nodes]
 
 

@@ -37,8 +37,6 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ModuleScope:
-    """A module inside which a node was made."""
-
     path: str  # the module path
     kind: str  # the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``
     # a text that differs between the calls of the module, as far as the graph shows it
@@ -49,8 +47,6 @@ class ModuleScope:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node of a graph."""
-
     # the modules inside which the node was made, outermost first, without the model
     scopes: tuple[ModuleScope, ...]
     operation: str  # the name of the torch function that the node computes, or is a part of
@@ -80,7 +76,6 @@ class GraphNode:
         )
 
     def without_wrappers(self) -> GraphNode:
-        """Return the node without the modules of torch.compile around its own modules."""
         inner = (each for each in self.scopes if not each.kind.endswith(f".{WRAPPER}"))
         scopes = (replace(each, path=strip_wrapped(each.path)) for each in inner)
         return replace(self, scopes=tuple(scope for scope in scopes if scope.path))
@@ -88,8 +83,6 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A call of a module or of an operation."""
-
     layer: LayerInfo  # the module or the operation
     call_index: int  # 0 for the first call of the layer, then 1, and so on
     values: tuple[str, ...]  # the names of the values that the call returns
@@ -103,7 +96,6 @@ class GraphCall:
     is_counted: bool = False
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
-        """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
         for number, value in enumerate(self.values):
             key = str(number) if len(self.values) > 1 else ""
             yield Call(self.layer, self.call_index, order, output_key=key), value
@@ -111,11 +103,6 @@ class GraphCall:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What hookcli knows of a graph without running it.
-
-    Every node belongs to one call, or is left out.
-    """
-
     # all calls that the graph shows, in the order in which they end; if no node says from which
     # module it comes, every node is a call of a layer of its own
     calls: Sequence[GraphCall]
@@ -136,7 +123,6 @@ class Graph:
         returned: Iterable[str] = (),
         reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Graph:
-        """Return what the nodes of a graph, in running order, say about its calls."""
         # ``returned`` and ``reasons`` are as the attributes.
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
@@ -156,15 +142,12 @@ class Graph:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of the model itself and of the modules and operations that the graph names."""
         return frozenset(layer.module_path for layer in self.layers) - self.untold
 
     def list_calls(self, path: str) -> list[GraphCall]:
-        """Return the calls of a layer."""
         return [call for call in self.calls if call.layer.module_path == path]
 
     def list_values(self, call: GraphCall) -> set[str]:
-        """Return the names of all values that the nodes of a call compute."""
         first = self.nodes[call.start]
         scope = next((s for s in first.scopes if s.path == call.layer.module_path), None)
         if scope is None:  # an operation
@@ -177,7 +160,6 @@ class Graph:
 
     @property
     def layers(self) -> tuple[LayerInfo, ...]:
-        """The model itself, and the layers of all calls."""
         layers: dict[str, LayerInfo] = {}
         for call in self.calls:
             layers.setdefault(call.layer.module_path, call.layer)

@@ -38,8 +38,6 @@ _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names
 
 @dataclass(slots=True)
 class GraphRunner(Runner):
-    """Runs a model that is a graph; a subclass computes the values."""
-
     graph: Graph  # what the graph says without running
     # returns the arguments of the model for given pixels
     arguments_of: Callable[[Tensor], tuple[object, ...]]
@@ -61,7 +59,6 @@ class GraphRunner(Runner):
 
     @property
     def inputs(self) -> Sequence[GraphInput]:
-        """The inputs of the graph."""
         raise NotImplementedError
 
     @property
@@ -87,12 +84,10 @@ class GraphRunner(Runner):
         return True
 
     def choosing(self, forms: Sequence[str], exclude: Sequence[str] = ()) -> Self:
-        """Return a runner that observes the layers that the filter language chooses."""
         layers = choose_layers([*self._list_entries()], forms, exclude, self.operations)
         return replace(self, layers=layers)
 
     def judging_all(self) -> Self:
-        """Return a runner that also observes all leaf layers and all operations."""
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
         leaves = (call.layer for call in self.graph.calls if call.layer.is_leaf)
         layers = {layer.module_path: layer for layer in (*whole, *leaves)}
@@ -109,7 +104,6 @@ class GraphRunner(Runner):
 
     @property
     def operations(self) -> list[FoundOperation]:
-        """The operations between modules, in running order."""
         moments: dict[str, list[int]] = {}
         layers: dict[str, LayerInfo] = {}
         for moment, call in enumerate(sorted(self.graph.calls, key=_starting), 1):
@@ -204,13 +198,11 @@ def _starting(call: GraphCall) -> tuple[int, int]:
 
 
 def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
-    """Return the number of channels; ``shape`` is empty if unknown."""
     axis = layer.layout_of(shape).channel_axis if shape else None
     return COLOURS if axis is None else shape[axis]
 
 
 def name_outputs(outputs: Sequence[object]) -> list[str]:
-    """Return the output keys of the outputs of a graph."""
     return [str(number) for number in range(len(outputs))] if len(outputs) != 1 else [""]
 
 
@@ -229,7 +221,6 @@ def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep an exporter from printing in the ``with`` block."""
     # If torch.export fails, it prints the graph to stderr.
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

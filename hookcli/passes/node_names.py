@@ -49,7 +49,6 @@ class NamedValues:
 
     @property
     def function(self) -> str:
-        """The function of torch that the operator computes."""
         return _FUNCTIONS.get(self.operator, self.operator.lower())
 
 
@@ -126,7 +125,6 @@ class _Paths:
                         self._paths.setdefault(names[:count], around)
 
     def add(self, node: Any, values: NamedValues) -> None:
-        """Note the call, and the operators of its module."""
         names = values.names
         if not names:
             return
@@ -146,7 +144,6 @@ class _Paths:
             self._inner.setdefault(self._find_path(names[:count]), set()).add(inner)
 
     def find(self, names: _Names) -> tuple[ModuleScope, ...]:
-        """Return the calls of modules around a node, outermost first."""
         scopes: list[ModuleScope] = []
         path, call = "", 0
         for count in range(len(names), 0, -1):

@@ -89,7 +89,6 @@ _FEW_VALUES = 1 << 14  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
-    """Check that the packages that read ONNX files are installed, or those that export to them."""
     for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
         require_package("ONNX files need", name, name, "onnx")
 
@@ -97,7 +96,6 @@ def require_onnx(*, exports: bool = False) -> None:
 def export_onnx(
     runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
 ) -> None:
-    """Export a model for pixels (1, …) of one image to an ONNX file."""
     # Without ``has_weights``, the weights are in another file of the same folder, which ONNX
     # Runtime reads itself.
     require_onnx(exports=True)
@@ -144,8 +142,6 @@ def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class OnnxRunner(GraphRunner):
-    """Runs an ONNX file with ONNX Runtime."""
-
     file: Path  # the file
     provider: str = PROVIDER  # the execution provider of ONNX Runtime
     # deletes the temporary folder of the file; None if the file is the user's
@@ -165,7 +161,6 @@ class OnnxRunner(GraphRunner):
         aliases: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
-        """Return a runner of a file that observes all calls and the model itself."""
         # ``aliases`` has the first path of each module of the original model, by all its paths, and
         # ``classes`` the full name of its class, by its first path.
         require_onnx()
@@ -193,7 +188,6 @@ class OnnxRunner(GraphRunner):
 
     @property
     def name(self) -> str:
-        """The file as messages name it."""
         return "the exported model" if self.folder else repr(str(self.file))
 
     @property
@@ -237,7 +231,6 @@ class OnnxRunner(GraphRunner):
         return self.find_quantized((node.op_type, node.input, node.output) for node in nodes)
 
     def read_weights(self) -> Iterator[StoredWeight]:
-        """Yield the weights and biases of a quantized file, as ``read_stored_weights``."""
         return read_stored_weights(self.file, self._model)
 
     def compute(
@@ -294,7 +287,6 @@ class OnnxRunner(GraphRunner):
         return [each.name for each in self._model.graph.output]
 
     def _group(self, values: tuple[str, ...]) -> list[list[str]]:
-        """Return values in groups, each of at most about 512 MiB, in running order."""
         if values not in self._groups:
             groups: list[list[str]] = [[]]
             size = 0
@@ -420,7 +412,6 @@ def _is_numeric(value: object) -> bool:
 
 
 def find_provider(name: str) -> str:
-    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case."""
     import onnxruntime
 
     known: list[str] = onnxruntime.get_available_providers()
@@ -483,7 +474,6 @@ def _errors() -> tuple[type[Exception], ...]:
 def _list_nodes(
     graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
 ) -> Iterator[GraphNode]:
-    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``."""
     # ``named`` has what the names of the nodes say, if these hold module paths.
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
@@ -565,7 +555,6 @@ def _list_read(node: Any) -> Iterator[str]:
 def _read_scopes(
     metadata: Mapping[str, str], repeats: _Repeats, aliases: Mapping[str, str]
 ) -> tuple[ModuleScope, ...] | None:
-    """Return the modules around a node, outermost first; None if the node does not say them."""
     paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
     if not paths or len(paths) != len(kinds):
         return None

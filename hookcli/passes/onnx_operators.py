@@ -92,7 +92,6 @@ def list_multiplied(node: Any) -> tuple[str, ...]:
 
 
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the floating-point operations of a node, two per multiply-add."""
     # Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
     names, kind = list_multiplied(node), node.op_type
     if not names:
@@ -128,7 +127,6 @@ def find_weights(graph: Any) -> dict[str, dict[str, int]]:
 
 
 def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the names and the sizes of the weights that a node uses, given ``find_weights``."""
     if node.op_type == "MatMulNBits":  # several weights in a byte
         attributes = _attributes(node)
         return ((node.input[1], attributes["K"] * attributes["N"]),)
@@ -164,8 +162,6 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight or bias in a file."""
-
     name: str  # the name of the parameter, such as ``layer1.0.conv1.weight``
     # the numbers that the file computes with; (0,) if they cannot be told
     values: NDArray[np.float64]

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Images that go through a model together."""
-
     keys: Sequence[str]
     pixels: Tensor  # (N, …), as ``Runner.to_device`` returns them; the model may overwrite them
     # whether the run begins with this batch. If so, a runner that can look inside the model also
@@ -52,8 +50,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
-    """The outcome of running a batch, without the tensors that the observer received."""
-
     output: object
     # the module paths of the layers that ran, each with a text as in ``hooks.observe``
     called: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +79,6 @@ class Runner:
 
     @property
     def names_modules(self) -> bool:
-        """Whether the layers have the module paths of the original model."""
         return True
 
     # Running a batch
@@ -111,7 +106,6 @@ class Runner:
         return last_two_axes(pixels)
 
     def to_device(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
@@ -140,7 +134,6 @@ class Runner:
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Whether each object that another runner may also use has values, by its ``id``."""
         return {}
 
     def ready(self) -> AbstractContextManager[None]:
@@ -155,16 +148,14 @@ class Runner:
         return nullcontext()
 
     def close(self) -> None:
-        """Restore the user's model, for example the weights that were pruned."""
+        pass
 
     # Facts about the inside of the model
 
     def versions(self) -> dict[str, str]:
-        """Return the versions and settings on which the model's results depend, by name."""
         return list_versions(None, self.device, self.libraries())
 
     def libraries(self) -> Mapping[str, str]:
-        """Return the versions of the packages that run the model, besides torch, by name."""
         return {}
 
     def guess_widths(self) -> list[int]:
@@ -172,7 +163,6 @@ class Runner:
         return [COLOURS] * len(self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
-        """Return the reason why an observed layer did not run."""
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
@@ -188,7 +178,6 @@ class Runner:
         made_by: Mapping[str, str],
         score: Callable[[object], ScoreTensor] | None,
     ) -> dict[str, str]:
-        """Return what ``passes.nan_origin.find_nan_origin`` returns."""
         return {}
 
     def list_quantized(self) -> Mapping[str, bool]:
@@ -207,8 +196,6 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two sides of a comparison: its runner and its images."""
-
     request: VariantRequest
     model: ModelDescription
     runner: Runner
@@ -219,5 +206,4 @@ class Side:
 
     @property
     def info(self) -> ModelInfo:
-        """The facts about the model."""
         return self.model.info

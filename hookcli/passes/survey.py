@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A description of the chosen layers of a model, and the totals of the whole model."""
-
     # one row for each tensor that a call of a chosen layer returned, in the order in which the
     # calls started; then one row for each layer that ran without returning a tensor or did not run
     rows: tuple[SurveyRow, ...]
@@ -106,7 +104,6 @@ def survey(
     inputs: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
 ) -> Survey:
-    """Describe every call of the selected layers, and the whole model."""
     # The model is in evaluation mode, on any device including meta. ``input_shape`` (1, …) is that
     # of an image's pixels. To describe operations, ``operations`` are all that the model has.
     layers = (*list_layers(model), *(each.layer for each in operations))
@@ -148,7 +145,6 @@ def survey(
 def survey_layers(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …)."""
     # hookcli builds the model without loading weights, and runs a file with a graph on zeros. With
     # ``operations``, the survey also includes all functional operations of the model.
     if request.is_file:
@@ -284,7 +280,6 @@ def _count_calls(outputs: Sequence[_Output]) -> Counter[tuple[str, str]]:
 def _survey_graph(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Return what ``survey_layers`` does, of a file; hookcli runs the file on zeros."""
     check_graph_request(request)
     runner, described = open_graph(request)
     chosen = runner.choosing(forms, exclude)

@@ -34,7 +34,6 @@ _GRADIENT = GridStyle(top=16, signed=True)
 def draw_kept(
     records: Sequence[LayerRecord], tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the call id and a small RGB picture of each kept tensor whose channels are pictures."""
     # The picture is a grid of up to 16 channels of the batch's first image.
     for record in records:
         tensor = tensors.get(record.call.id)

@@ -27,7 +27,6 @@ _KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before t
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore a model and all random number generators when the ``with`` block ends."""
     # For each module, this restores the class, submodules, parameters, buffers, hooks and other
     # attributes, including lists, dictionaries, sets, arrays and objects inside them at any depth.
     # This also restores the values of all tensors except parameters. It does not restore iterators,
@@ -39,7 +38,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat."""
     # The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
     # rejects some, so one in 3,000 would be the same after two extra draws.
     torch.manual_seed(int(torch.randint(2**62, ())))
@@ -130,7 +128,6 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore a tensor's memory, shape, gradient and values."""
     # ``memories`` has the identities of the memories whose values need no further function. This
     # adds the identity of the memory of ``tensor``. If ``memory_of`` returns None, this yields
     # nothing.
