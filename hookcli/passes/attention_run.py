@@ -60,22 +60,19 @@ class AttentionSettings:
     model: nn.Module
     inputs: ModelInputs
     first: Callable[[], Tensor]  # returns the pixels (1, …) of the first image of the run
-    # the layers whose attention is wanted, including all modules inside the layers
-    layers: tuple[LayerInfo, ...]
-    # the query to draw is the patch at this point, (x, y), in shares of the width and height of the
-    # network's input. If None, hookcli draws the class token or, without a class token, the patch
-    # in the middle.
+    layers: tuple[LayerInfo, ...]  # with the modules inside them
+    # the query to draw is the patch at this point, in shares of width and height; None: the class
+    # token or, without a class token, the patch in the middle
     point: tuple[float, float] | None = None
-    draws: bool = True  # whether to make the maps of queries that pictures and the page need
+    draws: bool = True
     rollout: bool = False
     keeps: bool = False  # whether to keep the probabilities of every call
     limit: int = 4_000_000  # the maximum size of the maps of one image on the page, in bytes
-    # the attention calls found so far, by the shape of the pixels without the leading axis
+    # by the shape of the pixels without the leading axis
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        # hookcli runs the model on the run's first image, resized to this shape, once for each
-        # shape.
+        # once for each shape, hookcli runs the model on the run's first image, resized
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
             first = self.first()
@@ -110,7 +107,7 @@ class _AttentionListener:
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
-        if output is None:
+        if output is None:  # the operation raised
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
@@ -198,8 +195,7 @@ def _is_drawn(places: TokenPlaces) -> bool:
 
 
 def _one_frame(values: Tensor) -> Tensor:
-    """Return a map (heads, h, w) on the host: for a clip, the mean over all frames."""
-    values = values.float()
+    values = values.float()  # (heads, h, w), or (heads, frames, h, w) of a clip
     return (values.mean(1) if values.dim() == 4 else values).cpu()
 
 

@@ -62,13 +62,10 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    # The arguments are positional ones, and ``Keywords`` at the end, if any; the model may
-    # overwrite tensors among them. Parts of the model that are compiled run in eager mode; a model
-    # that is compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers
-    # hookcli restores afterwards, with the working directory and the standard streams of the
-    # process. If the model raises, the hint of the ForwardError names the last calls of
-    # ``observed``, which hooks add to. Errors of hookcli's own hooks pass through, unless memory or
-    # stack ran out.
+    # ``Keywords`` may come last; the model may overwrite the tensors. Compiled parts of a model run
+    # in eager mode; a model that is compiled as a whole does not. ``seed`` is for a model in
+    # training mode. The hint of a ForwardError names the last calls of ``observed``, which hooks
+    # add to. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
@@ -133,8 +130,7 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    # hookcli seeds torch, and restores torch's generators and the model's buffers afterwards, such
-    # as BatchNorm's running means.
+    # A model in training mode does not depend on earlier forward passes.
     if not any(ask(module, "training") for module in model.modules()):
         yield
         return
@@ -164,7 +160,6 @@ def _is_model_error(error: BaseException) -> bool:
 
 def _owner_of(frame: FrameType) -> str:
     """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code."""
-    # Python, torch, numpy and ``_NEUTRAL_OF_OURS`` share code, but a ``forward`` is the model's.
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""
@@ -188,8 +183,6 @@ def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[Call]
 ) -> tuple[str, str]:
     """Return the message and the hint that tell the user about an error of the model."""
-    # They name the innermost module in which ``error`` was raised, its inputs, and the last three
-    # ``observed`` calls. For common errors, the hint also suggests a remedy.
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)
     weight = ask(failed, "weight")

@@ -35,18 +35,15 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class CompiledRunner(GraphRunner):
     module: nn.Module  # the model before it is compiled
-    move: Callable[[Tensor], Tensor]  # moves pixels to the model's device and dtype
-    # the nodes of each graph into which torch.compile splits the model
-    graphs: Sequence[Sequence[GraphNode]]
-    # functions that restore the state in which torch.compile first traced the model
-    fresh: Sequence[Callable[[], object]]
+    move: Callable[[Tensor], Tensor]  # to the model's device and dtype
+    graphs: Sequence[Sequence[GraphNode]]  # into which torch.compile splits the model
+    fresh: Sequence[Callable[[], object]]  # restore the state in which the model was first traced
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
     )
 
     @classmethod
     def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:
-        # torch.compile traces the model for pixels (1, …) of one image.
         graphs: list[list[GraphNode]] = []
         returned: list[str] = []
         runs: Counter[int] = Counter()

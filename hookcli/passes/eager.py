@@ -26,7 +26,6 @@ from hookcli.outside.foreign import ask
 from hookcli.passes.attention_run import attend
 from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
-from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import OPERATION, LayerInfo
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.networks.inputs import ModelInputs
     from hookcli.networks.load import LoadedModel
-    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.attention_run import AttentionSettings
     from hookcli.passes.runner import Batch
     from hookcli.records.calls import Call
@@ -62,13 +60,9 @@ class EagerRunner(Runner):
     attention: AttentionSettings | None = None
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
-    # whether the pixels and weights have the channels-last memory format
-    channels_last: bool = False
-    # how many threads torch uses on the CPU; None leaves torch's own number
-    threads: int | None = None
-    # the seed of the random numbers for every batch; None continues the sequence of random numbers
-    # from batch to batch
-    seed: int | None = None
+    channels_last: bool = False  # the memory format of pixels and weights
+    threads: int | None = None  # None leaves torch's own number
+    seed: int | None = None  # of every batch; None continues the sequence from batch to batch
     # whether to run without edits, without pruning, and without computing attention
     is_plain: bool = False
     # the operations that the first image calls; empty if no operation was requested
@@ -99,8 +93,7 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        # The plain runner still holds the edits but does not make them. Therefore, both runners
-        # decide alike whether ``nn.MultiheadAttention`` may take its fast path.
+        # It keeps the edits, so that both runners decide alike about the fast path of attention.
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
@@ -184,9 +177,7 @@ class EagerRunner(Runner):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        # With ``channels_last``, the weights are converted to this memory format and stay
-        # converted.
-        if self.channels_last:
+        if self.channels_last:  # the weights stay converted
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
                 raise _no_channels_last()
             self.module.to(memory_format=torch.channels_last)
@@ -212,7 +203,15 @@ class EagerRunner(Runner):
         )
 
     def guess_widths(self) -> list[int]:
-        return _guess_widths(self.module, self.layers)
+        # A module without a stated number has the number of the module before it; a block has the
+        # number of its last layer.
+        width, widths = COLOURS, dict[str, int]()
+        for path, module in self.module.named_modules():
+            own = _width_of(module)
+            width = width if own is None else own
+            around = itertools.accumulate(path.split("."), "{}.{}".format)
+            widths |= dict.fromkeys(("", *around), width)
+        return [widths.get(layer.module_path, width) for layer in self.layers]
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return explain_uncalled(self.module, layer)
@@ -227,16 +226,6 @@ class EagerRunner(Runner):
             operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
         chosen = self.choose(operations) if len(operations) > len(known) else ()
         return [each for each in chosen if each.is_operation and each.module_path not in known]
-
-    def find_nan_origin(
-        self,
-        pixels: Tensor,
-        made_by: Mapping[str, str],
-        score: Callable[[object], ScoreTensor] | None,
-    ) -> dict[str, str]:
-        return find_nan_origin(
-            self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
-        )
 
     def list_quantized(self) -> Mapping[str, bool]:
         modules = self.module.named_modules()
@@ -262,22 +251,6 @@ class EagerRunner(Runner):
         layers = [*list_watchable(self.module), *operations]
         with torch.no_grad(), watch(self.module, layers, watcher.started, watcher.finished):
             yield
-
-
-def _guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
-    # If the attributes of a module do not state the number of channels, hookcli takes the number of
-    # the module registered before. For a block, it takes the number of the last submodule.
-    width, widths = COLOURS, dict[str, int]()
-    modules = dict(model.named_modules())
-    for path, module in modules.items():
-        own = _width_of(module)
-        if own is not None or not any(module.children()):
-            width = widths[path] = width if own is None else own
-    for path in reversed(modules):
-        names = reversed([name for name, _ in modules[path].named_children()])
-        inside = [each for name in names if (each := f"{path}.{name}".lstrip(".")) in modules]
-        widths.setdefault(path, widths[inside[0]] if inside else width)
-    return [widths.get(layer.module_path, width) for layer in layers]
 
 
 def _width_of(module: nn.Module) -> int | None:

@@ -23,10 +23,7 @@ def list_versions(
     channels_last: bool = False,
     uses_operations: bool = False,
 ) -> dict[str, str]:
-    # An entry that the schema requires but that does not apply to the model, such as ``timm``, is
-    # empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from
-    # computing the attention in one fused step, since it observes or changes operations. ``module``
-    # is None if PyTorch does not run the model.
+    # entries that do not apply, such as ``timm``, are empty; ``module`` is None for a graph
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
     versions = list_packages() | {

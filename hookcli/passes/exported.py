@@ -184,8 +184,7 @@ class _Interpreter(fx.Interpreter):
 
 def check_archive(file: str, stream: BinaryIO) -> None:
     """Check that torch can read an archive without unpickling objects or loading libraries."""
-    # That is no complete protection: torch also evaluates expressions of the archive. Tensors that
-    # are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them. Damaged
+    # That is no complete protection: torch also evaluates expressions of the archive. Damaged
     # archives raise other exceptions than ``ModelError``.
     reason = _find_reason(stream)
     stream.seek(0)

@@ -73,16 +73,13 @@ class FoundAttention:
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
-    layer = call.layer
-    return AttentionRow(
-        call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
-    )
+    path, kind = call.layer.module_path, call.layer.module_type
+    return AttentionRow(call.order, call.id, path, kind, images=1, reason=reason)
 
 
 def find_attention(
     model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    # The result holds for all images whose pixels have the shape of ``pixels``, (1, …).
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
         raise RequestError(

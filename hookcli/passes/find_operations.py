@@ -48,9 +48,8 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    # The result leaves out operations inside torch's own leaf modules, such as the ``conv2d``
-    # inside ``Conv2d``, and operations that return no tensor. hookcli passes copies of the
-    # arguments.
+    # In the order of their first calls, without operations inside torch's own leaf modules, such as
+    # the ``conv2d`` inside ``Conv2d``, and operations that return no tensor.
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
@@ -104,9 +103,8 @@ class _Finder:
 
 
 def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
-    # If the type of any layer leaves the position of the channel axis open, hookcli runs the model
-    # (twice if there are functional operations among ``layers``). If the model raises an exception
-    # or has lazy parameters, the layers are returned unchanged.
+    # hookcli runs the model only if the type of a layer leaves the position of the channel axis
+    # open. If the model raises or has lazy parameters, the layers are returned unchanged.
     module, inputs = loaded.module, loaded.inputs
     if not _is_open(module, layers):
         return tuple(layers)
@@ -123,7 +121,6 @@ def infer_from(
     layers: Sequence[LayerInfo],
     size: tuple[int, int] | None = None,
 ) -> tuple[LayerInfo, ...]:
-    # ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
     if not _is_open(module, layers):
         return tuple(layers)
     watched = list(list_watchable(module))

@@ -49,10 +49,9 @@ _UNREAD = "no predictions are read from such an output: choose a tensor with `ou
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
-    # The models of libraries return logits, unless their configuration says something else. hookcli
-    # runs the user's own model on the first image, and looks for the operation in which it ends. A
-    # single output is a value if it has one name, and the logit or the probability of the second
-    # class if it has two names. Without names, a note says what hookcli assumes.
+    # The models of libraries return logits, unless their configuration says something else. Of the
+    # user's own model, hookcli looks for the operation in which it ends. A single output is a value
+    # if it has one name, and of the second class if it has two. Otherwise, a note says the guess.
     task, names, info = loaded.task, len(loaded.categories), loaded.info
     if not isinstance(task, Classification):
         if loaded.choose is not None:
@@ -111,7 +110,6 @@ def _keeping_no_tensors() -> saved_tensors_hooks:
 
 
 def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Reading:
-    """Return what ``values`` (N, K) are; without a node of autograd, the values may tell."""
     is_share, is_changed = _is_share(values), False
     rounding = 1e-2 if values.dtype.itemsize < 4 else 1e-4
     is_whole = is_share and bool(((values.float().sum(1) - 1).abs() < rounding).all())

@@ -53,17 +53,12 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised an exception during its forward or backward pass.
-
-    Attributes:
-        partial: the observations before the exception.
-        alone: whether images of this model cannot share a forward pass, as far as hookcli noticed.
-    """
+    """The model raised an exception during its forward or backward pass."""
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
-        self.partial = partial
-        self.alone = False
+        self.partial = partial  # the observations before the exception
+        self.alone = False  # whether hookcli noticed that images cannot share a forward pass
 
 
 @contextmanager
@@ -95,19 +90,16 @@ class ForwardSettings:
     # (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside
     focus: Tensor | None = None
     save: SaveStyle | None = None  # which parts of the tensors are saved; None saves nothing
-    # whether to take a sketch of every tensor (see ``hookcli.distance.sketch``)
-    sketch: bool = False
-    # which maps over the image are made of each tensor with places; None makes none
-    heat: HeatOf | None = None
+    sketch: bool = False  # see ``hookcli.distance.sketch``
+    heat: HeatOf | None = None  # which maps over the image are made of each tensor with places
 
 
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    # Begin a run with a single image, because its forward pass shows whether the leading axis of
-    # every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
-    # results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors
-    # for histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
+    # Begin a run with a single image: it shows whether the leading axis of every tensor is the
+    # batch. If not, ``alone`` of the results is True. Of the ``first_image``, hookcli also keeps
+    # samples for histograms, and finds the modules that overwrite outputs of others. ``pixels``
     # (N, …) are as ``Runner.to_device`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
@@ -129,7 +121,6 @@ def run_forward(
     return results
 
 
-@broken_forwards()
 def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
     runner = settings.runner
     plain = runner.plain
@@ -183,7 +174,6 @@ def run_backward(
     ]
 
 
-@broken_forwards()
 def _observe_image(
     settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
 ) -> BatchResult:

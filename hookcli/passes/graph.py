@@ -37,12 +37,10 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ModuleScope:
-    path: str  # the module path
+    path: str
     kind: str  # the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``
-    # a text that differs between the calls of the module, as far as the graph shows it
-    call: str = ""
-    # which call of the module it is, counted from 0; None if the graph does not say it
-    index: int | None = None
+    call: str = ""  # differs between the calls of the module, as far as the graph shows it
+    index: int | None = None  # which call of the module it is; None if the graph does not say it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +50,12 @@ class GraphNode:
     operation: str  # the name of the torch function that the node computes, or is a part of
     step: str  # a text that all nodes of one call of that function have in common
     outputs: tuple[str, ...]  # the names of the values that the node computes
-    # the names of the weights that the node uses, each with its number of values
-    weights: tuple[tuple[str, int], ...] = ()
-    # the family of what the node computes, such as ``conv``; empty if it is not known
-    family: str = ""
-    # which call of the function in its module the node belongs to, counted from 0; None if the
-    # graph does not say it, and all calls are in the graph
+    weights: tuple[tuple[str, int], ...] = ()  # names, and numbers of values
+    family: str = ""  # of what the node computes, such as ``conv``
+    # which call of the function in its module; None if the graph does not say it, and has all calls
     call_index: int | None = None
     inputs: tuple[str, ...] = ()  # the names of the values that the node reads
-    # the layer whose weights a node of a tool uses; None if its weights do not say it
-    owner: ModuleScope | None = None
+    owner: ModuleScope | None = None  # the layer whose weights a node of a tool uses, if known
     is_told: bool = True  # whether the node says where it was made. Nodes that a tool added do not.
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
@@ -83,17 +77,14 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    layer: LayerInfo  # the module or the operation
-    call_index: int  # 0 for the first call of the layer, then 1, and so on
+    layer: LayerInfo
+    call_index: int
     values: tuple[str, ...]  # the names of the values that the call returns
     start: int  # the position of the call's first node in the graph
-    # the families of the module's class or of the operation. A BatchNorm is a convolution, too, if
-    # a convolution was merged into it.
-    families: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()  # two of a BatchNorm into which a convolution was merged
     nodes: int = 1  # how many nodes belong to this call, and to no call inside it
     is_told: bool = True  # whether the graph names the layer; it does not name what a tool added
-    # whether ``call_index`` was only counted, so that earlier calls may be missing
-    is_counted: bool = False
+    is_counted: bool = False  # whether ``call_index`` ignores calls that the file may lack
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
         for number, value in enumerate(self.values):
@@ -103,17 +94,14 @@ class GraphCall:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    # all calls that the graph shows, in the order in which they end; if no node says from which
-    # module it comes, every node is a call of a layer of its own
-    calls: Sequence[GraphCall]
-    root: LayerInfo  # the model itself, as a layer
-    names_modules: bool  # whether the nodes say which modules of the original model they come from
-    # the operation of each node that belongs to no call, and the reason
-    left_out: Sequence[tuple[str, str]] = ()
+    calls: Sequence[GraphCall]  # in the order in which they end
+    root: LayerInfo  # the model itself
+    names_modules: bool  # if False, every node is a call of a layer of its own
+    left_out: Sequence[tuple[str, str]] = ()  # operations of nodes that are in no call, and reasons
     returned: frozenset[str] = frozenset()  # the names of the values that the graph returns
     # why an exporter may have left out a call, by the id of the call
     reasons: Mapping[str, str] = field(default_factory=dict)
-    nodes: Sequence[GraphNode] = ()  # the nodes of the graph
+    nodes: Sequence[GraphNode] = ()
     is_inferred: bool = False  # whether hookcli inferred the calls from the names of the nodes
 
     @classmethod
@@ -123,7 +111,6 @@ class Graph:
         returned: Iterable[str] = (),
         reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Graph:
-        # ``returned`` and ``reasons`` are as the attributes.
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
@@ -279,7 +266,7 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Return the nodes, those of tools in the module in which all lies that they read and feed."""
+    """Put nodes of tools into the innermost module around all nodes that they read and feed."""
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):

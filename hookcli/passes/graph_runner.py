@@ -38,16 +38,12 @@ _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names
 
 @dataclass(slots=True)
 class GraphRunner(Runner):
-    graph: Graph  # what the graph says without running
-    # returns the arguments of the model for given pixels
-    arguments_of: Callable[[Tensor], tuple[object, ...]]
-    # the observed layers; by default, the layers of all calls and the model itself
-    layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
-    # the shape of each value in the last run, by name; before the first run, the shapes that the
-    # graph states. Only a tensor of the same shape can replace a value.
+    graph: Graph
+    arguments_of: Callable[[Tensor], tuple[object, ...]]  # takes pixels (1, …)
+    layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
+    # the shape of each value in the last run or, before the first run, as the graph states it
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
-    # the layout of the graph's pictures, if the user names it
-    input_layout: str | None = field(default=None, kw_only=True)
+    input_layout: str | None = field(default=None, kw_only=True)  # if the user names it
     merges_calls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -80,8 +76,7 @@ class GraphRunner(Runner):
 
     @property
     def alone(self) -> bool:
-        """Whether images must go through the model one at a time; graphs may fix the batch size."""
-        return True
+        return True  # graphs may fix the batch size
 
     def choosing(self, forms: Sequence[str], exclude: Sequence[str] = ()) -> Self:
         layers = choose_layers([*self._list_entries()], forms, exclude, self.operations)
@@ -193,7 +188,7 @@ class GraphRunner(Runner):
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:
-    """Return a key that sorts calls by their start; a module comes before the modules in it."""
+    """Return a key that sorts a module before the modules in it."""
     return call.start, call.layer.depth
 
 

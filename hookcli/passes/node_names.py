@@ -56,8 +56,8 @@ def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
     """Return the values of each node by the calls that compute them; empty without module names."""
-    # ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
-    # name of each class by the module's path, and is empty if the original model is not known.
+    # ``dependent`` has the values that depend on the inputs; ``classes`` has the class of each
+    # module, by path, and is empty if the original model is not known.
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from hookcli.distance.tolerance import coarser
@@ -72,6 +73,13 @@ _SIMPLE = (
     *("torch.nn.modules.normalization.", "torch.nn.modules.pooling."),
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    **{f"tensor(int{bits})": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"tensor(uint{bits})": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _OF_SHAPES = ("Shape", "Size")
 _PASSING = (  # operators that change no value, apart from rounding
@@ -96,8 +104,7 @@ def require_onnx(*, exports: bool = False) -> None:
 def export_onnx(
     runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
 ) -> None:
-    # Without ``has_weights``, the weights are in another file of the same folder, which ONNX
-    # Runtime reads itself.
+    # Without ``has_weights``, the weights are in another file, which ONNX Runtime reads itself.
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.to_device(pixels)))
     arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
@@ -142,10 +149,9 @@ def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class OnnxRunner(GraphRunner):
-    file: Path  # the file
+    file: Path
     provider: str = PROVIDER  # the execution provider of ONNX Runtime
-    # deletes the temporary folder of the file; None if the file is the user's
-    folder: ExitStack | None = None
+    folder: ExitStack | None = None  # deletes the file's temporary folder; None if it is a user's
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
@@ -306,7 +312,9 @@ class OnnxRunner(GraphRunner):
     ) -> dict[str, Tensor]:
         # Some kernels of ONNX Runtime fail when a value between them is an output, because they use
         # a memory layout of their own: after a failure, the file runs again without them.
-        given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
+        given = {
+            f"{name}{_GIVEN}": each.numpy().astype(self._types[name]) for name, each in fed.items()
+        }
         while True:
             session = self._session(values, tuple(fed))
             feeds = self._feeds(session, fit_inputs(flatten(arguments), self.inputs)) | given
@@ -325,7 +333,12 @@ class OnnxRunner(GraphRunner):
                     else "leave out layers that return such values: `exclude=('LAYER',)`",
                 ) from error
             found = zip(names, arrays, strict=True)
-            return {name: torch.from_numpy(each) for name, each in found if _is_numeric(each)}
+            # a value may also be a list, or texts
+            return {
+                name: torch.from_numpy(each)
+                for name, each in found
+                if isinstance(each, np.ndarray) and each.dtype.kind in "fiub"
+            }
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
         inputs = [each for each in session.get_inputs() if not each.name.endswith(_GIVEN)]
@@ -365,7 +378,6 @@ class OnnxRunner(GraphRunner):
         return self._sessions[key]
 
     def _start(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
-        import numpy as np
         import onnx
         import onnxruntime
 
@@ -377,13 +389,13 @@ class OnnxRunner(GraphRunner):
             if name not in known:
                 graph.output.append(onnx.ValueInfoProto(name=name))
         if fed:
-            renamed = {name: _given(name) for name in fed}
+            renamed = {name: f"{name}{_GIVEN}" for name in fed}
             for node in graph.node:
                 for index, name in enumerate(node.input):
                     node.input[index] = renamed.get(name, name)
-            for name in fed:
+            for name, given in renamed.items():
                 kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._types[name]))
-                graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
+                graph.input.append(onnx.helper.make_tensor_value_info(given, kind, None))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
@@ -403,12 +415,6 @@ class OnnxRunner(GraphRunner):
                 if "bad_alloc" in str(error)
                 else "export the model again, with operators that ONNX Runtime has",
             ) from error
-
-
-def _is_numeric(value: object) -> bool:
-    import numpy as np
-
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
 
 
 def find_provider(name: str) -> str:
@@ -443,22 +449,6 @@ def _name_dtype(number: int) -> str:
         return "an unknown type"  # of which this version of onnx does not know
 
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(float16)": "float16",
-    "tensor(double)": "float64",
-    **{
-        f"tensor({sign}int{bits})": f"{sign}int{bits}"
-        for sign in ("u", "")
-        for bits in (8, 16, 32, 64)
-    },
-}
-
-
-def _given(name: str) -> str:
-    return f"{name}{_GIVEN}"
-
-
 def _errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of ONNX Runtime, which have no base class of their own."""
     # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16, and a
@@ -474,7 +464,7 @@ def _errors() -> tuple[type[Exception], ...]:
 def _list_nodes(
     graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
 ) -> Iterator[GraphNode]:
-    # ``named`` has what the names of the nodes say, if these hold module paths.
+    # ``named`` has what the names of the nodes say; empty if they hold no module paths.
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
@@ -582,7 +572,6 @@ class _Repeats:
         self, scopes: Sequence[ModuleScope], operator: str, step: str
     ) -> Iterator[ModuleScope]:
         """Yield the scopes of a node with a text that differs between the calls of a module."""
-        # ``step`` is a text that the nodes of one ATen ``operator`` share.
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]

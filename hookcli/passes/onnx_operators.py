@@ -67,8 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # the numbers of this w
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the axis of a picture's channels that the first operators of a graph show."""
-    # ``name`` is an input of the graph with four axes. None if the operators do not show the axis.
+    """Return the axis of the channels, if the first operators show it, of an input (4 axes)."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -92,7 +91,6 @@ def list_multiplied(node: Any) -> tuple[str, ...]:
 
 
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    # Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
     names, kind = list_multiplied(node), node.op_type
     if not names:
         is_unknown = node.domain not in _DOMAINS or _PRODUCTS.search(kind)
@@ -167,9 +165,7 @@ class StoredWeight:
     values: NDArray[np.float64]
     # the distance of neighbouring numbers, to be broadcast over ``values``; 0 in float32
     step: NDArray[np.float64]
-    # which values lie between the ends of the range of integers. What lies at an end may have been
-    # clipped.
-    inside: NDArray[np.bool_]
+    inside: NDArray[np.bool_]  # False at the ends of the range, where values may have been clipped
 
 
 def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:

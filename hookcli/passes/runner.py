@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.edits.resolve import Edits
-from hookcli.errors import RequestError
 from hookcli.hooks.layers import NOT_CALLED
 from hookcli.networks.inputs import last_two_axes
 from hookcli.networks.task import COLOURS
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.networks.scores import ScoreTensor
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo
@@ -64,8 +62,7 @@ class Runner:
     """Runs a model in one particular way; a subclass for each way overrides some methods.
 
     The methods of this class suit a runner that changes no object of the user and cannot look
-    inside the model. Code that needs the modules of a model asks for a ``plan.prepared.EagerModel``
-    instead.
+    inside the model.
     """
 
     # whether the model may compute several calls of the original model in one, and leave out calls
@@ -102,33 +99,24 @@ class Runner:
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of the layers' input for ``pixels`` (N, …)."""
+        """Return the height and width of the layers' input."""
         return last_two_axes(pixels)
 
     def to_device(self, pixels: Tensor) -> Tensor:
         return pixels
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
-        """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
-
-        The observer gets each tensor before the model can overwrite it, and must reduce or copy the
-        tensor before returning.
-        """
+        """Call ``observer(call, tensor)`` for every tensor, before the model can overwrite it."""
         raise NotImplementedError
 
     def run_fed(
         self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
     ) -> None:
-        """Run a batch in which calls pass on given tensors instead of their own outputs.
+        """Run a batch in which calls pass on what ``feed`` returns for their ids, unless None.
 
-        So every layer gets the inputs that it would get if all layers before it returned the given
-        tensors. ``feed`` returns the values to pass on for the id of a call, or None; ``observer``
-        gets the own output of every call. Neither applies to tensors of integers.
+        ``observer`` gets the own output of every call. Neither applies to tensors of integers.
         """
-        raise RequestError(
-            "this way of running a model cannot replace the outputs of layers",
-            "compare without `blame`",
-        )
+        raise NotImplementedError
 
     # The objects that the runner was made from
 
@@ -141,14 +129,11 @@ class Runner:
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Return a ``with`` block at whose end hookcli restores the state of the model.
-
-        Pruning, which hookcli does before the block, stays until ``close``.
-        """
+        """Restore the state of the model when the block ends; pruning stays until ``close``."""
         return nullcontext()
 
     def close(self) -> None:
-        pass
+        """Restore the weights that were pruned, and delete temporary files."""
 
     # Facts about the inside of the model
 
@@ -159,26 +144,15 @@ class Runner:
         return {}
 
     def guess_widths(self) -> list[int]:
-        """Estimate the number of channels of each layer; the model does not run."""
+        """Estimate the number of channels of each layer without running the model."""
         return [COLOURS] * len(self.layers)
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return layers that were missed: only the calls of the first image show operations.
-
-        ``called`` has the paths of all layers and operations that were called for any image.
-        """
+        """Return the operations that were called, but not for the first image."""
         return ()
-
-    def find_nan_origin(
-        self,
-        pixels: Tensor,
-        made_by: Mapping[str, str],
-        score: Callable[[object], ScoreTensor] | None,
-    ) -> dict[str, str]:
-        return {}
 
     def list_quantized(self) -> Mapping[str, bool]:
         """Return the layers that compute with few bits, by path: whether their outputs have few."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 def make_runner(
     export: ExportRequest, runner: EagerRunner, pixels: Tensor, provider: str | None = None
 ) -> GraphRunner:
-    # ``pixels`` (1, …) are those of the first image. ``provider`` is for ONNX Runtime; None is the
-    # CPU.
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
 
@@ -86,7 +84,6 @@ def _kept(file: Path) -> Iterator[Path]:
 
 
 def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
-    # The runner observes all layers.
     file = Path(request.name)
     runner: GraphRunner
     if file.suffix == GRAPH_FILES["onnx"]:

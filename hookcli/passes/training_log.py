@@ -34,7 +34,6 @@ _GRADIENT = GridStyle(top=16, signed=True)
 def draw_kept(
     records: Sequence[LayerRecord], tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Image.Image]]:
-    # The picture is a grid of up to 16 channels of the batch's first image.
     for record in records:
         tensor = tensors.get(record.call.id)
         if tensor is None or not record.layout.is_spatial or not tensor.numel():
@@ -52,11 +51,9 @@ def draw_kept(
 class LogWriter(Protocol):
     """The two methods of TensorBoard's ``SummaryWriter`` that hookcli calls."""
 
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
-        """Write one number for a training step."""
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object: ...
 
-    def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object:
-        """Write one picture, (3, H, W), for a training step."""
+    def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object: ...
 
 
 def write_log(
@@ -66,10 +63,6 @@ def write_log(
     records: Sequence[LayerRecord],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write the figures of every record, and a picture of every kept tensor with height and width.
-
-    The tag of a figure is ``prefix/call id/figure``; the tag of a picture is ``prefix/call id``.
-    """
     for record in records:
         for name, value in _list_figures(record.call.side, record.stats):
             writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
@@ -78,17 +71,11 @@ def write_log(
 
 
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    # hookcli leaves out ``min`` and ``max`` of activations, and figures that are None.
-    figures = {"norm": stats.norm, "max_abs": _largest(stats)}
+    largest = None if stats.min is None or stats.max is None else max(stats.max, -stats.min)
+    figures = {"norm": stats.norm, "max_abs": largest}
     if side in ("output", "input"):
         figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}
     counts = {name: getattr(stats, name) for name in STATISTICS if STATISTICS[name].unit == "count"}
     for name, value in (figures | counts).items():
         if value is not None:
             yield name, value
-
-
-def _largest(stats: TensorStats) -> float | None:
-    if stats.min is None or stats.max is None:
-        return None
-    return max(abs(stats.min), abs(stats.max))
