@@ -66,6 +66,18 @@ def test_figures_without_a_finite_value_are_left_out():
     }
 
 
+def test_what_was_kept_is_drawn_channel_by_channel():
+    # light on the diagonal in the first channel, dark on it in the second: mirrored, 4 pixels apart
+    diagonal = torch.eye(2).view(1, 1, 2, 2)
+    writer = log(nn.Sequential(toys.pointwise([1.0], [-1.0])), diagonal, keep=True)
+    ((tag, step),) = writer.images
+    array = writer.images[tag, step]
+    assert (tag, step, array.shape[0], str(array.dtype)) == ("net/0", 7, 3, "uint8")
+    one, other = array[:, 47:111, 10:74], array[:, 47:111, 78:142]
+    assert (one[:, :, ::-1] == other).all()
+    assert (one[:, 0, 0] > one[:, 0, -1] + 100).all()
+
+
 def test_a_notebook_shows_the_calls_and_small_grids_of_what_was_kept():
     model = toys.UncalledBranch().eval()
     with hookcli.capture(model, "conv", keep=True) as captured:
