@@ -24,12 +24,13 @@ from hookcli.passes.graph_runner import GraphRunner, quiet
 from hookcli.passes.unchanged import list_restorers, restoring, unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from torch import fx
 
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.graph import GraphNode
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
 
 
 @dataclass(slots=True)
@@ -72,11 +73,7 @@ class CompiledRunner(GraphRunner):
         return self.move(pixels)
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         found: dict[str, Tensor] = {}
         paths = _list_paths(self.module)

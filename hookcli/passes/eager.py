@@ -35,15 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from hookcli.hooks.observe import Observer
     from hookcli.networks.inputs import ModelInputs
     from hookcli.networks.load import LoadedModel
     from hookcli.passes.attention_run import AttentionSettings
-    from hookcli.passes.runner import Batch
+    from hookcli.passes.runner import Batch, Feed
     from hookcli.records.calls import Call
 
 _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attributes of modules
@@ -142,9 +140,7 @@ class EagerRunner(Runner):
         attention = None if attending is None else attending.finish()
         return ForwardOutcome(output, called, effects, overwritten, attention)
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         size = self.size_of(batch.pixels)
         edits = self.edits.changes(EditEffects(), size, len(batch.keys))
         pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer), True)
@@ -261,12 +257,7 @@ def _width_of(module: nn.Module) -> int | None:
     return width if isinstance(width, int) else None
 
 
-def _pass_on(
-    feed: Callable[[str], NDArray[np.generic] | None],
-    observer: Observer,
-    call: Call | None,
-    tensor: Tensor,
-) -> Tensor:
+def _pass_on(feed: Feed, observer: Observer, call: Call | None, tensor: Tensor) -> Tensor:
     assert call is not None  # noqa: S101  only the change of a parameter has no call
     observer(call, tensor)
     values = feed(call.id)

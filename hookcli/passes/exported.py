@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
 
 # What torch.export, or the model's own code while it is traced, may raise
 _REFUSED = (
@@ -137,11 +138,7 @@ class ProgramRunner(GraphRunner):
         return flops, counter.uncounted
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         wanted = frozenset(values)
 

@@ -22,16 +22,19 @@ from hookcli.records.calls import Call, LayerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.hooks.observe import Observer
     from hookcli.networks.graph_file import GraphInput
     from hookcli.networks.tasks import Reading
     from hookcli.passes.graph import Graph, GraphCall
-    from hookcli.passes.runner import Batch
+    from hookcli.passes.runner import Batch, Feed
+
+    Arguments: TypeAlias = tuple[object, ...]
+    Tensors: TypeAlias = Mapping[str, Tensor]
+    Receive: TypeAlias = Callable[[str, Tensor], None]  # takes the name of a value, and the value
 
 _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names of operators
 
@@ -39,7 +42,7 @@ _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names
 @dataclass(slots=True)
 class GraphRunner(Runner):
     graph: Graph
-    arguments_of: Callable[[Tensor], tuple[object, ...]]  # takes pixels (1, …)
+    arguments_of: Callable[[Tensor], Arguments]  # takes pixels (1, …)
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
     # the shape of each value in the last run or, before the first run, as the graph states it
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
@@ -132,11 +135,7 @@ class GraphRunner(Runner):
         return dict.fromkeys(outer, True) | paths
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         """Run the model, and return its outputs; ``fed`` has tensors to use for some values."""
         # ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
@@ -147,9 +146,7 @@ class GraphRunner(Runner):
         output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         return ForwardOutcome(output, {layer.module_path: "" for layer in self.layers})
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         fed: dict[str, Tensor] = {}
         for call, value in self._list_outputs():
             given = feed(call.id)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
     from hookcli.passes.onnx_operators import StoredWeight
 
 PACKAGES = ("onnx", "onnxruntime")
@@ -240,11 +241,7 @@ class OnnxRunner(GraphRunner):
         return read_stored_weights(self.file, self._model)
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         """Run the file, once for each group of values, so that not all are in memory together."""
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}

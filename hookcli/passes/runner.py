@@ -20,6 +20,7 @@ from hookcli.records.edit_effects import EditEffects
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     import numpy as np
     import torch
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo
+
+    Feed: TypeAlias = Callable[[str], NDArray[np.generic] | None]  # values by the id of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,7 @@ class Runner:
         """Call ``observer(call, tensor)`` for every tensor, before the model can overwrite it."""
         raise NotImplementedError
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         """Run a batch in which calls pass on what ``feed`` returns for their ids, unless None.
 
         ``observer`` gets the own output of every call. Neither applies to tensors of integers.

@@ -295,21 +295,6 @@ def test_heads_of_latents_that_are_mixed_are_still_said_to_be():
     assert reason.startswith("its heads are mixed")
 
 
-def test_a_mix_of_all_tokens_has_no_place_on_the_image():
-    """Sixteen tokens are mixed to nine, whose attention is over no parts of the image."""
-
-    class Mixed(Net):
-        def forward(self, x):
-            tokens = nn.functional.linear(self.patch(x).flatten(2), torch.rand(9, 16)).mT
-            q, k, v = self.qkv(tokens).reshape(1, 9, 3, 2, 4).permute(2, 0, 3, 1, 4)
-            self.used, out = plain(q, k, v)
-            return out
-
-    settings, _ = attention_of(Mixed(plain))
-    ((call,),) = (found.calls for found in settings.found.values())
-    assert "could not be followed" in call.places.unknown
-
-
 def test_queries_computed_in_parts_are_placed_on_the_grid_of_the_keys():
     def in_parts(q, k, v):
         shares = [scores(part, k).softmax(-1) for part in q.split(4, 2)]

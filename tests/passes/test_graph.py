@@ -57,12 +57,6 @@ def test_calls_of_one_module_are_counted():
     ]
 
 
-def test_two_calls_in_a_row_are_told_apart_if_the_graph_shows_it():
-    again = ModuleScope("block.relu", RELU.kind, "relu@1")
-    found = calls(node("one", BLOCK, RELU), node("two", BLOCK, again))
-    assert found[:2] == [("block.relu", 0, "one"), ("block.relu", 1, "two")]
-
-
 def test_operations_between_modules_are_calls_and_views_are_not():
     found = calls(
         node("one", BLOCK, CONV, operation="conv2d"),
@@ -111,13 +105,6 @@ def test_the_channel_axis_follows_from_the_types_of_the_layers():
     }
 
 
-def test_a_call_has_the_number_that_the_graph_says():
-    """An exporter folded the first call."""
-    second, third = (replace(CONV, index=index) for index in (1, 2))
-    found = calls(node("one", BLOCK, second), node("two", BLOCK, third))
-    assert found[:2] == [("block.conv", 1, "one"), ("block.conv", 2, "two")]
-
-
 def test_the_nodes_of_a_numbered_call_may_be_apart():
     first, second = (replace(CONV, index=index) for index in (0, 1))
     found = calls(node("one", first), node("two", second), node("three", first))
@@ -133,12 +120,6 @@ def test_a_module_returns_every_value_that_others_use():
     ]
     values = {call.layer.module_path: call.values for call in find_calls(nodes)}
     assert values["block"] == ("one", "three")
-
-
-def test_a_module_returns_what_the_model_returns():
-    nodes = [reading("one", "x", BLOCK, CONV), reading("two", "one", BLOCK, RELU)]
-    graph = Graph.of(nodes, returned=["one", "two"])
-    assert graph.list_calls("block")[0].values == ("one", "two")
 
 
 def test_a_value_that_was_written_in_place_at_the_end_is_the_output():
@@ -236,16 +217,6 @@ def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
 
 def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
     assert paths_of(merged_into(CONV)) == ["block.relu", "block", "block.conv"]
-
-
-def test_an_operation_has_the_nodes_of_its_function_alone():
-    nodes = [
-        node("product", NORM, operation="linear", step="linear_3"),
-        node("sum", NORM, operation="linear", step="linear_3"),
-        node("more", NORM),
-    ]
-    found = {call.layer.label: call.nodes for call in find_calls(nodes)}
-    assert found == {"norm/op:linear": 2, "norm/op:add": 1, "norm": 0}
 
 
 def owned(name, inputs, path, **facts):
