@@ -130,7 +130,6 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    # A model in training mode does not depend on earlier forward passes.
     if not any(ask(module, "training") for module in model.modules()):
         yield
         return
@@ -159,7 +158,6 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code."""
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""
@@ -182,7 +180,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[Call]
 ) -> tuple[str, str]:
-    """Return the message and the hint that tell the user about an error of the model."""
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)
     weight = ask(failed, "weight")

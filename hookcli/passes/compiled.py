@@ -120,7 +120,6 @@ class CompiledRunner(GraphRunner):
 
 
 def _list_paths(module: nn.Module) -> dict[str, str]:
-    """Return the path of each module by its Python ``id``, as torch.compile writes it."""
     return {str(id(each)): path for path, each in find_modules(module).items()}
 
 

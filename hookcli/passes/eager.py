@@ -61,14 +61,11 @@ class EagerRunner(Runner):
     channels_last: bool = False  # the memory format of pixels and weights
     threads: int | None = None  # None leaves torch's own number
     seed: int | None = None  # of every batch; None continues the sequence from batch to batch
-    # whether to run without edits, without pruning, and without computing attention
-    is_plain: bool = False
-    # the operations that the first image calls; empty if no operation was requested
-    operations: Sequence[FoundOperation] = ()
+    is_plain: bool = False  # runs without edits, pruning and attention
+    operations: Sequence[FoundOperation] = ()  # that the first image calls, if any is requested
     # returns the requested layers, given all operations of the model
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
-    # returns the versions of the packages that the model comes from, by name
-    libraries: Callable[[], Mapping[str, str]] = dict
+    libraries: Callable[[], Mapping[str, str]] = dict  # returns versions
 
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
@@ -95,7 +92,6 @@ class EagerRunner(Runner):
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
-        """Return a runner that also observes all leaf layers, and known operations that compute."""
         leaves = (layer for layer in list_watchable(self.module) if layer.is_leaf)
         operations = (each.layer for each in self.operations if each.computes)
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)

@@ -23,7 +23,7 @@ from hookcli.passes.call import call_model, explain_refusal
 from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -90,19 +90,17 @@ class ProgramRunner(GraphRunner):
         for inner in module.modules():  # the model that was exported has the same buffers
             for name, buffer in inner.named_buffers(recurse=False):
                 setattr(inner, name, buffer.clone())
-        values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
-        shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
         graph = Graph.of(list_nodes(module), list_returned(module.graph))
-        return cls(graph, arguments_of, module, shapes=keep_fixed(shapes))
+        return cls(graph, arguments_of, module)
 
     @property
     def inputs(self) -> list[GraphInput]:
-        return [
-            GraphInput(
-                _fixed_shape(each), str(each.dtype).removeprefix("torch."), name
-            ).with_layout(self.input_layout)
-            for name, each in self._placeholders.items()
-        ]
+        found = []
+        for name, each in self._placeholders.items():
+            shape = tuple(length if isinstance(length, int) else None for length in each.shape)
+            taken = GraphInput(shape, str(each.dtype).removeprefix("torch."), name)
+            found.append(taken.with_layout(self.input_layout))
+        return found
 
     def list_quantized(self) -> Mapping[str, bool]:
         return self.find_quantized(
@@ -155,10 +153,6 @@ class ProgramRunner(GraphRunner):
         with torch.no_grad():
             returned = call_model(watched, tuple(taken))
         return [each for _, each in named_tensors(returned)]
-
-
-def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
-    return tuple(length if isinstance(length, int) else None for length in example.shape)
 
 
 class _Watched(nn.Module):

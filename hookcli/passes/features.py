@@ -43,7 +43,6 @@ class _Seen:
 def find_feature_call(
     loaded: ModelDescription, runner: Runner, sides: Sequence[str]
 ) -> tuple[Call, str] | None:
-    """Return the call among the runner's layers that has the model's features, and why."""
     # The features are an embedding that the model returns, the coarsest map of a detector's
     # backbone, or what the head takes; otherwise, the call that ended last before the head.
     runner = runner.plain or runner

@@ -57,8 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the name of the torch function that the model called, and a text for this call."""
-    # one call of a function such as ``normalize`` may have become several nodes
+    """Return the name of the torch function that made a node, and a text for its call."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -68,7 +67,6 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
     """Write ``path#index`` into the metadata of each node for the calls of modules around it."""
-    # The tracer counts the calls of a module by the name under which the model calls it.
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -87,8 +85,7 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls of modules and functions, by the ids of the calls."""
-    # ``name_calls`` must have named the calls.
+    """Return why exporters leave out calls, by id; ``name_calls`` must have named them."""
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -113,7 +110,6 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
     """Return for each node its function, the text of the call, and the index of the call."""
-    # The index counts the calls of the function in one module.
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:

@@ -204,9 +204,11 @@ def _find_named(
         elif not is_last:
             parts += 1
         else:
-            layer = _operation_layer(inside.path, node.operation)
-            if not node.is_told:
-                layer = _untold_layer(inside.path, node)
+            layer = _untold_layer(inside.path, node)
+            if node.is_told:
+                path = operation_path(inside.path, node.operation)
+                channels = channels_of_operation(node.operation)
+                layer = LayerInfo(path, node.operation, layer.depth, channels=channels)
             family = family_of_operation(node.operation)
             call = make(layer, node.outputs, (family,), node.call_index)
             counted = node.call_index is None
@@ -360,8 +362,3 @@ class _Axes:
         if is_elementwise or by_name is Channels.BY_INPUT:
             return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
         return self._known.get(values, by_name)
-
-
-def _operation_layer(module_path: str, name: str) -> LayerInfo:
-    path = operation_path(module_path, name)
-    return LayerInfo(path, name, depth_of(module_path), channels=channels_of_operation(name))

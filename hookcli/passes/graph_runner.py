@@ -16,7 +16,6 @@ import torch
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
-from hookcli.networks.task import COLOURS
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
@@ -44,7 +43,7 @@ class GraphRunner(Runner):
     graph: Graph
     arguments_of: Callable[[Tensor], Arguments]  # takes pixels (1, …)
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
-    # the shape of each value in the last run or, before the first run, as the graph states it
+    # the shape of each value in the last run or, before the first run, as the file states it
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     input_layout: str | None = field(default=None, kw_only=True)  # if the user names it
     merges_calls: ClassVar[bool] = True
@@ -71,11 +70,6 @@ class GraphRunner(Runner):
         if kinds and kinds <= {"sigmoid", "hardsigmoid", "softmax"}:
             return "probabilities"
         return "values" if kinds else "logits"
-
-    def guess_widths(self) -> list[int]:
-        values = {call.layer.module_path: call.values[0] for call in self.graph.calls}
-        shapes = (self.shapes.get(values.get(layer.module_path, ""), ()) for layer in self.layers)
-        return [_guess_width(*each) for each in zip(self.layers, shapes, strict=True)]
 
     @property
     def alone(self) -> bool:
@@ -120,8 +114,7 @@ class GraphRunner(Runner):
     def find_quantized(
         self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]
     ) -> dict[str, bool]:
-        """Return what ``list_quantized`` does: layers with quantizing nodes inside them."""
-        # Each node has an operator, and the names of the values that it reads and computes.
+        # each node has an operator, and the names of the values that it reads and computes
         shown = {name for call in self.graph.calls if call.is_told for name in call.values}
         found: dict[str, bool] = {}
         for operator, inputs, outputs in nodes:
@@ -137,8 +130,7 @@ class GraphRunner(Runner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the model, and return its outputs; ``fed`` has tensors to use for some values."""
-        # ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
+        """Pass each of ``values`` to ``receive`` before the model can overwrite it."""
         raise NotImplementedError
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
@@ -189,25 +181,11 @@ def _starting(call: GraphCall) -> tuple[int, int]:
     return call.start, call.layer.depth
 
 
-def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
-    axis = layer.layout_of(shape).channel_axis if shape else None
-    return COLOURS if axis is None else shape[axis]
-
-
 def name_outputs(outputs: Sequence[object]) -> list[str]:
     return [str(number) for number in range(len(outputs))] if len(outputs) != 1 else [""]
 
 
-def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes whose sides are all known, by the names of the values."""
-    whole = {
-        name: tuple(side for side in shape if side is not None) for name, shape in shapes.items()
-    }
-    return {name: shape for name, shape in whole.items() if len(shape) == len(shapes[name])}
-
-
 def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
-    """Return the tensors in the arguments of a model, in the order in which graphs take them."""
     return [tensor for _, tensor in named_tensors(arguments)]
 
 

@@ -36,7 +36,6 @@ def find_nan_origin(
     made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Return a sentence each on the origin of ``NaN`` and ``Inf``, if hookcli finds the origin."""
     # hookcli searches the forward pass without edits, then the forward pass with edits, then the
     # backward pass. Only the first takes precedence over ``made_by``: edits that made such values.
     model, inputs = runner.module, runner.inputs

@@ -39,8 +39,6 @@ _FUNCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class NamedValues:
-    """Values that a node computes for one call."""
-
     names: tuple[str, ...]  # the modules around the node, outermost first, as the file names them
     operator: str  # the operator of ONNX that the exporter wrote
     step: str  # a text that nodes share if a tool made them from one node
@@ -56,8 +54,7 @@ def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
     """Return the values of each node by the calls that compute them; empty without module names."""
-    # ``dependent`` has the values that depend on the inputs; ``classes`` has the class of each
-    # module, by path, and is empty if the original model is not known.
+    # ``dependent`` values depend on the inputs; ``classes`` are those of the modules, if known
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every

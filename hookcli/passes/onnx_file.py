@@ -37,7 +37,7 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.call import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, ModuleScope
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
     count_flops,
@@ -175,8 +175,12 @@ class OnnxRunner(GraphRunner):
         model = read_graph(file)
         read_small_weights(file, model, most=_FEW_VALUES)  # from which ONNX Runtime infers shapes
         values = (*model.graph.value_info, *model.graph.output)
-        shapes = {each.name: _describe_value(each).shape for each in values}
-        known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
+        stated = {each.name: _describe_value(each).shape for each in values}
+        shapes = {
+            name: tuple(length or 0 for length in shape)
+            for name, shape in stated.items()
+            if shape and None not in shape
+        }
         metadata = {each.key: each.value for each in model.metadata_props}
         reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
@@ -186,7 +190,7 @@ class OnnxRunner(GraphRunner):
         nodes = _list_nodes(model.graph, aliases, named)
         with guard_onnx(file):
             graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
-        return cls(graph, arguments_of, file, chosen, _model=model, shapes=known)
+        return cls(graph, arguments_of, file, chosen, _model=model, shapes=shapes)
 
     def close(self) -> None:
         self._sessions.clear()
@@ -280,7 +284,6 @@ class OnnxRunner(GraphRunner):
 
     @property
     def _values(self) -> dict[str, str]:
-        """The name of the value that each call returns, by the id of the call."""
         root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
         values = (*self._list_outputs(), *zip(root, self._outputs, strict=True))
         return {call.id: name for call, name in values}
@@ -417,13 +420,14 @@ class OnnxRunner(GraphRunner):
 def find_provider(name: str) -> str:
     import onnxruntime
 
-    known: list[str] = onnxruntime.get_available_providers()
+    known = {
+        e.lower().removesuffix(_PROVIDER_END): e for e in onnxruntime.get_available_providers()
+    }
     plain = name.lower().removesuffix(_PROVIDER_END)
-    for provider in known:
-        if provider.lower().removesuffix(_PROVIDER_END) == plain:
-            return provider
-    short = ", ".join(each[: -len(_PROVIDER_END)] for each in known)
-    raise RequestError(f"ONNX Runtime has no provider {name!r} here", f"one of: {short}")
+    if plain not in known:
+        hint = f"one of: {', '.join(known)}"
+        raise RequestError(f"ONNX Runtime has no provider {name!r} here", hint)
+    return str(known[plain])
 
 
 def _list_inputs(graph: Any) -> list[Any]:
@@ -447,9 +451,8 @@ def _name_dtype(number: int) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of ONNX Runtime, which have no base class of their own."""
-    # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16, and a
-    # ``UnicodeDecodeError`` that a message quotes a damaged name.
+    # They have no base class. A ``RuntimeError`` says that numpy lacks the type of a value, such as
+    # bfloat16, and a ``UnicodeDecodeError`` that a message quotes a damaged name.
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
@@ -461,7 +464,6 @@ def _errors() -> tuple[type[Exception], ...]:
 def _list_nodes(
     graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
 ) -> Iterator[GraphNode]:
-    # ``named`` has what the names of the nodes say; empty if they hold no module paths.
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
@@ -568,7 +570,6 @@ class _Repeats:
     def mark(
         self, scopes: Sequence[ModuleScope], operator: str, step: str
     ) -> Iterator[ModuleScope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module."""
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]

@@ -169,10 +169,7 @@ class StoredWeight:
 
 
 def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
-    """Yield the weights and biases of a quantized file; nothing from a file that is not quantized.
-
-    ``model`` is the graph without its weights, which are read from the ``file`` and beside it.
-    """
+    # ``model`` is the graph without its weights. A file that is not quantized yields nothing.
     import onnx
 
     names = {each.name for each in model.graph.initializer}

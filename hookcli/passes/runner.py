@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 from hookcli.edits.resolve import Edits
 from hookcli.hooks.layers import NOT_CALLED
 from hookcli.networks.inputs import last_two_axes
-from hookcli.networks.task import COLOURS
 from hookcli.passes.environment import list_versions
 from hookcli.records.edit_effects import EditEffects
 
@@ -44,35 +43,25 @@ if TYPE_CHECKING:
 class Batch:
     keys: Sequence[str]
     pixels: Tensor  # (N, …), as ``Runner.to_device`` returns them; the model may overwrite them
-    # whether the run begins with this batch. If so, a runner that can look inside the model also
-    # finds out which modules overwrite the outputs of other modules.
-    is_first: bool = False
+    is_first: bool = False  # whether to find the modules that overwrite outputs of others
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
     output: object
-    # the module paths of the layers that ran, each with a text as in ``hooks.observe``
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)  # as in ``hooks.observe``
     effects: EditEffects = field(default_factory=EditEffects)
-    # the module that overwrote the output of a call, by call id; empty unless the batch is the
-    # run's first
+    # the module that overwrote the output of a call, by call id; only of the first batch
     overwritten: Mapping[str, str] = field(default_factory=dict)
     attention: ImageAttention | None = None
 
 
 class Runner:
-    """Runs a model in one particular way; a subclass for each way overrides some methods.
+    """Runs a model; these methods suit one that cannot look inside it, and changes no object."""
 
-    The methods of this class suit a runner that changes no object of the user and cannot look
-    inside the model.
-    """
-
-    # whether the model may compute several calls of the original model in one, and leave out calls
-    # that change nothing
+    # whether the model may merge calls of the original model, and leave out those without effect
     merges_calls: ClassVar[bool] = False
-    # how observing the layers may change what the model computes; empty if it does not
-    note: ClassVar[str] = ""
+    note: ClassVar[str] = ""  # how observing the layers may change what the model computes
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
@@ -80,8 +69,6 @@ class Runner:
     @property
     def names_modules(self) -> bool:
         return True
-
-    # Running a batch
 
     @property
     def alone(self) -> bool:
@@ -102,7 +89,6 @@ class Runner:
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of the layers' input."""
         return last_two_axes(pixels)
 
     def to_device(self, pixels: Tensor) -> Tensor:
@@ -113,20 +99,14 @@ class Runner:
         raise NotImplementedError
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        """Run a batch in which calls pass on what ``feed`` returns for their ids, unless None.
-
-        ``observer`` gets the own output of every call. Neither applies to tensors of integers.
-        """
+        """Run a batch in which calls pass on what ``feed`` returns; the observer gets their own."""
         raise NotImplementedError
-
-    # The objects that the runner was made from
 
     @property
     def parts(self) -> Mapping[int, bool]:
         return {}
 
     def ready(self) -> AbstractContextManager[None]:
-        """Return a ``with`` block in which this runner and another one can run batches in turn."""
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
@@ -136,8 +116,6 @@ class Runner:
     def close(self) -> None:
         """Restore the weights that were pruned, and delete temporary files."""
 
-    # Facts about the inside of the model
-
     def versions(self) -> dict[str, str]:
         return list_versions(None, self.device, self.libraries())
 
@@ -145,8 +123,7 @@ class Runner:
         return {}
 
     def guess_widths(self) -> list[int]:
-        """Estimate the number of channels of each layer without running the model."""
-        return [COLOURS] * len(self.layers)
+        return [64] * len(self.layers)  # an estimate is enough
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return NOT_CALLED
@@ -161,11 +138,9 @@ class Runner:
 
     @property
     def sparsities(self) -> Mapping[str, float]:
-        """The share of zeros in the weight of each pruned layer, by module path."""
         return {}
 
     def norm_of(self, call: Call) -> float | None:
-        """Return the L2 norm of the parameter of a ``param`` call; None if it is unknown."""
         return None
 
 

@@ -49,8 +49,6 @@ def draw_kept(
 
 
 class LogWriter(Protocol):
-    """The two methods of TensorBoard's ``SummaryWriter`` that hookcli calls."""
-
     def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object: ...
 
     def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object: ...

@@ -89,7 +89,6 @@ def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> N
 
 @contextmanager
 def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """When the block ends, call the functions in ``undo`` and restore torch's generators."""
     devices = {value.device for value in (*model.parameters(), *model.buffers())}
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):

@@ -110,8 +110,3 @@ def test_a_fed_value_replaces_what_its_users_get(toy):
 def test_the_last_layer_shows_whether_the_model_is_a_classifier(toy):
     assert toy.reading == "logits"
     assert Toy(Graph.of(NODES[:3]), lambda pixels: (pixels,)).reading is None
-
-
-def test_the_plan_of_a_run_knows_the_channels_that_the_graph_states(toy):
-    runner = Toy(Graph.of(NODES), lambda pixels: (pixels,), shapes={"doubled": (1, 8, 4, 4)})
-    assert runner.choosing(("conv", "fc")).guess_widths() == [8, 3]
