@@ -182,9 +182,6 @@ class EagerRunner(Runner):
     def close(self) -> None:
         self.pruning.undo()
 
-    def list_weights(self) -> dict[str, Tensor]:
-        return self.pruning.make_permanent(self.module)
-
     def versions(self) -> dict[str, str]:
         return list_versions(
             self.module,
@@ -269,11 +266,9 @@ def _pass_on(feed: Feed, observer: Observer, call: Call | None, tensor: Tensor) 
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         yield
 
 

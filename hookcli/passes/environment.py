@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.records.report import DEFINED_VERSIONS, PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 def list_versions(
@@ -46,6 +46,7 @@ def list_packages() -> dict[str, str]:
 def _name_processor(device: torch.device) -> str:
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
-    cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
-    name = torch.cuda.get_device_name(device)
-    return f"{name}, CUDA {torch.version.cuda}, cuDNN {cudnn_version()}"
+    cudnn: Any = torch.backends.cudnn
+    return (
+        f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"
+    )

@@ -161,13 +161,13 @@ class _Watched(nn.Module):
         self._module, self._pass_on = module, pass_on
 
     def forward(self, *inputs: Tensor) -> object:
-        return _Interpreter(self._module, self._pass_on).run(*inputs, enable_io_processing=False)
+        interpreter = _Interpreter(self._module)
+        interpreter.pass_on = self._pass_on
+        return interpreter.run(*inputs, enable_io_processing=False)
 
 
 class _Interpreter(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
-        super().__init__(module)
-        self.pass_on = pass_on
+    pass_on: Callable[[str, Any], Any]
 
     def run_node(self, n: fx.Node) -> Any:
         return self.pass_on(n.name, super().run_node(n))

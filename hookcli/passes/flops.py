@@ -133,9 +133,8 @@ def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
     """Count each weight once for each place, step or row; None if the weights cannot be read."""
-    # A convolution uses its weights once for each place of its output, and a transposed one for
-    # each place of its input. The samples of a deformable convolution differ in their places alone
-    # (https://arxiv.org/abs/1703.06211); hookcli does not count the interpolation.
+    # a place of the output of a convolution, and of the input of a transposed one; of a deformable
+    # one (https://arxiv.org/abs/1703.06211), the interpolation is not counted
     data = output if of_output else next(iter(named.values()))
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)

@@ -53,8 +53,6 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised an exception during its forward or backward pass."""
-
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
         self.partial = partial  # the observations before the exception
@@ -157,8 +155,7 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
 class BackwardSettings:
     runner: EagerRunner
     style: GridStyle
-    # computes a score from the model's output; the backward pass starts from this score
-    score: Callable[..., ScoreTensor]
+    score: Callable[..., ScoreTensor]  # of the model's output: where the backward pass starts
     wanted: BackwardStyle  # what to record and draw besides the gradients of layers
     cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
@@ -296,15 +293,12 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    layout = UNKNOWN
-    if missing.call.side != "param":
-        layout = missing.call.layout_of(missing.shape, size)
-    dtype = str(missing.dtype).removeprefix("torch.")
-    stats = TensorStats(missing.shape, dtype)
-    first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED
-    return LayerRecord(
-        key, missing.call, layout, stats, reason=IMAGE_NOT_NEEDED if first else missing.reason
-    )
+    call, shape, reason = missing.call, missing.shape, missing.reason
+    layout = UNKNOWN if call.side == "param" else call.layout_of(shape, size)
+    stats = TensorStats(shape, str(missing.dtype).removeprefix("torch."))
+    if call.side == "grad_input" and reason == NOT_NEEDED:
+        reason = IMAGE_NOT_NEEDED
+    return LayerRecord(key, call, layout, stats, reason=reason)
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:

@@ -43,8 +43,9 @@ class GraphRunner(Runner):
     graph: Graph
     arguments_of: Callable[[Tensor], Arguments]  # takes pixels (1, …)
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
-    # the shape of each value in the last run or, before the first run, as the file states it
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
+    shapes: dict[str, tuple[int, ...]] = field(
+        default_factory=dict, kw_only=True
+    )  # of the last run
     input_layout: str | None = field(default=None, kw_only=True)  # if the user names it
     merges_calls: ClassVar[bool] = True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -90,8 +89,6 @@ _PASSING = (  # operators that change no value, apart from rounding
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
-_UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
 _DIGITS = 6  # of the index of a call
 _FEW_VALUES = 1 << 14  # a smaller tensor may be a shape
@@ -156,7 +153,6 @@ class OnnxRunner(GraphRunner):
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
-    _groups: dict[tuple[str, ...], list[list[str]]] = field(default_factory=dict)
     _uses_all_kernels: bool = True
 
     @classmethod
@@ -174,13 +170,6 @@ class OnnxRunner(GraphRunner):
         chosen = PROVIDER if provider is None else find_provider(provider)
         model = read_graph(file)
         read_small_weights(file, model, most=_FEW_VALUES)  # from which ONNX Runtime infers shapes
-        values = (*model.graph.value_info, *model.graph.output)
-        stated = {each.name: _describe_value(each).shape for each in values}
-        shapes = {
-            name: tuple(length or 0 for length in shape)
-            for name, shape in stated.items()
-            if shape and None not in shape
-        }
         metadata = {each.key: each.value for each in model.metadata_props}
         reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
@@ -190,7 +179,7 @@ class OnnxRunner(GraphRunner):
         nodes = _list_nodes(model.graph, aliases, named)
         with guard_onnx(file):
             graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
-        return cls(graph, arguments_of, file, chosen, _model=model, shapes=shapes)
+        return cls(graph, arguments_of, file, chosen, _model=model)
 
     def close(self) -> None:
         self._sessions.clear()
@@ -247,15 +236,12 @@ class OnnxRunner(GraphRunner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the file, once for each group of values, so that not all are in memory together."""
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}
-        outputs: dict[str, Tensor] = {}
-        for group in self._group(tuple(values)):
-            results = self._run_session(arguments, group, fed)
-            outputs |= {name: results[name] for name in self._outputs if name in results}
-            for name in filter(results.__contains__, group):
-                self._types[name] = str(results[name].numpy().dtype)
-                receive(name, results.pop(name) if name not in outputs else results[name].clone())
+        results = self._run_session(arguments, tuple(values), fed)
+        outputs = {name: results[name] for name in self._outputs if name in results}
+        for name in filter(results.__contains__, values):
+            self._types[name] = str(results[name].numpy().dtype)
+            receive(name, results[name].clone() if name in outputs else results.pop(name))
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
@@ -292,23 +278,8 @@ class OnnxRunner(GraphRunner):
     def _outputs(self) -> list[str]:
         return [each.name for each in self._model.graph.output]
 
-    def _group(self, values: tuple[str, ...]) -> list[list[str]]:
-        if values not in self._groups:
-            groups: list[list[str]] = [[]]
-            size = 0
-            for name in values:
-                shape = self.shapes.get(name)
-                added = _UNKNOWN_SIZE if shape is None else 4 * math.prod(shape)
-                if groups[-1] and size + added > _GROUP_SIZE:
-                    groups.append([])
-                    size = 0
-                groups[-1].append(name)
-                size += added
-            self._groups[values] = groups
-        return self._groups[values]
-
     def _run_session(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
+        self, arguments: Arguments, values: tuple[str, ...], fed: Tensors
     ) -> dict[str, Tensor]:
         # Some kernels of ONNX Runtime fail when a value between them is an output, because they use
         # a memory layout of their own: after a failure, the file runs again without them.
@@ -369,8 +340,8 @@ class OnnxRunner(GraphRunner):
             feeds[wanted.name] = tensor.cpu().numpy().astype(_DTYPES[wanted.type])
         return feeds
 
-    def _session(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
-        key = (tuple(values), fed)
+    def _session(self, values: tuple[str, ...], fed: tuple[str, ...]) -> Any:
+        key = (values, fed)
         if key not in self._sessions:
             if len(self._sessions) == _MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]

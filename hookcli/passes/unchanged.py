@@ -27,9 +27,8 @@ _KINDS = (OrderedDict, dict, list, set, deque)  # subclasses before their base c
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    # This restores the attributes of each module and of the objects inside them, at any depth, and
-    # the values of all tensors except parameters; no slots, iterators, open files, and objects of
-    # Python's standard library.
+    # The attributes of all modules and objects inside them, and the values of all tensors except
+    # parameters; no slots, iterators, open files, and objects of Python's standard library.
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
     with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
@@ -37,8 +36,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    # The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
-    # rejects some, so one in 3,000 would be the same after two extra draws.
+    # a few extra draws would not do: NumPy's permutation rejects some draws
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
     np.random.seed(np.random.randint(2**31))

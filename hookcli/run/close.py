@@ -60,7 +60,8 @@ def close_run(
         model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
         eager = require_eager(model, "`save_weights`")
-        write_weights(config.save_weights, eager.runner.list_weights())
+        weights = eager.runner.pruning.make_permanent(eager.runner.module)
+        write_weights(config.save_weights, weights)
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     uncalled, findings = diagnose(prepared, totals)

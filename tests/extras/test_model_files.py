@@ -249,20 +249,3 @@ def test_options_for_files_are_refused_for_other_models(run, words, message):
     ended = run("inspect", "nets.py:Net", "a.npy", *words)
     assert ended.code == 2
     assert f"error: {message}" in ended.err
-
-
-def test_values_come_in_groups_that_fit_into_memory(inspect, monkeypatch):
-    """Each group is one run of the file. Three values of 8 x 12 x 10 floats have 11,520 bytes."""
-    export("net.onnx")
-    whole = inspect("net.onnx", "--layers", "leaf")
-    runs = []
-    runner = pytest.importorskip("hookcli.passes.onnx_file")
-    start = runner.OnnxRunner._start
-    monkeypatch.setattr(runner, "_GROUP_SIZE", 12_000)
-    monkeypatch.setattr(
-        runner.OnnxRunner,
-        "_start",
-        lambda self, values, fed: runs.append(len(values)) or start(self, values, fed),
-    )
-    assert inspect("net.onnx", "--layers", "leaf", "-o", "again") == whole
-    assert runs == [3, 3, 3, 2]
