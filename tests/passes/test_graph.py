@@ -322,7 +322,7 @@ def test_every_operator_of_a_file_without_modules_is_a_layer():
     ]
 
 
-def test_a_norm_is_a_convolution_too_if_one_was_merged_into_it_and_not_if_one_is_inside():
+def test_a_norm_is_a_convolution_too_only_if_one_was_merged_into_it():
     merged = replace(node("one", BLOCK, BATCH_NORM, operation="batch_norm"), family="conv")
     assert find_calls([merged])[0].families == ("norm", "conv")
     around = ModuleScope("block", "own.LayerNormalization")
