@@ -57,28 +57,22 @@ _NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """What hookcli computes about the attention in all forward passes of a run."""
-
     model: nn.Module
     inputs: ModelInputs
     first: Callable[[], Tensor]  # returns the pixels (1, …) of the first image of the run
-    # the layers whose attention is wanted, including all modules inside the layers
-    layers: tuple[LayerInfo, ...]
-    # the query to draw is the patch at this point, (x, y), in shares of the width and height of the
-    # network's input. If None, hookcli draws the class token or, without a class token, the patch
-    # in the middle.
+    layers: tuple[LayerInfo, ...]  # with the modules inside them
+    # the query to draw is the patch at this point, in shares of width and height; None: the class
+    # token or, without a class token, the patch in the middle
     point: tuple[float, float] | None = None
-    draws: bool = True  # whether to make the maps of queries that pictures and the page need
+    draws: bool = True
     rollout: bool = False
     keeps: bool = False  # whether to keep the probabilities of every call
     limit: int = 4_000_000  # the maximum size of the maps of one image on the page, in bytes
-    # the attention calls found so far, by the shape of the pixels without the leading axis
+    # by the shape of the pixels without the leading axis
     found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
-        """Return the attention calls of a forward pass with the shape of ``pixels`` (N, …)."""
-        # hookcli runs the model on the run's first image, resized to this shape, once for each
-        # shape.
+        # once for each shape, hookcli runs the model on the run's first image, resized
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
             first = self.first()
@@ -103,7 +97,6 @@ class _AttentionListener:
         self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
-        """Return the attention call of an operation, and the operation, for ``end``."""
         if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         index = self._counts[operation.path]
@@ -114,8 +107,7 @@ class _AttentionListener:
         return None if wanted is None else (wanted, operation)
 
     def end(self, call: object, output: object) -> None:
-        """Reduce the probabilities of a call; ``output`` is None if the operation raised."""
-        if output is None:
+        if output is None:  # the operation raised
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
@@ -138,7 +130,6 @@ class _AttentionListener:
         return ImageAttention(self.key, tuple(self._calls), hidden, rollout)
 
     def _note_other(self, path: str, index: int) -> None:
-        """Add a row without figures for a call that did not occur for the first image."""
         module_path = split_path(path)[0]
         wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
         if any(is_inside(module_path, each) for each in wanted):
@@ -204,8 +195,7 @@ def _is_drawn(places: TokenPlaces) -> bool:
 
 
 def _one_frame(values: Tensor) -> Tensor:
-    """Return a map (heads, h, w) on the host: for a clip, the mean over all frames."""
-    values = values.float()
+    values = values.float()  # (heads, h, w), or (heads, frames, h, w) of a clip
     return (values.mean(1) if values.dim() == 4 else values).cpu()
 
 
@@ -213,7 +203,6 @@ def _one_frame(values: Tensor) -> Tensor:
 def attend(
     settings: AttentionSettings | None, key: str, pixels: Tensor
 ) -> Iterator[_AttentionListener | None]:
-    """Compute the attention of the forward pass of one image that runs in the ``with`` block."""
     if settings is None:
         yield None
         return

@@ -62,14 +62,10 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    """Return what ``model`` returns for ``arguments``, under hooks that the caller placed."""
-    # The arguments are positional ones, and ``Keywords`` at the end, if any; the model may
-    # overwrite tensors among them. Parts of the model that are compiled run in eager mode; a model
-    # that is compiled as a whole does not. ``seed`` is for a model in training mode, whose buffers
-    # hookcli restores afterwards, with the working directory and the standard streams of the
-    # process. If the model raises, the hint of the ForwardError names the last calls of
-    # ``observed``, which hooks add to. Errors of hookcli's own hooks pass through, unless memory or
-    # stack ran out.
+    # ``Keywords`` may come last; the model may overwrite the tensors. Compiled parts of a model run
+    # in eager mode; a model that is compiled as a whole does not. ``seed`` is for a model in
+    # training mode. The hint of a ForwardError names the last calls of ``observed``, which hooks
+    # add to. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
@@ -80,7 +76,6 @@ def call_model(
 
 
 def call_backward(value: Tensor) -> None:
-    """Run the backward pass from a score; errors are as in ``call_model``."""
     with _ModelCode(_describe_backward):
         torch.autograd.backward(value)
 
@@ -93,7 +88,6 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
-    """Return whether the model runs on ``pixels`` (1, …) without an error, and restore it."""
     with suppress(ForwardError), unchanged(loaded.module):
         run_model(loaded, loaded.convert(pixels))
         return True
@@ -136,9 +130,6 @@ class _ModelCode(Surroundings):
 
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Make a model in training mode independent of earlier forward passes."""
-    # hookcli seeds torch, and restores torch's generators and the model's buffers afterwards, such
-    # as BatchNorm's running means.
     if not any(ask(module, "training") for module in model.modules()):
         yield
         return
@@ -167,8 +158,6 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _owner_of(frame: FrameType) -> str:
-    """Return whose code a frame runs: ``model``, ``hookcli``, or empty for shared code."""
-    # Python, torch, numpy and ``_NEUTRAL_OF_OURS`` share code, but a ``forward`` is the model's.
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""
@@ -184,7 +173,6 @@ def _describe_backward(error: BaseException) -> tuple[str, str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error reports that memory ran out, on the host or on a device."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return known or "allocate memory" in text_of(error)
 
@@ -192,9 +180,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[Call]
 ) -> tuple[str, str]:
-    """Return the message and the hint that tell the user about an error of the model."""
-    # They name the innermost module in which ``error`` was raised, its inputs, and the last three
-    # ``observed`` calls. For common errors, the hint also suggests a remedy.
     path, failed, frame = _find_failed(model, error)
     given = "" if frame is None else _shapes_given(failed, frame)
     weight = ask(failed, "weight")
@@ -253,10 +238,6 @@ def _hint_inputs(
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:
-    """Return why an exporter refuses a model, in its own words, and the innermost module if known.
-
-    The reason is the first line of the innermost exception, at most 120 characters of it.
-    """
     where = ""
     while True:
         path, failed, _ = _find_failed(model, error)

@@ -7,7 +7,7 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hookcli.edits.grammar import Side
     from hookcli.hooks.gradients import Gradients
     from hookcli.hooks.operations import FoundOperation
-    from hookcli.passes.training_log import LogWriter
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.layer_records import LayerRecord
 
@@ -67,19 +66,12 @@ class Captured:
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
-        """One record per observed tensor, in the order in which hookcli observed the tensors.
-
-        The statistics of a record cover the whole tensor, including the batch axis.
-        """
+        """One record per observed tensor, in running order; it covers the whole batch."""
         return read_records(self._seen, [""])
 
     @property
     def absent(self) -> dict[str, str]:
-        """The reason why a gradient was not computed, by call id.
-
-        The dictionary has an entry for every missing gradient, and is empty without
-        ``gradients=True``.
-        """
+        """The reason why a gradient was not computed, by call id; empty without ``gradients``."""
         missing = () if self._gradients is None else self._gradients.missing
         return {each.call.id: each.reason for each in missing}
 
@@ -93,13 +85,12 @@ class Captured:
             if model is not None and layer.module_path not in self._called
         )
 
-    def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
+    def log_to(self, writer: Any, step: int, prefix: str = "activations") -> None:
         """Write the figures of this block to TensorBoard's ``SummaryWriter`` or a similar writer.
 
-        For each activation, hookcli writes one scalar per statistic, except ``min`` and ``max``.
-        For each gradient, hookcli writes ``norm``, ``max_abs``, ``nan_count`` and ``inf_count``.
-        With ``keep=True``, each tensor with height and width also gets a picture with up to 16
-        channels of the batch's first image.
+        hookcli writes each statistic of an activation, except ``min`` and ``max``, and ``norm``,
+        ``max_abs``, ``nan_count`` and ``inf_count`` of a gradient. With ``keep=True``, each tensor
+        with height and width also gets a picture of up to 16 channels of the batch's first image.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
@@ -107,11 +98,10 @@ class Captured:
             >>> captured.log_to(writer, step)
 
         Args:
-            writer: an object with the methods ``add_scalar(tag, value, step)`` and, for pictures,
+            writer: has the methods ``add_scalar(tag, value, step)`` and, for pictures,
                 ``add_image(tag, array, step)``, where ``array`` is (3, H, W) in uint8.
             step: the number of the training step.
-            prefix: the first part of every tag, such as ``activations`` in
-                ``activations/layer1.0.conv1/mean``.
+            prefix: the first part of every tag: ``activations/layer1.0.conv1/mean``.
         """
         from hookcli.passes.training_log import write_log  # imported late: loads code that draws
 
@@ -148,9 +138,7 @@ class Captured:
 
     def _observe(self, call: Call, tensor: Tensor) -> None:
         dense = to_dense(tensor)
-        layout = UNKNOWN
-        if call.side != "param":
-            layout = call.layout_of(tuple(dense.shape))
+        layout = UNKNOWN if call.side == "param" else call.layout_of(tuple(dense.shape))
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
         self._seen.append(
@@ -161,9 +149,8 @@ class Captured:
 
 
 def _cells(record: LayerRecord) -> dict[str, str]:
-    call, stats = record.call, record.stats
-    shape = shape_text(stats.shape)
-    return layer_cells(call.id, call.layer.module_type, shape, figures_of(stats))
+    call, shape = record.call, shape_text(record.stats.shape)
+    return layer_cells(call.id, call.layer.module_type, shape, figures_of(record.stats))
 
 
 @contextmanager
@@ -186,11 +173,10 @@ def capture(
         >>> {record.call.id: record.stats.norm for record in captured.records}
 
     hookcli counts the calls of a layer from the beginning of the block: if ``conv1`` is called once
-    per forward pass, the call in the second forward pass has the id ``conv1#1``. In a training
-    loop, put the block inside the loop. The figures of a record cover the whole tensor, including
-    the batch axis. If activation checkpointing repeats a forward pass, the repetition counts as a
-    further call. When the block ends, even with an error, hookcli removes all its hooks from the
-    model.
+    per forward pass, the call in the second forward pass has the id ``conv1#1``, also if activation
+    checkpointing repeats the pass. In a training loop, put the block inside the loop. The figures
+    of a record cover the whole tensor, including the batch axis. When the block ends, even with an
+    error, hookcli removes all its hooks from the model.
 
     Args:
         model: the model. Parts that torch.compile made run in eager mode while the block lasts.

@@ -24,32 +24,27 @@ from hookcli.passes.graph_runner import GraphRunner, quiet
 from hookcli.passes.unchanged import list_restorers, restoring, unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from torch import fx
 
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.graph import GraphNode
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
 
 
 @dataclass(slots=True)
 class CompiledRunner(GraphRunner):
-    """Runs a compiled model."""
-
     module: nn.Module  # the model before it is compiled
-    move: Callable[[Tensor], Tensor]  # moves pixels to the model's device and dtype
-    # the nodes of each graph into which torch.compile splits the model
-    graphs: Sequence[Sequence[GraphNode]]
-    # functions that restore the state in which torch.compile first traced the model
-    fresh: Sequence[Callable[[], object]]
+    move: Callable[[Tensor], Tensor]  # to the model's device and dtype
+    graphs: Sequence[Sequence[GraphNode]]  # into which torch.compile splits the model
+    fresh: Sequence[Callable[[], object]]  # restore the state in which the model was first traced
     note: ClassVar[str] = (
         "the compiled model returns the tensors of its layers, which can change what is fused"
     )
 
     @classmethod
     def of(cls, runner: EagerRunner, pixels: Tensor) -> CompiledRunner:
-        """Return a runner of a model that observes all calls and the model itself."""
-        # torch.compile traces the model for pixels (1, …) of one image.
         graphs: list[list[GraphNode]] = []
         returned: list[str] = []
         runs: Counter[int] = Counter()
@@ -78,11 +73,7 @@ class CompiledRunner(GraphRunner):
         return self.move(pixels)
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         found: dict[str, Tensor] = {}
         paths = _list_paths(self.module)
@@ -129,7 +120,6 @@ class CompiledRunner(GraphRunner):
 
 
 def _list_paths(module: nn.Module) -> dict[str, str]:
-    """Return the path of each module by its Python ``id``, as torch.compile writes it."""
     return {str(id(each)): path for path, each in find_modules(module).items()}
 
 

@@ -26,7 +26,6 @@ from hookcli.outside.foreign import ask
 from hookcli.passes.attention_run import attend
 from hookcli.passes.call import call_model
 from hookcli.passes.environment import list_versions
-from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import OPERATION, LayerInfo
@@ -36,16 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from hookcli.hooks.observe import Observer
     from hookcli.networks.inputs import ModelInputs
     from hookcli.networks.load import LoadedModel
-    from hookcli.networks.scores import ScoreTensor
     from hookcli.passes.attention_run import AttentionSettings
-    from hookcli.passes.runner import Batch
+    from hookcli.passes.runner import Batch, Feed
     from hookcli.records.calls import Call
 
 _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attributes of modules
@@ -53,8 +49,6 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # attri
 
 @dataclass(frozen=True, slots=True)
 class EagerRunner(Runner):
-    """Runs a PyTorch module under hooks; this runner supports every feature of hookcli."""
-
     module: nn.Module
     layers: Sequence[LayerInfo]
     at: str = "output"
@@ -64,25 +58,17 @@ class EagerRunner(Runner):
     attention: AttentionSettings | None = None
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
-    # whether the pixels and weights have the channels-last memory format
-    channels_last: bool = False
-    # how many threads torch uses on the CPU; None leaves torch's own number
-    threads: int | None = None
-    # the seed of the random numbers for every batch; None continues the sequence of random numbers
-    # from batch to batch
-    seed: int | None = None
-    # whether to run without edits, without pruning, and without computing attention
-    is_plain: bool = False
-    # the operations that the first image calls; empty if no operation was requested
-    operations: Sequence[FoundOperation] = ()
+    channels_last: bool = False  # the memory format of pixels and weights
+    threads: int | None = None  # None leaves torch's own number
+    seed: int | None = None  # of every batch; None continues the sequence from batch to batch
+    is_plain: bool = False  # runs without edits, pruning and attention
+    operations: Sequence[FoundOperation] = ()  # that the first image calls, if any is requested
     # returns the requested layers, given all operations of the model
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
-    # returns the versions of the packages that the model comes from, by name
-    libraries: Callable[[], Mapping[str, str]] = dict
+    libraries: Callable[[], Mapping[str, str]] = dict  # returns versions
 
     @classmethod
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
-        """Return a runner of a loaded model, without edits, pruning and attention."""
         device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
         libraries = partial(loaded.source.list_versions, loaded.module)
@@ -102,13 +88,10 @@ class EagerRunner(Runner):
 
     @property
     def plain(self) -> EagerRunner | None:
-        """This runner with ``is_plain`` set; None if this runner has neither edits nor pruning."""
-        # The plain runner still holds the edits but does not make them. Therefore, both runners
-        # decide alike whether ``nn.MultiheadAttention`` may take its fast path.
+        # It keeps the edits, so that both runners decide alike about the fast path of attention.
         return replace(self, is_plain=True) if self.edits or self.pruning else None
 
     def judging_all(self) -> EagerRunner:
-        """Return a runner that also observes all leaf layers, and known operations that compute."""
         leaves = (layer for layer in list_watchable(self.module) if layer.is_leaf)
         operations = (each.layer for each in self.operations if each.computes)
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
@@ -117,7 +100,6 @@ class EagerRunner(Runner):
 
     @property
     def uses_operations(self) -> bool:
-        """Whether hookcli observes or changes any functional operation."""
         is_operation = any(layer.is_operation for layer in self.layers)
         return is_operation or self.edits.has_operations or self.attention is not None
 
@@ -154,9 +136,7 @@ class EagerRunner(Runner):
         attention = None if attending is None else attending.finish()
         return ForwardOutcome(output, called, effects, overwritten, attention)
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         size = self.size_of(batch.pixels)
         edits = self.edits.changes(EditEffects(), size, len(batch.keys))
         pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer), True)
@@ -165,13 +145,11 @@ class EagerRunner(Runner):
 
     @contextmanager
     def changed(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Make ``changes``, and with ``is_plain`` undo the pruning, while the block lasts."""
         weights = self.pruning.without_pruning() if self.is_plain else nullcontext()
         with weights, change(self.module, changes):
             yield
 
     def call(self, pixels: Tensor, seen: Sequence[Call] = ()) -> object:
-        """Return the model's output; its errors name the last calls in ``seen``."""
         self.pruning.recompute_weights()
         arguments = self.inputs.arguments_of(pixels)
         with (
@@ -191,10 +169,7 @@ class EagerRunner(Runner):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Prepare the model for a comparison in the ``with`` block."""
-        # With ``channels_last``, the weights are converted to this memory format and stay
-        # converted.
-        if self.channels_last:
+        if self.channels_last:  # the weights stay converted
             if any(parameter.dim() == 5 for parameter in self.module.parameters()):
                 raise _no_channels_last()
             self.module.to(memory_format=torch.channels_last)
@@ -207,10 +182,6 @@ class EagerRunner(Runner):
     def close(self) -> None:
         self.pruning.undo()
 
-    def list_weights(self) -> dict[str, Tensor]:
-        """Return the state dict of the model, with zeros for pruned values."""
-        return self.pruning.make_permanent(self.module)
-
     def versions(self) -> dict[str, str]:
         return list_versions(
             self.module,
@@ -221,7 +192,15 @@ class EagerRunner(Runner):
         )
 
     def guess_widths(self) -> list[int]:
-        return _guess_widths(self.module, self.layers)
+        # A module without a stated number has the number of the module before it; a block has the
+        # number of its last layer.
+        width, widths = COLOURS, dict[str, int]()
+        for path, module in self.module.named_modules():
+            own = _width_of(module)
+            width = width if own is None else own
+            around = itertools.accumulate(path.split("."), "{}.{}".format)
+            widths |= dict.fromkeys(("", *around), width)
+        return [widths.get(layer.module_path, width) for layer in self.layers]
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
         return explain_uncalled(self.module, layer)
@@ -236,16 +215,6 @@ class EagerRunner(Runner):
             operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
         chosen = self.choose(operations) if len(operations) > len(known) else ()
         return [each for each in chosen if each.is_operation and each.module_path not in known]
-
-    def find_nan_origin(
-        self,
-        pixels: Tensor,
-        made_by: Mapping[str, str],
-        score: Callable[[object], ScoreTensor] | None,
-    ) -> dict[str, str]:
-        return find_nan_origin(
-            self.module, self.inputs, pixels, edits=self.edits, made_by=made_by, score=score
-        )
 
     def list_quantized(self) -> Mapping[str, bool]:
         modules = self.module.named_modules()
@@ -273,23 +242,6 @@ class EagerRunner(Runner):
             yield
 
 
-def _guess_widths(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
-    """Estimate the number of channels of each layer; the model does not run."""
-    # If the attributes of a module do not state the number of channels, hookcli takes the number of
-    # the module registered before. For a block, it takes the number of the last submodule.
-    width, widths = COLOURS, dict[str, int]()
-    modules = dict(model.named_modules())
-    for path, module in modules.items():
-        own = _width_of(module)
-        if own is not None or not any(module.children()):
-            width = widths[path] = width if own is None else own
-    for path in reversed(modules):
-        names = reversed([name for name, _ in modules[path].named_children()])
-        inside = [each for name in names if (each := f"{path}.{name}".lstrip(".")) in modules]
-        widths.setdefault(path, widths[inside[0]] if inside else width)
-    return [widths.get(layer.module_path, width) for layer in layers]
-
-
 def _width_of(module: nn.Module) -> int | None:
     widths = (ask(module, name) for name in _WIDTHS)
     width = next((width for width in widths if width is not None), None)
@@ -298,12 +250,7 @@ def _width_of(module: nn.Module) -> int | None:
     return width if isinstance(width, int) else None
 
 
-def _pass_on(
-    feed: Callable[[str], NDArray[np.generic] | None],
-    observer: Observer,
-    call: Call | None,
-    tensor: Tensor,
-) -> Tensor:
+def _pass_on(feed: Feed, observer: Observer, call: Call | None, tensor: Tensor) -> Tensor:
     assert call is not None  # noqa: S101  only the change of a parameter has no call
     observer(call, tensor)
     values = feed(call.id)
@@ -319,11 +266,9 @@ def _pass_on(
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.records.report import DEFINED_VERSIONS, PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 def list_versions(
@@ -23,11 +23,7 @@ def list_versions(
     channels_last: bool = False,
     uses_operations: bool = False,
 ) -> dict[str, str]:
-    """Return the versions and settings on which the results of a run depend, by name."""
-    # An entry that the schema requires but that does not apply to the model, such as ``timm``, is
-    # empty. ``mha_fast_path`` is ``off`` if hookcli keeps an ``nn.MultiheadAttention`` from
-    # computing the attention in one fused step, since it observes or changes operations. ``module``
-    # is None if PyTorch does not run the model.
+    # entries that do not apply, such as ``timm``, are empty; ``module`` is None for a graph
     modules = () if module is None else module.modules()
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
     versions = list_packages() | {
@@ -44,13 +40,13 @@ def list_versions(
 
 
 def list_packages() -> dict[str, str]:
-    """Return the versions of hookcli and the packages that every run uses, by name."""
     return {name: metadata.version(name) for name in PACKAGES}
 
 
 def _name_processor(device: torch.device) -> str:
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
-    cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
-    name = torch.cuda.get_device_name(device)
-    return f"{name}, CUDA {torch.version.cuda}, cuDNN {cudnn_version()}"
+    cudnn: Any = torch.backends.cudnn
+    return (
+        f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"
+    )

@@ -23,7 +23,7 @@ from hookcli.passes.call import call_model, explain_refusal
 from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
 
 # What torch.export, or the model's own code while it is traced, may raise
 _REFUSED = (
@@ -47,7 +48,6 @@ _PICKLED = ("serialized_state_dict", "serialized_constants", "serialized_example
 
 
 def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
-    """Export a model for pixels (1, …) of one image."""
     arguments = runner.inputs.arguments_of(runner.to_device(pixels))
     with quiet(), torch.no_grad():
         try:
@@ -60,7 +60,6 @@ def export_program(runner: EagerRunner, pixels: Tensor) -> ExportedProgram:
 
 
 def save_program(program: ExportedProgram, file: Path) -> None:
-    """Write a program to a ``.pt2`` file."""
     try:
         torch.export.save(program, file)
     except (OSError, RuntimeError) as error:
@@ -68,7 +67,6 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    """Read a program from a ``.pt2`` file without pickled objects."""
     # Torch evaluates expressions of the file, so the file may run code nevertheless.
     try:
         stream = open_regular(file)
@@ -82,32 +80,27 @@ def load_program(file: Path) -> ExportedProgram:
 
 @dataclass(slots=True)
 class ProgramRunner(GraphRunner):
-    """Runs an exported program, node by node, with PyTorch's own functions."""
-
     module: fx.GraphModule  # the program as a module
 
     @classmethod
     def of(
         cls, program: ExportedProgram, arguments_of: Callable[[Tensor], tuple[object, ...]]
     ) -> ProgramRunner:
-        """Return a runner of a program that observes all calls and the model itself."""
         module: Any = program.module()
         for inner in module.modules():  # the model that was exported has the same buffers
             for name, buffer in inner.named_buffers(recurse=False):
                 setattr(inner, name, buffer.clone())
-        values = ((node.name, node.meta.get("val")) for node in module.graph.nodes)
-        shapes = {name: _fixed_shape(each) for name, each in values if isinstance(each, Tensor)}
         graph = Graph.of(list_nodes(module), list_returned(module.graph))
-        return cls(graph, arguments_of, module, shapes=keep_fixed(shapes))
+        return cls(graph, arguments_of, module)
 
     @property
     def inputs(self) -> list[GraphInput]:
-        return [
-            GraphInput(
-                _fixed_shape(each), str(each.dtype).removeprefix("torch."), name
-            ).with_layout(self.input_layout)
-            for name, each in self._placeholders.items()
-        ]
+        found = []
+        for name, each in self._placeholders.items():
+            shape = tuple(length if isinstance(length, int) else None for length in each.shape)
+            taken = GraphInput(shape, str(each.dtype).removeprefix("torch."), name)
+            found.append(taken.with_layout(self.input_layout))
+        return found
 
     def list_quantized(self) -> Mapping[str, bool]:
         return self.find_quantized(
@@ -143,11 +136,7 @@ class ProgramRunner(GraphRunner):
         return flops, counter.uncounted
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
         wanted = frozenset(values)
 
@@ -166,24 +155,19 @@ class ProgramRunner(GraphRunner):
         return [each for _, each in named_tensors(returned)]
 
 
-def _fixed_shape(example: Tensor) -> tuple[int | None, ...]:
-    """Return the shape of a tensor without values; None for a length that may change."""
-    return tuple(length if isinstance(length, int) else None for length in example.shape)
-
-
 class _Watched(nn.Module):
     def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
         super().__init__()
         self._module, self._pass_on = module, pass_on
 
     def forward(self, *inputs: Tensor) -> object:
-        return _Interpreter(self._module, self._pass_on).run(*inputs, enable_io_processing=False)
+        interpreter = _Interpreter(self._module)
+        interpreter.pass_on = self._pass_on
+        return interpreter.run(*inputs, enable_io_processing=False)
 
 
 class _Interpreter(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule, pass_on: Callable[[str, Any], Any]) -> None:
-        super().__init__(module)
-        self.pass_on = pass_on
+    pass_on: Callable[[str, Any], Any]
 
     def run_node(self, n: fx.Node) -> Any:
         return self.pass_on(n.name, super().run_node(n))
@@ -191,8 +175,7 @@ class _Interpreter(fx.Interpreter):
 
 def check_archive(file: str, stream: BinaryIO) -> None:
     """Check that torch can read an archive without unpickling objects or loading libraries."""
-    # That is no complete protection: torch also evaluates expressions of the archive. Tensors that
-    # are saved by ``torch.save`` are allowed, if ``weights_only=True`` can load them. Damaged
+    # That is no complete protection: torch also evaluates expressions of the archive. Damaged
     # archives raise other exceptions than ``ModelError``.
     reason = _find_reason(stream)
     stream.seek(0)
@@ -231,7 +214,6 @@ def _is_loadable(content: bytes) -> bool:
 
 
 def _asks_for_pickle(document: Any) -> bool:
-    """Return whether an index names pickled tensors or objects; ValueError if it is damaged."""
     entries = document.get("config") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
         raise ValueError("the index of its tensors has another form")

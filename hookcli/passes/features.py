@@ -43,10 +43,8 @@ class _Seen:
 def find_feature_call(
     loaded: ModelDescription, runner: Runner, sides: Sequence[str]
 ) -> tuple[Call, str] | None:
-    """Return the call among the runner's layers that has the model's features, and why."""
     # The features are an embedding that the model returns, the coarsest map of a detector's
-    # backbone, or what the model's head takes. If no call has these very values, the result is the
-    # call that ended last before the head. ``sides`` are the tensors of the layers to choose from.
+    # backbone, or what the head takes; otherwise, the call that ended last before the head.
     runner = runner.plain or runner
     seen: list[_Seen] = []
     module = runner.module if isinstance(runner, EagerRunner) else None
@@ -90,9 +88,8 @@ def find_feature_call(
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
     """Return where the first call of the head begins, or the number of calls."""
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
-    # layers with weights that make a part of the output, such as the logits; else, the last with
-    # weights, unless the shape of its output or the layers after it show that it does not make the
-    # logits.
+    # layers with weights that make a part of the output; else, the last layer with weights, unless
+    # its output or the layers after it show that it does not make the logits.
     own = [ask(module, "segmentation_head")]
     if callable(get := ask(module, "get_classifier")):
         with ForeignCode("get_classifier of the model"):

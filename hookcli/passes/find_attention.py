@@ -53,8 +53,6 @@ _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """An attention call that a model makes in every forward pass with pixels of one shape."""
-
     call: Call  # its index counts the attention calls of the module
     path: str  # of the torch function: ``blocks.0.attn/op:softmax``
     index: int  # the index of this call among the calls of that operation, from 0
@@ -64,8 +62,6 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
-    """The attention calls of a model's forward pass with pixels of one shape."""
-
     calls: tuple[AttentionCall, ...]  # whose attention hookcli can compute, in running order
     # the others, and modules whose attention cannot be seen, with the reasons
     hidden: tuple[tuple[Call, str], ...] = ()
@@ -73,23 +69,17 @@ class FoundAttention:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def refuse_rollout(self) -> str:
-        """Return why a rollout over ``calls`` is impossible; empty if it is possible."""
         return refuse_rollout([call.places for call in self.calls])
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
-    """Return a row without figures for an attention call; ``reason`` says why it has no figures."""
-    layer = call.layer
-    return AttentionRow(
-        call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
-    )
+    path, kind = call.layer.module_path, call.layer.module_type
+    return AttentionRow(call.order, call.id, path, kind, images=1, reason=reason)
 
 
 def find_attention(
     model: nn.Module, inputs: ModelInputs, layers: Sequence[LayerInfo], pixels: Tensor
 ) -> FoundAttention:
-    """Return the attention calls of layers and of all modules inside the layers."""
-    # The result holds for all images whose pixels have the shape of ``pixels``, (1, …).
     arguments = inputs.arguments_of(pixels)
     if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
         raise RequestError(
@@ -193,7 +183,6 @@ class _Finder:
         return next((reason for reason, indices in reasons.items() if index in indices), "")
 
     def compare(self, other: _Finder) -> None:
-        """Remove the token places of each call for which ``other`` found different ones."""
         others = {(call.path, call.index): call.places for call in other.calls}
         self.calls = [
             replace(call, places=call.places.unlike(others.get((call.path, call.index)), _CHOSEN))

@@ -42,17 +42,14 @@ if TYPE_CHECKING:
 def find_named_operations(
     loaded: LoadedModel, *options: Sequence[str]
 ) -> tuple[FoundOperation, ...]:
-    """Return the operations of a model if any form in ``options`` chooses some (``op:add``)."""
     if not name_operations(*options):
         return ()
     return find_operations(loaded.module, loaded.inputs.arguments_of(loaded.pixels_to_try()))
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    """Return the operations that a forward pass calls, in the order of their first calls."""
-    # The result leaves out operations inside torch's own leaf modules, such as the ``conv2d``
-    # inside ``Conv2d``, and operations that return no tensor. hookcli passes copies of the
-    # arguments.
+    # In the order of their first calls, without operations inside torch's own leaf modules, such as
+    # the ``conv2d`` inside ``Conv2d``, and operations that return no tensor.
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())
@@ -76,7 +73,6 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
 
 
 def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
-    """Run a forward pass without gradients, and call ``listener`` around each operation."""
     with torch.no_grad(), listen_to_operations(model, list_watchable(model), listener):
         call_model(model, arguments)
 
@@ -107,10 +103,8 @@ class _Finder:
 
 
 def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
-    """Return ``layers``, each with the layout that hookcli could infer for it."""
-    # If the type of any layer leaves the position of the channel axis open, hookcli runs the model
-    # (twice if there are functional operations among ``layers``). If the model raises an exception
-    # or has lazy parameters, the layers are returned unchanged.
+    # hookcli runs the model only if the type of a layer leaves the position of the channel axis
+    # open. If the model raises or has lazy parameters, the layers are returned unchanged.
     module, inputs = loaded.module, loaded.inputs
     if not _is_open(module, layers):
         return tuple(layers)
@@ -127,8 +121,6 @@ def infer_from(
     layers: Sequence[LayerInfo],
     size: tuple[int, int] | None = None,
 ) -> tuple[LayerInfo, ...]:
-    """Return ``layers`` with the layouts that a forward pass with ``arguments`` shows."""
-    # ``size`` is the height and width of the layers' input; None if it will be unknown later, too.
     if not _is_open(module, layers):
         return tuple(layers)
     watched = list(list_watchable(module))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
@@ -49,11 +48,9 @@ _UNREAD = "no predictions are read from such an output: choose a tensor with `ou
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
-    """Return a model with a task that knows what the numbers in the model's output are."""
-    # The models of libraries return logits, unless their configuration says something else. hookcli
-    # runs the user's own model on the first image, and looks for the operation in which it ends. A
-    # single output is a value if it has one name, and the logit or the probability of the second
-    # class if it has two names. Without names, a note says what hookcli assumes.
+    # The models of libraries return logits, unless their configuration says something else. Of the
+    # user's own model, hookcli looks for the operation in which it ends. A single output is a value
+    # if it has one name, and of the second class if it has two. Otherwise, a note says the guess.
     task, names, info = loaded.task, len(loaded.categories), loaded.info
     if not isinstance(task, Classification):
         if loaded.choose is not None:
@@ -81,38 +78,29 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
     if any(map(is_lazy, module.parameters())):
         return None
     pixels = loaded.pixels_to_try().detach().requires_grad_()
-    for memory in (_keeping_no_tensors(), nullcontext()):  # a model may need them in its forward
-        with (
-            suppress(ForwardError),
-            warnings.catch_warnings(action="ignore"),  # some warn that a value has a gradient
-            torch.enable_grad(),
-            memory,
-            unchanged(module),
-        ):
-            arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
-            output = call_model(module, arguments, seed=inputs.seed)
-            with loaded.guard():
-                picked = loaded.pick(output)
-                found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
-            if not isinstance(found, Tensor) or found.is_nested:
-                return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
-            values, width = found.detach(), found.shape[1]
-            told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
-            reading = told.pop() if told else _judge(found.grad_fn, values, module, pixels)
-            if reading == "values" and (width, len(loaded.categories)) == (1, 2):
-                reading = "probabilities" if _is_share(values) else "logits"
-            return reading, width, ""
+    with (
+        suppress(ForwardError),
+        warnings.catch_warnings(action="ignore"),  # some warn that a value has a gradient
+        torch.enable_grad(),
+        unchanged(module),
+    ):
+        arguments = inputs.arguments_of(pixels * 1)  # the model may overwrite its input
+        output = call_model(module, arguments, seed=inputs.seed)
+        with loaded.guard():
+            picked = loaded.pick(output)
+            found, form, keys = task.find(picked), find_form(picked, task), name_keys(picked)
+        if not isinstance(found, Tensor) or found.is_nested:
+            return "logits", 0, f"{_UNREAD}{keys}" if keys and form is None else ""
+        values, width = found.detach(), found.shape[1]
+        told = {read_problem(owner) for owner in (module, ask(module, "config"))} - {"logits"}
+        reading = told.pop() if told else _judge(found.grad_fn, values, module, pixels)
+        if reading == "values" and (width, len(loaded.categories)) == (1, 2):
+            reading = "probabilities" if _is_share(values) else "logits"
+        return reading, width, ""
     return None
 
 
-def _keeping_no_tensors() -> saved_tensors_hooks:
-    """Return a block in which autograd notes its operations, but not what backward needs."""
-    empty = torch.empty(0)
-    return saved_tensors_hooks(lambda _: empty, lambda _: empty)
-
-
 def _judge(node: Any, values: Tensor, module: nn.Module, pixels: Tensor) -> Reading:
-    """Return what ``values`` (N, K) are; without a node of autograd, the values may tell."""
     is_share, is_changed = _is_share(values), False
     rounding = 1e-2 if values.dtype.itemsize < 4 else 1e-4
     is_whole = is_share and bool(((values.float().sum(1) - 1).abs() < rounding).all())

@@ -52,23 +52,17 @@ _OPERANDS = {  # the positions of the two tensors that an operator multiplies
 class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations that run inside its ``with`` block.
 
-    torch's ``FlopCounterMode`` loads torch's compiler (1 to 1.5 s): torch wraps the dispatch
-    function of a mode in a function that imports the compiler. Here, ``_should_skip_dynamo``
-    returns False to avoid this. ``FlopCounterMode`` also counts an operator without a formula as 0,
-    rejects higher-order operators without a formula, and runs both branches of ``torch.cond``. This
-    class has more formulas, and lists the operators that it cannot count.
-
-    Attributes:
-        uncounted: the names of the operators that ran and could not be counted, in running order.
-        is_blind: whether such an operator is running, which hides the operators that it calls.
+    torch wraps the dispatch function of a mode in one that imports torch's compiler (1 to 1.5 s),
+    unless ``_should_skip_dynamo`` returns False. torch's ``FlopCounterMode`` also counts an
+    operator without a formula as 0, rejects higher-order operators without a formula, and runs both
+    branches of ``torch.cond``.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__(FlopCounterMode(display=False))
-        self.uncounted: list[str] = []
-        self.is_blind = False
+        self.uncounted: list[str] = []  # operators without a formula, in running order
         self._own = 0
         formulas = self.counter.flop_registry
         formulas.setdefault(_ATTENTION_ON_CPU, flop_registry[_ATTENTION])  # torch < 2.15 lacks it
@@ -79,7 +73,6 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
     @property
     def total(self) -> int:
-        """The number of floating-point operations counted so far."""
         return int(self.counter.get_total_flops()) + self._own
 
     def __torch_dispatch__(
@@ -99,11 +92,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         call = partial(func, *args, **kwargs)
         if rule is None:
             call = partial(super().__torch_dispatch__, func, types, args, kwargs)
-        before, self.is_blind = self.is_blind, rule is _count_nothing
-        try:
-            output = call_without_compiler(call) if is_plain else call()
-        finally:
-            self.is_blind = before
+        output = call_without_compiler(call) if is_plain else call()
         if rule is not None:
             names = (each.name for each in func._schema.arguments) if is_plain else ()
             flops = rule(dict(zip(names, args, strict=False)) | kwargs, output)
@@ -114,7 +103,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
     """Return a formula that torch lacks; None for an operator without products of its own."""
-    # If hookcli lacks the formula, too, this is ``_count_nothing``.
+    # ``_count_nothing`` if hookcli lacks the formula, too.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
         return None
@@ -128,7 +117,7 @@ def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
         return partial(_count_layer, axis=1, of_output="transpose" not in name)
     if _LINEAR.fullmatch(name):
         return partial(_count_layer, axis=-1)
-    return _count_bilinear if name == "_trilinear" else _count_nothing
+    return _count_nothing
 
 
 def _count_nothing(_named: _Arguments, _output: object) -> None:
@@ -144,15 +133,9 @@ def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
     """Count each weight once for each place, step or row; None if the weights cannot be read."""
-    # A convolution uses its weights once for each place of its output, and a transposed one for
-    # each place of its input. The samples of a deformable convolution differ in their places alone
-    # (https://arxiv.org/abs/1703.06211); hookcli does not count the interpolation.
+    # a place of the output of a convolution, and of the input of a transposed one; of a deformable
+    # one (https://arxiv.org/abs/1703.06211), the interpolation is not counted
     data = output if of_output else next(iter(named.values()))
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)
     return 2 * weights * (data.numel() // max(1, data.shape[axis])) if weights else None
-
-
-def _count_bilinear(named: _Arguments, _output: object) -> int:
-    data, weight = named["i1"], named["i2"]  # (…, M), (O, M, N)
-    return 2 * int(data.numel() // data.shape[-1] * (weight.numel() + weight[:, 0].numel()))

@@ -53,22 +53,14 @@ IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised an exception during its forward or backward pass.
-
-    Attributes:
-        partial: the observations before the exception.
-        alone: whether images of this model cannot share a forward pass, as far as hookcli noticed.
-    """
-
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
-        self.partial = partial
-        self.alone = False
+        self.partial = partial  # the observations before the exception
+        self.alone = False  # whether hookcli noticed that images cannot share a forward pass
 
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """Turn a ModelError in the block into a BrokenForwardError that has no observations."""
     try:
         yield
     except BrokenForwardError:
@@ -79,7 +71,6 @@ def broken_forwards() -> Iterator[None]:
 
 @contextmanager
 def observed_until(collector: Collector) -> Iterator[None]:
-    """Turn an exception that the model raises in the block into a BrokenForwardError."""
     # A ForwardError without ``__cause__`` comes from hookcli itself, for example because the model
     # removed hooks, and passes through unchanged.
     try:
@@ -92,27 +83,21 @@ def observed_until(collector: Collector) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """What hookcli collects in all forward passes of a run."""
-
     runner: Runner  # runs the model; with edits or pruning, every batch also runs without them
     style: GridStyle
     # (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside
     focus: Tensor | None = None
     save: SaveStyle | None = None  # which parts of the tensors are saved; None saves nothing
-    # whether to take a sketch of every tensor (see ``hookcli.distance.sketch``)
-    sketch: bool = False
-    # which maps over the image are made of each tensor with places; None makes none
-    heat: HeatOf | None = None
+    sketch: bool = False  # see ``hookcli.distance.sketch``
+    heat: HeatOf | None = None  # which maps over the image are made of each tensor with places
 
 
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images through the model under hooks, in one forward pass if possible."""
-    # Begin a run with a single image, because its forward pass shows whether the leading axis of
-    # every tensor is the batch. If not, images cannot share a forward pass, and ``alone`` of the
-    # results is True. Of the ``first_image`` of a run, hookcli also keeps samples of all tensors
-    # for histograms, and finds the modules that overwrite the outputs of other modules. ``pixels``
+    # Begin a run with a single image: it shows whether the leading axis of every tensor is the
+    # batch. If not, ``alone`` of the results is True. Of the ``first_image``, hookcli also keeps
+    # samples for histograms, and finds the modules that overwrite outputs of others. ``pixels``
     # (N, …) are as ``Runner.to_device`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
@@ -134,7 +119,6 @@ def run_forward(
     return results
 
 
-@broken_forwards()
 def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
     runner = settings.runner
     plain = runner.plain
@@ -169,15 +153,9 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What hookcli collects in all forward and backward passes of a run with gradients.
-
-    ``save`` and ``sketch`` mean the same as in ``ForwardSettings``.
-    """
-
     runner: EagerRunner
     style: GridStyle
-    # computes a score from the model's output; the backward pass starts from this score
-    score: Callable[..., ScoreTensor]
+    score: Callable[..., ScoreTensor]  # of the model's output: where the backward pass starts
     wanted: BackwardStyle  # what to record and draw besides the gradients of layers
     cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
@@ -187,14 +165,12 @@ class BackwardSettings:
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    """Run images, forward and backward, under hooks, one at a time; see ``run_forward``."""
     return [
         _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
         for i, key in enumerate(keys)
     ]
 
 
-@broken_forwards()
 def _observe_image(
     settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
 ) -> BatchResult:
@@ -317,15 +293,12 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    layout = UNKNOWN
-    if missing.call.side != "param":
-        layout = missing.call.layout_of(missing.shape, size)
-    dtype = str(missing.dtype).removeprefix("torch.")
-    stats = TensorStats(missing.shape, dtype)
-    first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED
-    return LayerRecord(
-        key, missing.call, layout, stats, reason=IMAGE_NOT_NEEDED if first else missing.reason
-    )
+    call, shape, reason = missing.call, missing.shape, missing.reason
+    layout = UNKNOWN if call.side == "param" else call.layout_of(shape, size)
+    stats = TensorStats(shape, str(missing.dtype).removeprefix("torch."))
+    if call.side == "grad_input" and reason == NOT_NEEDED:
+        reason = IMAGE_NOT_NEEDED
+    return LayerRecord(key, call, layout, stats, reason=reason)
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:

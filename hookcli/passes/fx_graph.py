@@ -30,10 +30,8 @@ _COMPUTING = ("call_function", "call_method")
 def list_nodes(
     module: fx.GraphModule, paths: Mapping[str, str] | None = None
 ) -> Iterator[GraphNode]:
-    """Yield the nodes of a graph that return tensors, in running order."""
-    # ``paths`` has the path of each module by its Python ``id`` as a text, for the graphs of
-    # torch.compile: these have the ids, and after a graph break the paths are not those of the
-    # model.
+    # ``paths`` has the path of each module by its Python ``id``, which the graphs of torch.compile
+    # hold: after a graph break, the paths in them are not those of the model.
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for node in module.graph.nodes:
         if node.op not in _COMPUTING:
@@ -55,14 +53,11 @@ def list_nodes(
 
 
 def list_returned(graph: fx.Graph) -> list[str]:
-    """Return the names of the values that a graph returns."""
     return [each.name for node in graph.find_nodes(op="output") for each in node.all_input_nodes]
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the name of the torch function that the model called, and a text for this call."""
-    # One call of a function such as ``normalize`` may have become several nodes. None if the graph
-    # does not say the function.
+    """Return the name of the torch function that made a node, and a text for its call."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -72,8 +67,6 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
     """Write ``path#index`` into the metadata of each node for the calls of modules around it."""
-    # The tracer counts the calls of a module by the name under which the model calls it.
-    # ``aliases`` has the first path of each module, by all its paths.
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -92,8 +85,7 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls of modules and functions, by the ids of the calls."""
-    # ``name_calls`` must have named the calls; ``inputs`` has the names of the graph's inputs.
+    """Return why exporters leave out calls, by id; ``name_calls`` must have named them."""
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -118,8 +110,6 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
     """Return for each node its function, the text of the call, and the index of the call."""
-    # The text and the function are as in ``find_function``. The index counts the calls of the
-    # function in one module, from 0. Nodes that do not say their function are left out.
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -146,7 +136,6 @@ def _read_scope(key: str, path: str, kind: object, paths: Mapping[str, str]) -> 
 
 
 def _read_number(key: str) -> int:
-    """Return which call of a module an entry of ``nn_module_stack`` is, counted from 0."""
     found = _NUMBER.search(key)
     return int(found[1]) if found else 0
 
@@ -164,23 +153,16 @@ def _list_outputs(node: fx.Node) -> tuple[str, ...]:
     picks = [user for user in node.users if user.target is operator.getitem]
     picks = [user for user in picks if user.users] or picks
     if not picks:
-        return (node.name,) if isinstance(_example_of(node), Tensor) else ()
+        traced = node.meta.get("val", node.meta.get("example_value"))
+        return (node.name,) if isinstance(traced, Tensor) else ()
     chosen = sorted((user.args[1], user.name) for user in picks if isinstance(user.args[1], int))
     return tuple(dict(chosen).values())
-
-
-def _example_of(node: fx.Node) -> object:
-    """Return the value that torch recorded for a node while it traced the model."""
-    return node.meta.get("val", node.meta.get("example_value"))
 
 
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a module that also returns values, and that takes others as inputs."""
-    # The values follow the outputs of ``module``, as copies, because the model may overwrite a
-    # value right after it was computed. The users of a ``fed`` value get the input instead. These
-    # inputs follow those of ``module``, in the order of ``fed``.
+    """Return a module that also returns copies of values, and takes ``fed`` values as inputs."""
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     outputs = graph.graph_copy(module.graph, known)

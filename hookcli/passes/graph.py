@@ -37,35 +37,25 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ModuleScope:
-    """A module inside which a node was made."""
-
-    path: str  # the module path
+    path: str
     kind: str  # the full name of the module's class, such as ``torch.nn.modules.conv.Conv2d``
-    # a text that differs between the calls of the module, as far as the graph shows it
-    call: str = ""
-    # which call of the module it is, counted from 0; None if the graph does not say it
-    index: int | None = None
+    call: str = ""  # differs between the calls of the module, as far as the graph shows it
+    index: int | None = None  # which call of the module it is; None if the graph does not say it
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node of a graph."""
-
     # the modules inside which the node was made, outermost first, without the model
     scopes: tuple[ModuleScope, ...]
     operation: str  # the name of the torch function that the node computes, or is a part of
     step: str  # a text that all nodes of one call of that function have in common
     outputs: tuple[str, ...]  # the names of the values that the node computes
-    # the names of the weights that the node uses, each with its number of values
-    weights: tuple[tuple[str, int], ...] = ()
-    # the family of what the node computes, such as ``conv``; empty if it is not known
-    family: str = ""
-    # which call of the function in its module the node belongs to, counted from 0; None if the
-    # graph does not say it, and all calls are in the graph
+    weights: tuple[tuple[str, int], ...] = ()  # names, and numbers of values
+    family: str = ""  # of what the node computes, such as ``conv``
+    # which call of the function in its module; None if the graph does not say it, and has all calls
     call_index: int | None = None
     inputs: tuple[str, ...] = ()  # the names of the values that the node reads
-    # the layer whose weights a node of a tool uses; None if its weights do not say it
-    owner: ModuleScope | None = None
+    owner: ModuleScope | None = None  # the layer whose weights a node of a tool uses, if known
     is_told: bool = True  # whether the node says where it was made. Nodes that a tool added do not.
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
@@ -80,7 +70,6 @@ class GraphNode:
         )
 
     def without_wrappers(self) -> GraphNode:
-        """Return the node without the modules of torch.compile around its own modules."""
         inner = (each for each in self.scopes if not each.kind.endswith(f".{WRAPPER}"))
         scopes = (replace(each, path=strip_wrapped(each.path)) for each in inner)
         return replace(self, scopes=tuple(scope for scope in scopes if scope.path))
@@ -88,22 +77,16 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A call of a module or of an operation."""
-
-    layer: LayerInfo  # the module or the operation
-    call_index: int  # 0 for the first call of the layer, then 1, and so on
+    layer: LayerInfo
+    call_index: int
     values: tuple[str, ...]  # the names of the values that the call returns
     start: int  # the position of the call's first node in the graph
-    # the families of the module's class or of the operation. A BatchNorm is a convolution, too, if
-    # a convolution was merged into it.
-    families: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()  # two of a BatchNorm into which a convolution was merged
     nodes: int = 1  # how many nodes belong to this call, and to no call inside it
     is_told: bool = True  # whether the graph names the layer; it does not name what a tool added
-    # whether ``call_index`` was only counted, so that earlier calls may be missing
-    is_counted: bool = False
+    is_counted: bool = False  # whether ``call_index`` ignores calls that the file may lack
 
     def outputs(self, order: int) -> Iterator[tuple[Call, str]]:
-        """Yield each output as a ``Call`` of position ``order``, with the name of its value."""
         for number, value in enumerate(self.values):
             key = str(number) if len(self.values) > 1 else ""
             yield Call(self.layer, self.call_index, order, output_key=key), value
@@ -111,22 +94,14 @@ class GraphCall:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What hookcli knows of a graph without running it.
-
-    Every node belongs to one call, or is left out.
-    """
-
-    # all calls that the graph shows, in the order in which they end; if no node says from which
-    # module it comes, every node is a call of a layer of its own
-    calls: Sequence[GraphCall]
-    root: LayerInfo  # the model itself, as a layer
-    names_modules: bool  # whether the nodes say which modules of the original model they come from
-    # the operation of each node that belongs to no call, and the reason
-    left_out: Sequence[tuple[str, str]] = ()
+    calls: Sequence[GraphCall]  # in the order in which they end
+    root: LayerInfo  # the model itself
+    names_modules: bool  # if False, every node is a call of a layer of its own
+    left_out: Sequence[tuple[str, str]] = ()  # operations of nodes that are in no call, and reasons
     returned: frozenset[str] = frozenset()  # the names of the values that the graph returns
     # why an exporter may have left out a call, by the id of the call
     reasons: Mapping[str, str] = field(default_factory=dict)
-    nodes: Sequence[GraphNode] = ()  # the nodes of the graph
+    nodes: Sequence[GraphNode] = ()
     is_inferred: bool = False  # whether hookcli inferred the calls from the names of the nodes
 
     @classmethod
@@ -136,8 +111,6 @@ class Graph:
         returned: Iterable[str] = (),
         reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Graph:
-        """Return what the nodes of a graph, in running order, say about its calls."""
-        # ``returned`` and ``reasons`` are as the attributes.
         listed = [node.without_wrappers() for node in nodes]
         weights = dict(weight for node in listed for weight in node.weights)
         root = LayerInfo("", "Model", depth=0, is_leaf=False, params=sum(weights.values()))
@@ -156,15 +129,12 @@ class Graph:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of the model itself and of the modules and operations that the graph names."""
         return frozenset(layer.module_path for layer in self.layers) - self.untold
 
     def list_calls(self, path: str) -> list[GraphCall]:
-        """Return the calls of a layer."""
         return [call for call in self.calls if call.layer.module_path == path]
 
     def list_values(self, call: GraphCall) -> set[str]:
-        """Return the names of all values that the nodes of a call compute."""
         first = self.nodes[call.start]
         scope = next((s for s in first.scopes if s.path == call.layer.module_path), None)
         if scope is None:  # an operation
@@ -177,7 +147,6 @@ class Graph:
 
     @property
     def layers(self) -> tuple[LayerInfo, ...]:
-        """The model itself, and the layers of all calls."""
         layers: dict[str, LayerInfo] = {}
         for call in self.calls:
             layers.setdefault(call.layer.module_path, call.layer)
@@ -235,9 +204,11 @@ def _find_named(
         elif not is_last:
             parts += 1
         else:
-            layer = _operation_layer(inside.path, node.operation)
-            if not node.is_told:
-                layer = _untold_layer(inside.path, node)
+            layer = _untold_layer(inside.path, node)
+            if node.is_told:
+                path = operation_path(inside.path, node.operation)
+                channels = channels_of_operation(node.operation)
+                layer = LayerInfo(path, node.operation, layer.depth, channels=channels)
             family = family_of_operation(node.operation)
             call = make(layer, node.outputs, (family,), node.call_index)
             counted = node.call_index is None
@@ -297,7 +268,7 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Return the nodes, those of tools in the module in which all lies that they read and feed."""
+    """Put nodes of tools into the innermost module around all nodes that they read and feed."""
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):
@@ -391,8 +362,3 @@ class _Axes:
         if is_elementwise or by_name is Channels.BY_INPUT:
             return Channels.SAME if self._neighbour is Channels.UNKNOWN else self._neighbour
         return self._known.get(values, by_name)
-
-
-def _operation_layer(module_path: str, name: str) -> LayerInfo:
-    path = operation_path(module_path, name)
-    return LayerInfo(path, name, depth_of(module_path), channels=channels_of_operation(name))

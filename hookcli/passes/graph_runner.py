@@ -16,40 +16,37 @@ import torch
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
-from hookcli.networks.task import COLOURS
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.hooks.observe import Observer
     from hookcli.networks.graph_file import GraphInput
     from hookcli.networks.tasks import Reading
     from hookcli.passes.graph import Graph, GraphCall
-    from hookcli.passes.runner import Batch
+    from hookcli.passes.runner import Batch, Feed
+
+    Arguments: TypeAlias = tuple[object, ...]
+    Tensors: TypeAlias = Mapping[str, Tensor]
+    Receive: TypeAlias = Callable[[str, Tensor], None]  # takes the name of a value, and the value
 
 _QUANTIZED = re.compile(r"quantize|integer|qlinear|qgemm|nbits")  # in the names of operators
 
 
 @dataclass(slots=True)
 class GraphRunner(Runner):
-    """Runs a model that is a graph; a subclass computes the values."""
-
-    graph: Graph  # what the graph says without running
-    # returns the arguments of the model for given pixels
-    arguments_of: Callable[[Tensor], tuple[object, ...]]
-    # the observed layers; by default, the layers of all calls and the model itself
-    layers: Sequence[LayerInfo] = field(default=(), kw_only=True)
-    # the shape of each value in the last run, by name; before the first run, the shapes that the
-    # graph states. Only a tensor of the same shape can replace a value.
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
-    # the layout of the graph's pictures, if the user names it
-    input_layout: str | None = field(default=None, kw_only=True)
+    graph: Graph
+    arguments_of: Callable[[Tensor], Arguments]  # takes pixels (1, …)
+    layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
+    shapes: dict[str, tuple[int, ...]] = field(
+        default_factory=dict, kw_only=True
+    )  # of the last run
+    input_layout: str | None = field(default=None, kw_only=True)  # if the user names it
     merges_calls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -61,7 +58,6 @@ class GraphRunner(Runner):
 
     @property
     def inputs(self) -> Sequence[GraphInput]:
-        """The inputs of the graph."""
         raise NotImplementedError
 
     @property
@@ -76,23 +72,15 @@ class GraphRunner(Runner):
             return "probabilities"
         return "values" if kinds else "logits"
 
-    def guess_widths(self) -> list[int]:
-        values = {call.layer.module_path: call.values[0] for call in self.graph.calls}
-        shapes = (self.shapes.get(values.get(layer.module_path, ""), ()) for layer in self.layers)
-        return [_guess_width(*each) for each in zip(self.layers, shapes, strict=True)]
-
     @property
     def alone(self) -> bool:
-        """Whether images must go through the model one at a time; graphs may fix the batch size."""
-        return True
+        return True  # graphs may fix the batch size
 
     def choosing(self, forms: Sequence[str], exclude: Sequence[str] = ()) -> Self:
-        """Return a runner that observes the layers that the filter language chooses."""
         layers = choose_layers([*self._list_entries()], forms, exclude, self.operations)
         return replace(self, layers=layers)
 
     def judging_all(self) -> Self:
-        """Return a runner that also observes all leaf layers and all operations."""
         whole = (replace(layer, chosen_calls=()) for layer in self.layers)
         leaves = (call.layer for call in self.graph.calls if call.layer.is_leaf)
         layers = {layer.module_path: layer for layer in (*whole, *leaves)}
@@ -109,7 +97,6 @@ class GraphRunner(Runner):
 
     @property
     def operations(self) -> list[FoundOperation]:
-        """The operations between modules, in running order."""
         moments: dict[str, list[int]] = {}
         layers: dict[str, LayerInfo] = {}
         for moment, call in enumerate(sorted(self.graph.calls, key=_starting), 1):
@@ -128,8 +115,7 @@ class GraphRunner(Runner):
     def find_quantized(
         self, nodes: Iterable[tuple[str, Iterable[str], Iterable[str]]]
     ) -> dict[str, bool]:
-        """Return what ``list_quantized`` does: layers with quantizing nodes inside them."""
-        # Each node has an operator, and the names of the values that it reads and computes.
+        # each node has an operator, and the names of the values that it reads and computes
         shown = {name for call in self.graph.calls if call.is_told for name in call.values}
         found: dict[str, bool] = {}
         for operator, inputs, outputs in nodes:
@@ -143,14 +129,9 @@ class GraphRunner(Runner):
         return dict.fromkeys(outer, True) | paths
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the model, and return its outputs; ``fed`` has tensors to use for some values."""
-        # ``receive`` gets each of ``values`` in running order, before the model can overwrite it.
+        """Pass each of ``values`` to ``receive`` before the model can overwrite it."""
         raise NotImplementedError
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
@@ -158,9 +139,7 @@ class GraphRunner(Runner):
         output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         return ForwardOutcome(output, {layer.module_path: "" for layer in self.layers})
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         fed: dict[str, Tensor] = {}
         for call, value in self._list_outputs():
             given = feed(call.id)
@@ -199,37 +178,20 @@ class GraphRunner(Runner):
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:
-    """Return a key that sorts calls by their start; a module comes before the modules in it."""
+    """Return a key that sorts a module before the modules in it."""
     return call.start, call.layer.depth
 
 
-def _guess_width(layer: LayerInfo, shape: tuple[int, ...]) -> int:
-    """Return the number of channels; ``shape`` is empty if unknown."""
-    axis = layer.layout_of(shape).channel_axis if shape else None
-    return COLOURS if axis is None else shape[axis]
-
-
 def name_outputs(outputs: Sequence[object]) -> list[str]:
-    """Return the output keys of the outputs of a graph."""
     return [str(number) for number in range(len(outputs))] if len(outputs) != 1 else [""]
 
 
-def keep_fixed(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes whose sides are all known, by the names of the values."""
-    whole = {
-        name: tuple(side for side in shape if side is not None) for name, shape in shapes.items()
-    }
-    return {name: shape for name, shape in whole.items() if len(shape) == len(shapes[name])}
-
-
 def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
-    """Return the tensors in the arguments of a model, in the order in which graphs take them."""
     return [tensor for _, tensor in named_tensors(arguments)]
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep an exporter from printing in the ``with`` block."""
     # If torch.export fails, it prints the graph to stderr.
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -24,31 +24,24 @@ from hookcli.records.edit_effects import EditEffects
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hookcli.edits.resolve import Edits
     from hookcli.networks.inputs import ModelInputs
     from hookcli.networks.scores import ScoreTensor
+    from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
 
 
 def find_nan_origin(
-    model: nn.Module,
-    inputs: ModelInputs,
+    runner: EagerRunner,
     pixels: Tensor,
-    edits: Edits,
     made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Return a sentence on the origin of ``NaN`` values, and one on the origin of ``Inf`` values.
-
-    The keys of the result are ``NaN`` and ``Inf``; a key is missing if hookcli finds no origin.
-    hookcli searches the forward pass without edits, then the forward pass with edits, then the
-    backward pass, from a ``score``. Only an origin in the forward pass without edits takes
-    precedence over ``made_by``, the texts of edits that are known to have made such values. The
-    model has no edit applied yet; ``pixels`` (1, …) are one image.
-    """
+    # hookcli searches the forward pass without edits, then the forward pass with edits, then the
+    # backward pass. Only the first takes precedence over ``made_by``: edits that made such values.
+    model, inputs = runner.module, runner.inputs
     made = {kind: f"{kind} is made by the edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, inputs, pixels)
-    changes = edits.changes(EditEffects(), inputs.size_of(pixels), 1)
+    changes = runner.edits.changes(EditEffects(), inputs.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))
     if forwards:
         with change(model, forwards):
@@ -59,15 +52,10 @@ def find_nan_origin(
 
 
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
-    """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a forward pass.
+    """Find the first module that returns such a value without having received one.
 
-    The origin is the first module that returns such a value without having received one, and the
-    tensor, if a parameter or buffer of this module holds the value. If the value appears between
-    the calls of submodules, a second forward pass finds the operation that made the value.
-
-    hookcli does not report values that modules take but never return, such as a mask of minus
-    infinity. If a module makes ``NaN`` from such values, the sentence about ``NaN`` also names the
-    origin of the ``Inf``.
+    Values that modules take but never return, such as a mask of minus infinity, are not reported,
+    unless a module makes ``NaN`` of them.
     """
     kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
@@ -92,8 +80,7 @@ def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -
 def _find_operations(
     model: nn.Module, inputs: ModelInputs, pixels: Tensor, between: Mapping[str, str]
 ) -> dict[str, str]:
-    # ``between`` maps ``NaN`` and ``Inf`` to the module in which each appeared between the calls of
-    # submodules. The model runs only if there is one.
+    # ``between`` has the module in which each kind appeared between the calls of submodules.
     made: dict[str, str] = {}
     given: list[frozenset[str]] = []
 
@@ -123,14 +110,6 @@ def _find_backward_origin(
     score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
-    """Return sentences on the origin of the first ``NaN`` and the first ``Inf`` in a backward pass.
-
-    The first gradient that holds the value decides:
-
-    * the gradient of a module's output: the operations that use this output made the value;
-    * the gradient of a module's input: the module's own backward pass made the value;
-    * the gradient of a parameter: the value was made while this gradient was computed.
-    """
     made: dict[str, str] = {}
 
     def look(call: Call, gradient: Tensor) -> None:

@@ -39,8 +39,6 @@ _FUNCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class NamedValues:
-    """Values that a node computes for one call."""
-
     names: tuple[str, ...]  # the modules around the node, outermost first, as the file names them
     operator: str  # the operator of ONNX that the exporter wrote
     step: str  # a text that nodes share if a tool made them from one node
@@ -49,7 +47,6 @@ class NamedValues:
 
     @property
     def function(self) -> str:
-        """The function of torch that the operator computes."""
         return _FUNCTIONS.get(self.operator, self.operator.lower())
 
 
@@ -57,8 +54,7 @@ def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
     """Return the values of each node by the calls that compute them; empty without module names."""
-    # ``dependent`` has the names of the values that depend on the inputs; ``classes`` has the full
-    # name of each class by the module's path, and is empty if the original model is not known.
+    # ``dependent`` values depend on the inputs; ``classes`` are those of the modules, if known
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every
@@ -126,7 +122,6 @@ class _Paths:
                         self._paths.setdefault(names[:count], around)
 
     def add(self, node: Any, values: NamedValues) -> None:
-        """Note the call, and the operators of its module."""
         names = values.names
         if not names:
             return
@@ -146,7 +141,6 @@ class _Paths:
             self._inner.setdefault(self._find_path(names[:count]), set()).add(inner)
 
     def find(self, names: _Names) -> tuple[ModuleScope, ...]:
-        """Return the calls of modules around a node, outermost first."""
         scopes: list[ModuleScope] = []
         path, call = "", 0
         for count in range(len(names), 0, -1):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from hookcli.distance.tolerance import coarser
@@ -36,7 +36,7 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.call import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, ModuleScope
-from hookcli.passes.graph_runner import GraphRunner, flatten, keep_fixed, name_outputs, quiet
+from hookcli.passes.graph_runner import GraphRunner, flatten, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
     count_flops,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.passes.graph_runner import Arguments, Receive, Tensors
     from hookcli.passes.onnx_operators import StoredWeight
 
 PACKAGES = ("onnx", "onnxruntime")
@@ -72,6 +73,13 @@ _SIMPLE = (
     *("torch.nn.modules.normalization.", "torch.nn.modules.pooling."),
     *("torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU"),
 )
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    **{f"tensor(int{bits})": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"tensor(uint{bits})": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _OF_SHAPES = ("Shape", "Size")
 _PASSING = (  # operators that change no value, apart from rounding
@@ -81,15 +89,12 @@ _PASSING = (  # operators that change no value, apart from rounding
 PROVIDER = "CPUExecutionProvider"
 _PROVIDER_END = "executionprovider"
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_GROUP_SIZE = 512 << 20  # bytes of values that one run of the file returns
-_UNKNOWN_SIZE = 4 << 20  # bytes of a value whose shape the file does not fix
 _MOST_SESSIONS = 4
 _DIGITS = 6  # of the index of a call
 _FEW_VALUES = 1 << 14  # a smaller tensor may be a shape
 
 
 def require_onnx(*, exports: bool = False) -> None:
-    """Check that the packages that read ONNX files are installed, or those that export to them."""
     for name in (*PACKAGES, *(["onnxscript"] if exports else [])):
         require_package("ONNX files need", name, name, "onnx")
 
@@ -97,9 +102,7 @@ def require_onnx(*, exports: bool = False) -> None:
 def export_onnx(
     runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
 ) -> None:
-    """Export a model for pixels (1, …) of one image to an ONNX file."""
-    # Without ``has_weights``, the weights are in another file of the same folder, which ONNX
-    # Runtime reads itself.
+    # Without ``has_weights``, the weights are in another file, which ONNX Runtime reads itself.
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.to_device(pixels)))
     arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
@@ -144,16 +147,12 @@ def _note_functions(program: Any, aliases: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class OnnxRunner(GraphRunner):
-    """Runs an ONNX file with ONNX Runtime."""
-
-    file: Path  # the file
+    file: Path
     provider: str = PROVIDER  # the execution provider of ONNX Runtime
-    # deletes the temporary folder of the file; None if the file is the user's
-    folder: ExitStack | None = None
+    folder: ExitStack | None = None  # deletes the file's temporary folder; None if it is a user's
     _model: Any = None
     _sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = field(default_factory=dict)
     _types: dict[str, str] = field(default_factory=dict)
-    _groups: dict[tuple[str, ...], list[list[str]]] = field(default_factory=dict)
     _uses_all_kernels: bool = True
 
     @classmethod
@@ -165,16 +164,12 @@ class OnnxRunner(GraphRunner):
         aliases: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
-        """Return a runner of a file that observes all calls and the model itself."""
         # ``aliases`` has the first path of each module of the original model, by all its paths, and
         # ``classes`` the full name of its class, by its first path.
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
         model = read_graph(file)
         read_small_weights(file, model, most=_FEW_VALUES)  # from which ONNX Runtime infers shapes
-        values = (*model.graph.value_info, *model.graph.output)
-        shapes = {each.name: _describe_value(each).shape for each in values}
-        known = keep_fixed({name: shape for name, shape in shapes.items() if shape})
         metadata = {each.key: each.value for each in model.metadata_props}
         reasons = dict(each.split(" ", 1) for each in _read_list(metadata, _REASONS) if " " in each)
         returned = [each.name for each in model.graph.output]
@@ -184,7 +179,7 @@ class OnnxRunner(GraphRunner):
         nodes = _list_nodes(model.graph, aliases, named)
         with guard_onnx(file):
             graph = replace(Graph.of(nodes, returned, reasons), is_inferred=bool(named))
-        return cls(graph, arguments_of, file, chosen, _model=model, shapes=known)
+        return cls(graph, arguments_of, file, chosen, _model=model)
 
     def close(self) -> None:
         self._sessions.clear()
@@ -193,7 +188,6 @@ class OnnxRunner(GraphRunner):
 
     @property
     def name(self) -> str:
-        """The file as messages name it."""
         return "the exported model" if self.folder else repr(str(self.file))
 
     @property
@@ -237,25 +231,17 @@ class OnnxRunner(GraphRunner):
         return self.find_quantized((node.op_type, node.input, node.output) for node in nodes)
 
     def read_weights(self) -> Iterator[StoredWeight]:
-        """Yield the weights and biases of a quantized file, as ``read_stored_weights``."""
         return read_stored_weights(self.file, self._model)
 
     def compute(
-        self,
-        arguments: tuple[object, ...],
-        values: Collection[str],
-        receive: Callable[[str, Tensor], None],
-        fed: Mapping[str, Tensor],
+        self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the file, once for each group of values, so that not all are in memory together."""
         fed = {name: each for name, each in fed.items() if self._types[name].startswith("float")}
-        outputs: dict[str, Tensor] = {}
-        for group in self._group(tuple(values)):
-            results = self._run_session(arguments, group, fed)
-            outputs |= {name: results[name] for name in self._outputs if name in results}
-            for name in filter(results.__contains__, group):
-                self._types[name] = str(results[name].numpy().dtype)
-                receive(name, results.pop(name) if name not in outputs else results[name].clone())
+        results = self._run_session(arguments, tuple(values), fed)
+        outputs = {name: results[name] for name in self._outputs if name in results}
+        for name in filter(results.__contains__, values):
+            self._types[name] = str(results[name].numpy().dtype)
+            receive(name, results[name].clone() if name in outputs else results.pop(name))
         return [fed.get(name, outputs[name]) for name in self._outputs if name in outputs]
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
@@ -284,7 +270,6 @@ class OnnxRunner(GraphRunner):
 
     @property
     def _values(self) -> dict[str, str]:
-        """The name of the value that each call returns, by the id of the call."""
         root = [Call(self.graph.root, output_key=key) for key in name_outputs(self._outputs)]
         values = (*self._list_outputs(), *zip(root, self._outputs, strict=True))
         return {call.id: name for call, name in values}
@@ -293,28 +278,14 @@ class OnnxRunner(GraphRunner):
     def _outputs(self) -> list[str]:
         return [each.name for each in self._model.graph.output]
 
-    def _group(self, values: tuple[str, ...]) -> list[list[str]]:
-        """Return values in groups, each of at most about 512 MiB, in running order."""
-        if values not in self._groups:
-            groups: list[list[str]] = [[]]
-            size = 0
-            for name in values:
-                shape = self.shapes.get(name)
-                added = _UNKNOWN_SIZE if shape is None else 4 * math.prod(shape)
-                if groups[-1] and size + added > _GROUP_SIZE:
-                    groups.append([])
-                    size = 0
-                groups[-1].append(name)
-                size += added
-            self._groups[values] = groups
-        return self._groups[values]
-
     def _run_session(
-        self, arguments: tuple[object, ...], values: Sequence[str], fed: Mapping[str, Tensor]
+        self, arguments: Arguments, values: tuple[str, ...], fed: Tensors
     ) -> dict[str, Tensor]:
         # Some kernels of ONNX Runtime fail when a value between them is an output, because they use
         # a memory layout of their own: after a failure, the file runs again without them.
-        given = {_given(name): each.numpy().astype(self._types[name]) for name, each in fed.items()}
+        given = {
+            f"{name}{_GIVEN}": each.numpy().astype(self._types[name]) for name, each in fed.items()
+        }
         while True:
             session = self._session(values, tuple(fed))
             feeds = self._feeds(session, fit_inputs(flatten(arguments), self.inputs)) | given
@@ -333,7 +304,12 @@ class OnnxRunner(GraphRunner):
                     else "leave out layers that return such values: `exclude=('LAYER',)`",
                 ) from error
             found = zip(names, arrays, strict=True)
-            return {name: torch.from_numpy(each) for name, each in found if _is_numeric(each)}
+            # a value may also be a list, or texts
+            return {
+                name: torch.from_numpy(each)
+                for name, each in found
+                if isinstance(each, np.ndarray) and each.dtype.kind in "fiub"
+            }
 
     def _feeds(self, session: Any, arguments: Sequence[Tensor]) -> dict[str, Any]:
         inputs = [each for each in session.get_inputs() if not each.name.endswith(_GIVEN)]
@@ -364,8 +340,8 @@ class OnnxRunner(GraphRunner):
             feeds[wanted.name] = tensor.cpu().numpy().astype(_DTYPES[wanted.type])
         return feeds
 
-    def _session(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
-        key = (tuple(values), fed)
+    def _session(self, values: tuple[str, ...], fed: tuple[str, ...]) -> Any:
+        key = (values, fed)
         if key not in self._sessions:
             if len(self._sessions) == _MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
@@ -373,7 +349,6 @@ class OnnxRunner(GraphRunner):
         return self._sessions[key]
 
     def _start(self, values: Sequence[str], fed: tuple[str, ...]) -> Any:
-        import numpy as np
         import onnx
         import onnxruntime
 
@@ -385,13 +360,13 @@ class OnnxRunner(GraphRunner):
             if name not in known:
                 graph.output.append(onnx.ValueInfoProto(name=name))
         if fed:
-            renamed = {name: _given(name) for name in fed}
+            renamed = {name: f"{name}{_GIVEN}" for name in fed}
             for node in graph.node:
                 for index, name in enumerate(node.input):
                     node.input[index] = renamed.get(name, name)
-            for name in fed:
+            for name, given in renamed.items():
                 kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._types[name]))
-                graph.input.append(onnx.helper.make_tensor_value_info(_given(name), kind, None))
+                graph.input.append(onnx.helper.make_tensor_value_info(given, kind, None))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
@@ -413,23 +388,17 @@ class OnnxRunner(GraphRunner):
             ) from error
 
 
-def _is_numeric(value: object) -> bool:
-    import numpy as np
-
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
-
-
 def find_provider(name: str) -> str:
-    """Return the execution provider of ONNX Runtime with a name such as ``cuda``, in any case."""
     import onnxruntime
 
-    known: list[str] = onnxruntime.get_available_providers()
+    known = {
+        e.lower().removesuffix(_PROVIDER_END): e for e in onnxruntime.get_available_providers()
+    }
     plain = name.lower().removesuffix(_PROVIDER_END)
-    for provider in known:
-        if provider.lower().removesuffix(_PROVIDER_END) == plain:
-            return provider
-    short = ", ".join(each[: -len(_PROVIDER_END)] for each in known)
-    raise RequestError(f"ONNX Runtime has no provider {name!r} here", f"one of: {short}")
+    if plain not in known:
+        hint = f"one of: {', '.join(known)}"
+        raise RequestError(f"ONNX Runtime has no provider {name!r} here", hint)
+    return str(known[plain])
 
 
 def _list_inputs(graph: Any) -> list[Any]:
@@ -452,26 +421,9 @@ def _name_dtype(number: int) -> str:
         return "an unknown type"  # of which this version of onnx does not know
 
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(float16)": "float16",
-    "tensor(double)": "float64",
-    **{
-        f"tensor({sign}int{bits})": f"{sign}int{bits}"
-        for sign in ("u", "")
-        for bits in (8, 16, 32, 64)
-    },
-}
-
-
-def _given(name: str) -> str:
-    return f"{name}{_GIVEN}"
-
-
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of ONNX Runtime, which have no base class of their own."""
-    # A ``RuntimeError`` says that numpy lacks the type of a value, such as bfloat16, and a
-    # ``UnicodeDecodeError`` that a message quotes a damaged name.
+    # They have no base class. A ``RuntimeError`` says that numpy lacks the type of a value, such as
+    # bfloat16, and a ``UnicodeDecodeError`` that a message quotes a damaged name.
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
@@ -483,8 +435,6 @@ def _errors() -> tuple[type[Exception], ...]:
 def _list_nodes(
     graph: Any, aliases: Mapping[str, str], named: Sequence[Sequence[NamedValues]]
 ) -> Iterator[GraphNode]:
-    """Yield all nodes in running order; ``aliases`` is as in ``OnnxRunner.of``."""
-    # ``named`` has what the names of the nodes say, if these hold module paths.
     dequantized = _find_dequantized(graph)
     used = {name for node in graph.node for name in node.input}
     used |= {each.name for each in graph.output}
@@ -565,7 +515,6 @@ def _list_read(node: Any) -> Iterator[str]:
 def _read_scopes(
     metadata: Mapping[str, str], repeats: _Repeats, aliases: Mapping[str, str]
 ) -> tuple[ModuleScope, ...] | None:
-    """Return the modules around a node, outermost first; None if the node does not say them."""
     paths, kinds = _read_list(metadata, _SCOPES), _read_list(metadata, _CLASSES)
     if not paths or len(paths) != len(kinds):
         return None
@@ -592,8 +541,6 @@ class _Repeats:
     def mark(
         self, scopes: Sequence[ModuleScope], operator: str, step: str
     ) -> Iterator[ModuleScope]:
-        """Yield the scopes of a node with a text that differs between the calls of a module."""
-        # ``step`` is a text that the nodes of one ATen ``operator`` share.
         yield from scopes[:-1]
         if not scopes or not scopes[-1].kind.startswith(_SIMPLE):
             yield from scopes[-1:]

@@ -67,8 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # the numbers of this w
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the axis of a picture's channels that the first operators of a graph show."""
-    # ``name`` is an input of the graph with four axes. None if the operators do not show the axis.
+    """Return the axis of the channels, if the first operators show it, of an input (4 axes)."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -92,8 +91,6 @@ def list_multiplied(node: Any) -> tuple[str, ...]:
 
 
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the floating-point operations of a node, two per multiply-add."""
-    # Operators that multiply no matrices count as 0. None if hookcli cannot count the operations.
     names, kind = list_multiplied(node), node.op_type
     if not names:
         is_unknown = node.domain not in _DOMAINS or _PRODUCTS.search(kind)
@@ -128,7 +125,6 @@ def find_weights(graph: Any) -> dict[str, dict[str, int]]:
 
 
 def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the names and the sizes of the weights that a node uses, given ``find_weights``."""
     if node.op_type == "MatMulNBits":  # several weights in a byte
         attributes = _attributes(node)
         return ((node.input[1], attributes["K"] * attributes["N"]),)
@@ -164,23 +160,16 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight or bias in a file."""
-
     name: str  # the name of the parameter, such as ``layer1.0.conv1.weight``
     # the numbers that the file computes with; (0,) if they cannot be told
     values: NDArray[np.float64]
     # the distance of neighbouring numbers, to be broadcast over ``values``; 0 in float32
     step: NDArray[np.float64]
-    # which values lie between the ends of the range of integers. What lies at an end may have been
-    # clipped.
-    inside: NDArray[np.bool_]
+    inside: NDArray[np.bool_]  # False at the ends of the range, where values may have been clipped
 
 
 def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
-    """Yield the weights and biases of a quantized file; nothing from a file that is not quantized.
-
-    ``model`` is the graph without its weights, which are read from the ``file`` and beside it.
-    """
+    # ``model`` is the graph without its weights. A file that is not quantized yields nothing.
     import onnx
 
     names = {each.name for each in model.graph.initializer}

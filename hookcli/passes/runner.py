@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.edits.resolve import Edits
-from hookcli.errors import RequestError
 from hookcli.hooks.layers import NOT_CALLED
 from hookcli.networks.inputs import last_two_axes
-from hookcli.networks.task import COLOURS
 from hookcli.passes.environment import list_versions
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     import numpy as np
     import torch
@@ -33,60 +32,43 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.networks.scores import ScoreTensor
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo
 
+    Feed: TypeAlias = Callable[[str], NDArray[np.generic] | None]  # values by the id of a call
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Images that go through a model together."""
-
     keys: Sequence[str]
     pixels: Tensor  # (N, …), as ``Runner.to_device`` returns them; the model may overwrite them
-    # whether the run begins with this batch. If so, a runner that can look inside the model also
-    # finds out which modules overwrite the outputs of other modules.
-    is_first: bool = False
+    is_first: bool = False  # whether to find the modules that overwrite outputs of others
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardOutcome:
-    """The outcome of running a batch, without the tensors that the observer received."""
-
     output: object
-    # the module paths of the layers that ran, each with a text as in ``hooks.observe``
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)  # as in ``hooks.observe``
     effects: EditEffects = field(default_factory=EditEffects)
-    # the module that overwrote the output of a call, by call id; empty unless the batch is the
-    # run's first
+    # the module that overwrote the output of a call, by call id; only of the first batch
     overwritten: Mapping[str, str] = field(default_factory=dict)
     attention: ImageAttention | None = None
 
 
 class Runner:
-    """Runs a model in one particular way; a subclass for each way overrides some methods.
+    """Runs a model; these methods suit one that cannot look inside it, and changes no object."""
 
-    The methods of this class suit a runner that changes no object of the user and cannot look
-    inside the model. Code that needs the modules of a model asks for a ``plan.prepared.EagerModel``
-    instead.
-    """
-
-    # whether the model may compute several calls of the original model in one, and leave out calls
-    # that change nothing
+    # whether the model may merge calls of the original model, and leave out those without effect
     merges_calls: ClassVar[bool] = False
-    # how observing the layers may change what the model computes; empty if it does not
-    note: ClassVar[str] = ""
+    note: ClassVar[str] = ""  # how observing the layers may change what the model computes
     layers: Sequence[LayerInfo]
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
 
     @property
     def names_modules(self) -> bool:
-        """Whether the layers have the module paths of the original model."""
         return True
-
-    # Running a batch
 
     @property
     def alone(self) -> bool:
@@ -107,89 +89,48 @@ class Runner:
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
-        """Return the height and width of the layers' input for ``pixels`` (N, …)."""
         return last_two_axes(pixels)
 
     def to_device(self, pixels: Tensor) -> Tensor:
-        """Return ``pixels`` (N, …) on the model's device and in the model's dtype."""
         return pixels
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
-        """Run a batch, and call ``observer(call, tensor)`` for every tensor of the layers.
-
-        The observer gets each tensor before the model can overwrite it, and must reduce or copy the
-        tensor before returning.
-        """
+        """Call ``observer(call, tensor)`` for every tensor, before the model can overwrite it."""
         raise NotImplementedError
 
-    def run_fed(
-        self, batch: Batch, feed: Callable[[str], NDArray[np.generic] | None], observer: Observer
-    ) -> None:
-        """Run a batch in which calls pass on given tensors instead of their own outputs.
-
-        So every layer gets the inputs that it would get if all layers before it returned the given
-        tensors. ``feed`` returns the values to pass on for the id of a call, or None; ``observer``
-        gets the own output of every call. Neither applies to tensors of integers.
-        """
-        raise RequestError(
-            "this way of running a model cannot replace the outputs of layers",
-            "compare without `blame`",
-        )
-
-    # The objects that the runner was made from
+    def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
+        """Run a batch in which calls pass on what ``feed`` returns; the observer gets their own."""
+        raise NotImplementedError
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Whether each object that another runner may also use has values, by its ``id``."""
         return {}
 
     def ready(self) -> AbstractContextManager[None]:
-        """Return a ``with`` block in which this runner and another one can run batches in turn."""
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Return a ``with`` block at whose end hookcli restores the state of the model.
-
-        Pruning, which hookcli does before the block, stays until ``close``.
-        """
+        """Restore the state of the model when the block ends; pruning stays until ``close``."""
         return nullcontext()
 
     def close(self) -> None:
-        """Restore the user's model, for example the weights that were pruned."""
-
-    # Facts about the inside of the model
+        """Restore the weights that were pruned, and delete temporary files."""
 
     def versions(self) -> dict[str, str]:
-        """Return the versions and settings on which the model's results depend, by name."""
         return list_versions(None, self.device, self.libraries())
 
     def libraries(self) -> Mapping[str, str]:
-        """Return the versions of the packages that run the model, besides torch, by name."""
         return {}
 
     def guess_widths(self) -> list[int]:
-        """Estimate the number of channels of each layer; the model does not run."""
-        return [COLOURS] * len(self.layers)
+        return [64] * len(self.layers)  # an estimate is enough
 
     def explain_uncalled(self, layer: LayerInfo) -> str:
-        """Return the reason why an observed layer did not run."""
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return layers that were missed: only the calls of the first image show operations.
-
-        ``called`` has the paths of all layers and operations that were called for any image.
-        """
+        """Return the operations that were called, but not for the first image."""
         return ()
-
-    def find_nan_origin(
-        self,
-        pixels: Tensor,
-        made_by: Mapping[str, str],
-        score: Callable[[object], ScoreTensor] | None,
-    ) -> dict[str, str]:
-        """Return what ``passes.nan_origin.find_nan_origin`` returns."""
-        return {}
 
     def list_quantized(self) -> Mapping[str, bool]:
         """Return the layers that compute with few bits, by path: whether their outputs have few."""
@@ -197,18 +138,14 @@ class Runner:
 
     @property
     def sparsities(self) -> Mapping[str, float]:
-        """The share of zeros in the weight of each pruned layer, by module path."""
         return {}
 
     def norm_of(self, call: Call) -> float | None:
-        """Return the L2 norm of the parameter of a ``param`` call; None if it is unknown."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two sides of a comparison: its runner and its images."""
-
     request: VariantRequest
     model: ModelDescription
     runner: Runner
@@ -219,5 +156,4 @@ class Side:
 
     @property
     def info(self) -> ModelInfo:
-        """The facts about the model."""
         return self.model.info

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 def make_runner(
     export: ExportRequest, runner: EagerRunner, pixels: Tensor, provider: str | None = None
 ) -> GraphRunner:
-    """Return a runner that runs the model of ``runner`` in another way, as ``export`` says."""
-    # ``pixels`` (1, …) are those of the first image. ``provider`` is for ONNX Runtime; None is the
-    # CPU.
     if export.way == "onnx":
         from hookcli.passes.onnx_file import OnnxRunner, export_onnx
 
@@ -87,8 +84,6 @@ def _kept(file: Path) -> Iterator[Path]:
 
 
 def open_graph(request: ModelRequest) -> tuple[GraphRunner, GraphDescription]:
-    """Return a runner of the model in a file, and the description of the model."""
-    # The runner observes all layers.
     file = Path(request.name)
     runner: GraphRunner
     if file.suffix == GRAPH_FILES["onnx"]:

@@ -50,10 +50,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A description of the chosen layers of a model, and the totals of the whole model."""
-
-    # one row for each tensor that a call of a chosen layer returned, in the order in which the
-    # calls started; then one row for each layer that ran without returning a tensor or did not run
+    # of each tensor that a call of a chosen layer returned, in the order in which the calls
+    # started; then of each layer that returned no tensor or did not run
     rows: tuple[SurveyRow, ...]
     total: ModelTotal
     notes: tuple[str, ...] = ()  # changes that hookcli made to the model on its own
@@ -91,7 +89,7 @@ class _Watcher:
         missed = range(first, len(self.counter.uncounted))
         self.uncounted = dict.fromkeys(missed, call.layer.label) | self.uncounted
         counted = self.counter.total - flops
-        cost = None if missed or self.counter.is_blind else counted, counted
+        cost = None if missed else counted, counted
         for key, tensor in named_tensors(output):
             if tensor.is_nested:
                 raise NestedTensorError
@@ -106,9 +104,7 @@ def survey(
     inputs: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
 ) -> Survey:
-    """Describe every call of the selected layers, and the whole model."""
-    # The model is in evaluation mode, on any device including meta. ``input_shape`` (1, …) is that
-    # of an image's pixels. To describe operations, ``operations`` are all that the model has.
+    # To describe operations, ``operations`` are all that the model has.
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
@@ -123,19 +119,21 @@ def survey(
     leads = {entry.call.id: entry.shape[:1] for entry in doubled}
     calls = _count_calls(outputs)
     keys = Counter((entry.call.layer.module_path, entry.call.call_index) for entry in outputs)
-    wanted = {layer.module_path: layer.chosen_calls for layer in selected}
+    wanted = {layer.module_path: layer for layer in selected}
     rows = []
     for entry in outputs:
-        chosen = wanted.get(entry.call.layer.module_path)
-        if chosen == () or (chosen and entry.call.call_index in chosen):
-            path, key = entry.call.layer.module_path, entry.call.output_key
-            several = keys[path, entry.call.call_index]
+        path, index, key = (
+            entry.call.layer.module_path,
+            entry.call.call_index,
+            entry.call.output_key,
+        )
+        if path in wanted and wanted[path].has_call(index):
             lead = leads.get(entry.call.id, (2,))
             written = watcher.writes.written.get(entry.call.id, "")
             layer = watcher.layouts.infer(entry.call.layer)
             layout = layer.layout_of(entry.shape, size, f"output:{key}")
-            row = _row(entry, layout, calls[path, key], several, lead, written)
-            if row.module_path in copies:
+            row = _row(entry, layout, calls[path, key], keys[path, index], lead, written)
+            if path in copies:
                 row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
             rows.append(row)
     rows.sort(key=lambda row: row.order or 0)
@@ -148,9 +146,6 @@ def survey(
 def survey_layers(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Return a survey of chosen layers of a model, and the shape of the model's input, (1, …)."""
-    # hookcli builds the model without loading weights, and runs a file with a graph on zeros. With
-    # ``operations``, the survey also includes all functional operations of the model.
     if request.is_file:
         return _survey_graph(request, forms, exclude, operations=operations)
     loaded = build_skeleton(request)
@@ -178,12 +173,7 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
     return ModelTotal(
         count_parameters(model),
         None if uncounted else flops,
-        sum(
-            each.size
-            for each in watcher.outputs
-            if each.call.layer.is_leaf and not each.call.layer.is_operation
-        )
-        / 1e6,
+        _megabytes_of_leaves(watcher.outputs),
         counted_flops=flops,
         uncounted=tuple(dict.fromkeys(described)),
         stored_params=sum(p.numel() for p in model.parameters() if not is_lazy(p)),
@@ -192,6 +182,11 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
 
 def _bytes_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def _megabytes_of_leaves(outputs: Sequence[_Output]) -> float:
+    layers = [each for each in outputs if not each.call.layer.is_operation]
+    return sum(each.size for each in layers if each.call.layer.is_leaf) / 1e6
 
 
 def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -284,7 +279,6 @@ def _count_calls(outputs: Sequence[_Output]) -> Counter[tuple[str, str]]:
 def _survey_graph(
     request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
 ) -> tuple[Survey, tuple[int, ...]]:
-    """Return what ``survey_layers`` does, of a file; hookcli runs the file on zeros."""
     check_graph_request(request)
     runner, described = open_graph(request)
     chosen = runner.choosing(forms, exclude)
@@ -309,15 +303,13 @@ def _survey_graph(
     }
     costs["", 0] = whole = _add_up_graph(flops, flops)
     runner.run(Batch([""], pixels), measure)
-    leaves = [each for each in seen if each.call.layer.is_leaf]
-    megabytes = sum(each.size / 1e6 for each in leaves if not each.call.layer.is_operation)
     graph = runner.graph
     left_out = Counter(graph.left_out).most_common()
     total = ModelTotal(
         graph.root.params,
-        *whole[:1],
-        megabytes,
-        *whole[1:],
+        whole[0],
+        _megabytes_of_leaves(seen),
+        whole[1],
         tuple(dict.fromkeys(uncounted)),
         nodes=len(graph.left_out) + sum(call.nodes for call in graph.calls),
         left_out=tuple(f"{count} {name} ({why})" for (name, why), count in left_out),

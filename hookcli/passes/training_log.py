@@ -5,7 +5,7 @@ hookcli imports no logging library: any object with ``add_scalar`` and ``add_ima
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from hookcli.render.draw.grid import draw_grid
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
     from PIL import Image
     from torch import Tensor
 
@@ -34,8 +33,6 @@ _GRADIENT = GridStyle(top=16, signed=True)
 def draw_kept(
     records: Sequence[LayerRecord], tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the call id and a small RGB picture of each kept tensor whose channels are pictures."""
-    # The picture is a grid of up to 16 channels of the batch's first image.
     for record in records:
         tensor = tensors.get(record.call.id)
         if tensor is None or not record.layout.is_spatial or not tensor.numel():
@@ -50,27 +47,13 @@ def draw_kept(
         yield record.call.id, canvas.to_image(load_palette(colormap_of(style))).convert("RGB")
 
 
-class LogWriter(Protocol):
-    """The two methods of TensorBoard's ``SummaryWriter`` that hookcli calls."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
-        """Write one number for a training step."""
-
-    def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object:
-        """Write one picture, (3, H, W), for a training step."""
-
-
 def write_log(
-    writer: LogWriter,
+    writer: Any,
     step: int,
     prefix: str,
     records: Sequence[LayerRecord],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write the figures of every record, and a picture of every kept tensor with height and width.
-
-    The tag of a figure is ``prefix/call id/figure``; the tag of a picture is ``prefix/call id``.
-    """
     for record in records:
         for name, value in _list_figures(record.call.side, record.stats):
             writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
@@ -79,17 +62,11 @@ def write_log(
 
 
 def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    # hookcli leaves out ``min`` and ``max`` of activations, and figures that are None.
-    figures = {"norm": stats.norm, "max_abs": _largest(stats)}
+    largest = None if stats.min is None or stats.max is None else max(stats.max, -stats.min)
+    figures = {"norm": stats.norm, "max_abs": largest}
     if side in ("output", "input"):
         figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}
     counts = {name: getattr(stats, name) for name in STATISTICS if STATISTICS[name].unit == "count"}
     for name, value in (figures | counts).items():
         if value is not None:
             yield name, value
-
-
-def _largest(stats: TensorStats) -> float | None:
-    if stats.min is None or stats.max is None:
-        return None
-    return max(abs(stats.min), abs(stats.max))

@@ -22,16 +22,13 @@ if TYPE_CHECKING:
 
 _TOOLS = ("torch._dynamo.", "torch.fx.", "sympy.")  # of modules that were compiled or exported
 _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
-_KINDS = (OrderedDict, dict, list, set, deque, bytearray)  # subclasses before their base classes
+_KINDS = (OrderedDict, dict, list, set, deque)  # subclasses before their base classes
 
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore a model and all random number generators when the ``with`` block ends."""
-    # For each module, this restores the class, submodules, parameters, buffers, hooks and other
-    # attributes, including lists, dictionaries, sets, arrays and objects inside them at any depth.
-    # This also restores the values of all tensors except parameters. It does not restore iterators,
-    # open files, and objects of Python's standard library.
+    # The attributes of all modules and objects inside them, and the values of all tensors except
+    # parameters; no slots, iterators, open files, and objects of Python's standard library.
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
     with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
@@ -39,9 +36,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Reseed the generators of torch, Python and NumPy, so that no random numbers repeat."""
-    # The generators draw the new seeds. A few extra draws would not be enough: NumPy's permutation
-    # rejects some, so one in 3,000 would be the same after two extra draws.
+    # a few extra draws would not do: NumPy's permutation rejects some draws
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
     np.random.seed(np.random.randint(2**31))
@@ -70,35 +65,17 @@ def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
         if _has_attributes(value):
             yield partial(_restore_attributes, value, type(value), vars(value).copy())
             waiting += vars(value).values()
-        for slot in _slots_of(value):
-            attribute = getattr(value, slot)
-            yield partial(object.__setattr__, value, slot, attribute)
-            waiting.append(attribute)
-
-
-def _slots_of(value: object) -> list[str]:
-    if _is_of_python(value):
-        return []
-    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
-    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
-    return [name for name in names if not name.startswith("__") and hasattr(value, name)]
 
 
 def _has_attributes(value: object) -> bool:
-    return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
-
-
-def _is_of_python(value: object) -> bool:
-    """Return whether hookcli leaves a value alone, because it holds no state of the model."""
-    # These are classes, modules, functions, scripted modules, the tools that compiled or exported a
-    # module, and objects of the standard library, such as loggers, which refer to much outside the
-    # model.
-    if isinstance(value, _WITHOUT_STATE):
-        return True
-    if type(value).__module__.startswith(_TOOLS) and not isinstance(value, nn.Module):
-        return True
-    package = type(value).__module__.partition(".")[0]
-    return package in sys.stdlib_module_names and not isinstance(value, SimpleNamespace)
+    home = type(value).__module__
+    if isinstance(value, _WITHOUT_STATE) or type(ask(value, "__dict__")) is not dict:
+        return False
+    if home.startswith(_TOOLS):
+        return isinstance(value, nn.Module)
+    # objects of the standard library, such as loggers, refer to much outside the model
+    of_python = home.partition(".")[0] in sys.stdlib_module_names
+    return not of_python or isinstance(value, SimpleNamespace)
 
 
 def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> None:
@@ -110,30 +87,18 @@ def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> N
 
 @contextmanager
 def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterator[None]:
-    """When the block ends, call the functions in ``undo`` and restore torch's generators."""
     devices = {value.device for value in (*model.parameters(), *model.buffers())}
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
             yield
     finally:
-        waiting, stop = list(undo), None
-        while waiting:
-            try:
-                with torch.inference_mode(False), torch.no_grad():
-                    while waiting:
-                        waiting[0]()
-                        del waiting[0]
-            except KeyboardInterrupt as error:  # a second Ctrl-C: finish, and then stop
-                stop = error
-        if stop is not None:
-            raise stop
+        with torch.inference_mode(False), torch.no_grad():
+            for restore in undo:
+                restore()
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore a tensor's memory, shape, gradient and values."""
-    # ``memories`` has the identities of the memories whose values need no further function. This
-    # adds the identity of the memory of ``tensor``. If ``memory_of`` returns None, this yields
-    # nothing.
+    # ``memories`` has the identities of the memories whose values need no further function.
     memory = memory_of(tensor)
     if memory is None:
         return
@@ -147,11 +112,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores the present content of ``value``, but not of what is inside.
-
-    The content is the items of a container, the numbers of a NumPy array, or the state of a random
-    number generator. Return None for any other object and for a read-only array.
-    """
+    """Return a function that restores a container, array or generator, but not what is inside."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):
@@ -160,10 +121,6 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
     if issubclass(own, np.ndarray):
         return partial(np.copyto, value, value.copy()) if value.flags.writeable else None
     if issubclass(own, torch.Generator):
-        return partial(value.set_state, value.get_state())
-    if issubclass(own, random.Random):
-        return partial(value.setstate, value.getstate())
-    if issubclass(own, np.random.RandomState):
         return partial(value.set_state, value.get_state())
     if issubclass(own, np.random.Generator):
         return partial(setattr, value.bit_generator, "state", value.bit_generator.state)

@@ -12,6 +12,8 @@ from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
 from hookcli.outside import json_text, tables
 from hookcli.outside.documents import to_fields
+from hookcli.passes.eager import EagerRunner
+from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.plan.prepared import require_eager
 from hookcli.products.heats import explain_heatless
 from hookcli.products.product import RunEnd
@@ -58,7 +60,8 @@ def close_run(
         model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
         eager = require_eager(model, "`save_weights`")
-        write_weights(config.save_weights, eager.runner.list_weights())
+        weights = eager.runner.pruning.make_permanent(eager.runner.module)
+        write_weights(config.save_weights, weights)
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     uncalled, findings = diagnose(prepared, totals)
@@ -184,6 +187,8 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
     # unless the run has several chunks.
     model, settings = prepared.model, prepared.settings
     producers: dict[str, str] = {}
+    if not isinstance(model.runner, EagerRunner):
+        return producers
     fail_on = settings.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
     for source in model.sources:
@@ -192,7 +197,7 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = model.runner.to_device(image.pixels.unsqueeze(0))
-            made = model.runner.find_nan_origin(pixels, totals.edits.made, prepared.scorer)
+            made = find_nan_origin(model.runner, pixels, totals.edits.made, prepared.scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers
 

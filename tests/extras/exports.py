@@ -62,12 +62,6 @@ def slight():
     return net
 
 
-class Wide(Net):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(8, 7)
-
-
 class Choice(nn.Module):
     def __init__(self):
         super().__init__()
@@ -191,27 +185,6 @@ class Normalized(Base):
         return F.normalize(self.conv(x), dim=1) / 0.07
 
 
-class Sampled(Base):
-    def forward(self, x):
-        return F.grid_sample(self.conv(x), torch.zeros(1, 5, 5, 2), align_corners=False)
-
-
-class Top(nn.Module):
-    def forward(self, x):
-        return x.topk(2, 1).values
-
-
-class Unused(Base):
-    '''The function of the module ``top`` returns two tensors, of which one is used.'''
-
-    def __init__(self):
-        super().__init__()
-        self.top, self.act = Top(), nn.ReLU()
-
-    def forward(self, x):
-        return self.act(self.top(self.conv(x)))
-
-
 class Numbered(Base):
     '''A module has the name of another one with a number, as that one's second call has.'''
 
@@ -221,16 +194,6 @@ class Numbered(Base):
 
     def forward(self, x):
         return self.relu(self.relu(self.relu_1(self.conv(x)) - 0.1) - 0.1)
-
-
-class Functions(Base):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x):
-        x = F.linear(self.conv(x).mean((2, 3))[:, None], self.inner.weight, self.inner.bias)
-        return F.gelu(x) * torch.tanh(x)
 
 
 class Refine(Base):

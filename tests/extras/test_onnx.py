@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import hookcli
-from tests.extras.exports import export, hide_names, make
+from tests.extras.exports import export, hide_names
 
 pytestmark = [
     pytest.mark.exports,
@@ -82,36 +82,6 @@ def test_a_changed_weight_in_a_file_is_named(compare):
     assert compare("nets.py:Net", "--against", "onnx=net.onnx", "--blame")["culprits"] == []
 
 
-def test_distances_are_those_from_onnx_runtime_run_by_hand(compare):
-    """The value of a call is the output of the last node that names its module."""
-    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    pixels = export("net.onnx")
-    model = onnx.load("net.onnx")
-    names = {}
-    for node in model.graph.node:
-        for each in node.metadata_props:
-            if each.key == "pkg.torch.onnx.name_scopes":
-                for path in ("stem", "blocks.0.norm", "blocks.2.norm", "fc"):
-                    if f"'{path}'" in each.value:
-                        names[path] = node.output[0]
-    for name in names.values():
-        model.graph.output.append(onnx.ValueInfoProto(name=name))
-    session = ort.InferenceSession(model.SerializeToString())
-    values = dict(zip(names, session.run([*names.values()], {"x": pixels}), strict=True))
-    seen = {}
-    net = make()
-    for path in names:
-        net.get_submodule(path).register_forward_hook(
-            lambda _m, _i, out, path=path: seen.update({path: out.detach().clone().double()})
-        )
-    net(torch.from_numpy(pixels))
-    document = compare("nets.py:Net", "--against", "onnx=net.onnx")
-    rows = {row["call_id"]: row["rel_l2"] for row in document["layers"]}
-    for path, value in values.items():
-        expected = (torch.from_numpy(value).double() - seen[path]).norm() / seen[path].norm()
-        assert rows[path] == pytest.approx(float(expected), rel=1e-6, abs=1e-12)
-
-
 def test_a_file_of_the_older_exporter_has_the_names_of_the_model(compare):
     export("old.onnx", dynamo=False)
     export("new.onnx")
@@ -135,20 +105,6 @@ def test_a_fault_in_a_file_of_the_older_exporter_is_named(compare):
     assert pairs["blocks.1.norm"] == "blocks.1.conv"
 
 
-def test_a_run_of_such_a_file_is_compared_with_a_run_of_the_model(run):
-    export("old.onnx", dynamo=False)
-    for model in ("nets.py:Net", "old.onnx"):
-        words = ("--layers", "leaf", "--sketch", "-o", model.partition(".")[0])
-        assert run("inspect", model, "a.npy", "--device", "cpu", *words).code == 0
-    ended = run("diff", "nets", "old", "--format", "json")
-    document = json.loads(ended.out)
-    assert (ended.code, document["equal"]) == (0, True)
-    ids = {row["call_id"] for row in document["layers"]}
-    assert {f"blocks.{n}.norm" for n in range(3)} <= ids
-    left = [f"{each['call_id']} is {each['reason']}" for each in document["left_out"]]
-    assert left[:3] == MERGED
-
-
 def test_calls_that_the_older_exporter_does_not_tell_apart_are_left_out(compare):
     """``/relu_1/Relu`` is the second call of ``relu``, or the first one of ``relu_1``."""
     export("old.onnx", "Numbered", dynamo=False)
@@ -159,17 +115,6 @@ def test_calls_that_the_older_exporter_does_not_tell_apart_are_left_out(compare)
     assert (left["call_id"], left["reason"]) == ("relu#1", f"left out, since {reason}")
     words = ("--against", "onnx=old.onnx", "--match", "order")
     assert compare("nets.py:Numbered", *words)["left_out"] == []
-
-
-def test_functions_of_several_operators_are_paired_by_their_values(compare):
-    """The older exporter writes ``linear`` as two nodes, and ``gelu`` as five in opset 17."""
-    export("old.onnx", "Functions", dynamo=False, opset_version=17)
-    words = ("--against", "onnx=old.onnx", "--layers", "leaf,op:*", "--blame")
-    document = compare("nets.py:Functions", *words)
-    assert (document["equal"], document["culprits"]) == (True, [])
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert pairs["op:linear"] == "op:linear"
-    assert pairs["op:mul"] == "op:mul#2"
 
 
 def test_a_file_without_module_paths_is_paired_by_order(compare):
@@ -183,43 +128,16 @@ def test_a_file_without_module_paths_is_paired_by_order(compare):
     assert pairs["fc"].startswith("Gemm_")
     assert pairs["(model)"] == "(model)"
     assert document["culprits"] == []
-
-
-def test_a_file_without_module_paths_is_compared_by_its_output_alone(compare):
-    export("old.onnx", dynamo=False)
-    hide_names("old.onnx")
     document = compare("nets.py:Net", "--against", "onnx=old.onnx")
     assert [row["call_id"] for row in document["layers"]] == ["(model)"]
 
 
-def test_the_weights_of_a_quantized_layer_name_it(compare):
-    """The dynamic quantizer replaces a convolution by nodes of its own."""
-    ort = pytest.importorskip("onnxruntime.quantization")
-    export("net.onnx")
-    ort.quantize_dynamic("net.onnx", "int8.onnx")
-    words = ("--against", "onnx=int8.onnx", "--blame")
-    document = compare("nets.py:Net", *words, code=7)
-    assert document["culprits"] == []
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert pairs["stem"] == "stem"
-    assert pairs["blocks.2.norm"] == "blocks.2.conv"
-
-
-def test_outputs_of_other_shapes_are_not_measured(compare):
-    export("old.onnx", "Wide", dynamo=False)
-    words = ("--against", "onnx=old.onnx", "--match", "order")
-    document = compare("nets.py:Net", *words, code=7)
-    (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
-    assert (row["reason"], row["rel_l2"]) == ("shapes differ: 1x5 and 1x7", None)
-
-
-@pytest.mark.parametrize("way", ["onnx", "torch-export"])
 @pytest.mark.parametrize(
-    ("name", "operations"),
+    ("way", "name", "operations"),
     [
-        ("Folded", {"onnx": ["op:div#1", "op:div#2", "op:relu"]}),
-        ("Normalized", {"onnx": ["op:normalize", "op:div"]}),
-        ("Sampled", {"onnx": ["op:grid_sample"]}),
+        ("onnx", "Folded", ["op:div#1", "op:div#2", "op:relu"]),
+        ("onnx", "Normalized", ["op:normalize", "op:div"]),
+        ("torch-export", "Normalized", ["op:normalize", "op:div"]),
     ],
 )
 def test_operations_are_paired_although_the_exporter_computes_them_otherwise(
@@ -229,24 +147,7 @@ def test_operations_are_paired_although_the_exporter_computes_them_otherwise(
     document = compare(f"nets.py:{name}", "--against", way, *words)
     assert (document["equal"], document["culprits"]) == (True, [])
     rows = sorted(document["layers"], key=lambda row: row["order"])
-    found = [row["call_id"] for row in rows if "op:" in row["call_id"]]
-    assert found[-len(operations["onnx"]) :] == operations["onnx"]
-
-
-def test_operations_of_a_file_that_others_exported_are_paired_by_their_values(compare):
-    """Nothing in the file says that its first division was the second one of the model."""
-    export("net.onnx", "Folded")
-    words = ("--against", "onnx=net.onnx", "--layers", "leaf,op:*", "--blame")
-    document = compare("nets.py:Folded", *words)
-    assert (document["equal"], document["culprits"]) == (True, [])
-    pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
-    assert (pairs["op:div#1"], pairs["op:div#2"]) == ("op:div", "op:div#1")
-
-
-def test_an_output_that_nothing_uses_is_no_output_of_the_call(compare):
-    for way in ("onnx", "torch-export"):
-        document = compare("nets.py:Unused", "--against", way, "--layers", "all")
-        assert {row["call_id"] for row in document["layers"]} == {"conv", "top", "act", "(model)"}
+    assert [row["call_id"] for row in rows if "op:" in row["call_id"]] == operations
 
 
 def test_an_edit_cannot_be_exported(refused):
@@ -296,14 +197,8 @@ def test_a_file_whose_inside_is_float16_has_the_tolerance_of_float16(compare):
     (output,) = (row for row in document["layers"] if row["call_id"] == "(model)")
     assert (output["other_dtype"], output["tolerance"]) == ("float32", 5e-3)
     assert 1e-5 < output["rel_l2"] < 5e-3
-
-
-def test_two_files_are_compared_without_a_model(compare):
-    export("net.onnx")
-    convert_to_float16("net.onnx", "io.onnx")
     document = compare("net.onnx", "--against", "onnx=io.onnx", "--blame")
-    assert document["culprits"] == []
-    assert document["b"] == "net.onnx with onnx=io.onnx"
+    assert (document["culprits"], document["b"]) == ([], "net.onnx with onnx=io.onnx")
     assert {row["call_id"] for row in document["layers"]} > {"stem", "fc", "(model)"}
 
 
@@ -329,18 +224,6 @@ def sigmoid():
     return model
 
 
-def function():
-    model = Heat()
-    model.act = torch.sigmoid
-    return model
-
-
-def silu():
-    model = Heat()
-    model.act = nn.SiLU()
-    return model
-
-
 def wrong():
     model = sigmoid()
     model.act = nn.Hardsigmoid()
@@ -355,15 +238,13 @@ def right():
 """
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "function", "silu"])
-def test_the_approximation_of_a_saturated_output_is_no_fault(compare, name):
+def test_the_approximation_of_a_saturated_output_is_no_fault(compare):
     """ONNX Runtime's sigmoid is off by 1e-7 where the values are 1e-8."""
     Path("heat.py").write_text(SATURATED)
-    for words in (("--blame",), ("--layers", "leaf" if name == "silu" else "conv")):
-        document = compare(f"heat.py:{name}", "--against", "onnx", *words)
-        assert not document["culprits"]
+    document = compare("heat.py:sigmoid", "--against", "onnx", "--blame")
+    assert not document["culprits"]
     (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
-    assert row["rel_l2"] > 1e-3 * (name == "sigmoid")
+    assert row["rel_l2"] > 1e-3
 
 
 def test_another_function_is_a_fault_though_its_range_is_the_same(compare):
@@ -499,13 +380,9 @@ def test_a_file_whose_output_is_quantized_is_read(run):
     "fields",
     [
         {"location": "w\0.bin"},
-        {"location": "x" * 5000},
         {"location": "w.bin", "offset": "-5"},
         {"location": "w.bin", "length": "x"},
-        {"location": "w.bin", "offset": "9" * 5000},
         {"location": "w.bin", "length": str(10**12)},
-        {"location": "../w.bin"},
-        {"location": ""},
         {"offset": "0"},
     ],
 )
@@ -587,19 +464,11 @@ def test_the_module_that_an_exporter_refuses_is_named(refused, way, what):
     assert f"{what}: gate (Choice): Could not guard on data-dependent expression" in message
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda model: setattr(model.opset_import[0], "version", 99),
-        lambda model: setattr(model.graph.node[0], "op_type", "Convolve"),
-    ],
-    ids=["opset", "operator"],
-)
-def test_what_onnx_runtime_lacks_is_refused_in_its_words(refused, spoil):
+def test_what_onnx_runtime_lacks_is_refused_in_its_words(refused):
     onnx = pytest.importorskip("onnx")
     export("net.onnx")
     model = onnx.load("net.onnx")
-    spoil(model)
+    model.graph.node[0].op_type = "Convolve"
     Path("net.onnx").write_bytes(model.SerializeToString())
     code, message, hint = refused("nets.py:Net", "a.npy", "--against", "onnx=net.onnx")
     assert (code, hint) == (
@@ -639,30 +508,6 @@ def test_an_export_does_not_change_the_model_that_runs_as_a(compare, way):
     assert (document["equal"], len(document["images"])) == (True, 2)
 
 
-def test_an_output_in_another_shape_is_judged_by_its_values(compare):
-    """The file returns the logits times 1.005, as a column."""
-    onnx = pytest.importorskip("onnx")
-    export("net.onnx")
-    model = onnx.load("net.onnx")
-    numbers = onnx.numpy_helper.from_array
-    model.graph.initializer.extend(
-        [numbers(np.array([5, 1]), "shape"), numbers(np.array(1.005, "f4"), "factor")]
-    )
-    last = model.graph.output[0].name
-    model.graph.node.extend(
-        [
-            onnx.helper.make_node("Mul", [last, "factor"], ["scaled"]),
-            onnx.helper.make_node("Reshape", ["scaled", "shape"], ["column"]),
-        ]
-    )
-    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("column", 1, [5, 1]))
-    onnx.save(model, "net.onnx")
-    document = compare("nets.py:Net", "--against", "onnx=net.onnx", code=7)
-    (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
-    assert (row["holds"], row["other_shape"]) == (False, [5, 1])
-    assert row["rel_l2"] == pytest.approx(0.005, rel=1e-3)
-
-
 def test_an_export_is_kept_only_in_a_new_file(refused):
     Path("mine.onnx").write_bytes(b"mine")
     words = ("nets.py:Net", "a.npy", "--against", "onnx", "--keep-export")
@@ -674,12 +519,9 @@ def test_an_export_is_kept_only_in_a_new_file(refused):
     assert Path("mine.onnx").read_bytes() == b"mine"
     assert refused(*words, "mine.txt")[:2] == (2, "error: onnx writes .onnx, not 'mine.txt'")
     assert refused(*words, "no/mine.onnx")[:2] == (5, "error: cannot write 'no/mine.onnx'")
-
-
-def test_a_kept_export_leaves_no_other_file(compare):
-    compare("nets.py:Net", "--against", "onnx", "--keep-export", "mine.onnx")
+    assert refused(*words, "new.onnx")[0] == 0
     names = {file.name for file in Path().iterdir()} - {"__pycache__", "cache"}
-    assert names == {"nets.py", "a.npy", "mine.onnx"}
+    assert names == {"nets.py", "a.npy", "mine.onnx", "new.onnx"}
 
 
 @pytest.mark.parametrize(
@@ -709,13 +551,12 @@ class Silent(nn.Conv2d):
         super().forward(pixels)
 
 
-@pytest.mark.parametrize("blame", [False, True])
-def test_of_a_model_in_memory_no_temporary_folder_is_left_open(tmp_path, monkeypatch, blame):
+def test_of_a_model_in_memory_no_temporary_folder_is_left_open(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
-        found = hookcli.compare(model, torch.rand(1, 3, 8, 8), against="onnx", blame=blame)
+        found = hookcli.compare(model, torch.rand(1, 3, 8, 8), against="onnx", blame=True)
         gc.collect()
     assert [each for each in caught if each.category is ResourceWarning] == []
     assert list(tmp_path.glob("hookcli-*")) == []

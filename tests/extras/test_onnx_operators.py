@@ -74,7 +74,7 @@ def mean_of(pixels):
     return float(session.run(None, {"x": pixels})[0].mean())
 
 
-@pytest.mark.parametrize("shape", [["N", 16, 16, 3], ["N", "H", "W", 3], ["N", "H", "W", "C"]])
+@pytest.mark.parametrize("shape", [["N", 16, 16, 3], ["N", "H", "W", "C"]])
 def test_a_file_that_takes_nhwc_gets_nhwc(write, inspect, shape):
     write(shape, [TO_NCHW, ("Conv", ["t", "w"], ["y"])], {"w": WEIGHT})
     pixels = (draw()[None] / np.float32(255)).astype("f4")
@@ -83,36 +83,7 @@ def test_a_file_that_takes_nhwc_gets_nhwc(write, inspect, shape):
     assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "front",
-    [
-        [("Sub", ["x", "m"], ["a"]), ("Pad", ["a", "p"], ["f"])],
-        [("Gather", ["x", "i"], ["f"], {"axis": 3})],
-        [
-            ("Split", ["x"], ["a", "b", "c"], {"axis": 3}),
-            ("Concat", ["c", "b", "a"], ["f"], {"axis": 3}),
-        ],
-        [("Resize", ["x", "", "s"], ["f"])],
-        [("Transpose", ["x"], ["a"], {"perm": [0, 2, 1, 3]}), ("Mul", ["a", "m"], ["f"])],
-    ],
-)
-def test_operators_before_the_first_convolution_may_keep_or_turn_the_axes(write, inspect, front):
-    weights = {
-        "w": WEIGHT,
-        "m": np.array([1, 2, 3], "f4"),
-        "p": np.array([0, 1, 1, 0, 0, 1, 1, 0]),
-        "i": np.array([2, 1, 0]),
-        "s": np.array([1, 2, 2, 1], "f4"),
-    }
-    last = [("Transpose", ["f"], ["t"], {"perm": [0, 3, 1, 2]}), ("Conv", ["t", "w"], ["y"])]
-    write(["N", "H", "W", "C"], [*front, *last], weights)
-    pixels = (draw()[None] / np.float32(255)).astype("f4")
-    shown = inspect("--size", "16", "--mean", "0,0,0", "--std", "1,1,1")
-    assert shown["Conv_y"] == pytest.approx(mean_of(pixels), rel=1e-4)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
-@pytest.mark.parametrize("is_nhwc", [True, False])
+@pytest.mark.parametrize(("dtype", "is_nhwc"), [("uint8", True), ("int64", False)])
 def test_whole_numbers_are_those_of_the_picture(write, inspect, dtype, is_nhwc):
     onnx = pytest.importorskip("onnx")
     last = TO_NCHW if is_nhwc else ("Identity", ["x"], ["t"])
@@ -132,14 +103,6 @@ def test_the_user_may_name_the_layout(write, inspect):
     np.save("a.npy", np.broadcast_to(np.arange(16.0)[:, None], (12, 16, 16)).astype("f4"))
     shown = inspect("--input-layout", "NHWC", image="a.npy")
     assert shown["(model)"] == pytest.approx(sum(range(16)) * 16 * 12)
-
-
-def test_the_layout_of_a_model_that_is_no_file_is_refused(run, write):
-    write([1, 3, 16, 16], [("Conv", ["x", "w"], ["y"])], {"w": WEIGHT})
-    draw()
-    ended = run("inspect", "resnet18", "a.png", "--input-layout", "NHWC")
-    assert ended.code == 2
-    assert "error: --input-layout NHWC is for files of models, and resnet18 knows its" in ended.err
 
 
 @pytest.fixture
@@ -171,7 +134,6 @@ CONV = ("Conv", ["x", "w"], ["c"])
             2 * 8 * 196 * 8,
         ),
         (("MatMul", ["c", "v"], ["y"]), {"v": (14, 5)}, 2 * 8 * 14 * 14 * 5),
-        (("MatMul", ["v", "c"], ["y"]), {"v": (5, 14)}, 2 * 8 * 5 * 14 * 14),
         (("MatMul", ["c", "c"], ["y"]), {}, 2 * 8 * 14 * 14 * 14),
         (("Relu", ["c"], ["y"]), {}, 0),
     ],
@@ -224,19 +186,6 @@ def test_weights_are_counted_wherever_the_file_keeps_them(write, listing, is_con
     write([1, 3, 16, 16], nodes, weights)
     rows, total = listing()
     assert (rows["Conv_y"]["params"], total["params"]) == (216 + 8, 216 + 8)
-
-
-def test_sizes_and_limits_are_no_weights(write, listing):
-    sizes = np.array([1, 1, 2, 2], "f4")
-    nodes = [
-        ("Resize", ["x", "", "s"], ["r"]),
-        ("Conv", ["r", "w"], ["c"]),
-        ("Reshape", ["c", "to"], ["f"]),
-        ("Add", ["f", "e"], ["y"]),
-    ]
-    weights = {"w": WEIGHT, "s": sizes, "to": np.array([1, -1]), "e": np.array(1e-6, "f4")}
-    write([1, 3, 16, 16], nodes, weights)
-    assert listing()[1]["params"] == 216
 
 
 class Parts(nn.Module):
@@ -392,16 +341,13 @@ def graph(*nodes, **constants):
         ([("Conv", "x w", {})], 1),
         ([("Transpose", "x", {"perm": [0, 3, 1, 2]}), ("Conv", "y w", {})], 3),
         ([("Transpose", "x", {}), ("Conv", "y w", {})], 2),  # the axes the other way round
-        ([("Constant", "", {}), ("Conv", "x w", {})], 1),
+        ([("Sub", "x m", {}), ("Pad", "y p", {}), ("Conv", "y w", {})], 1),
         ([("Flatten", "x", {}), ("Conv", "y w", {})], None),
         ([("Relu", "x", {})], None),
     ],
 )
 def test_the_first_operators_show_the_axis_of_the_channels(nodes, axis):
-    made = [
-        operator(kind, inputs, outputs=["c" if kind == "Constant" else "y"], **attributes)
-        for kind, inputs, attributes in nodes
-    ]
+    made = [operator(kind, inputs, **attributes) for kind, inputs, attributes in nodes]
     assert find_channel_axis(graph(*made), "x") == axis
 
 
@@ -416,7 +362,6 @@ SHAPES = {"a": (1, 6, 32), "b": (16, 1, 16), "y": (1, 6, 16)}
         ("Relu", "", {}, 0),
         ("Attention", "com.microsoft", {}, None),
         ("TensorArrayMap", "own.library", {}, None),
-        ("If", "", {}, None),
         ("Loop", "", {}, None),
     ],
 )
@@ -449,15 +394,6 @@ def test_whole_numbers_of_64_bits_and_single_constants_are_no_weights():
     }
     made = graph(*constants.values(), size=np.ones(4, "i8"), one=np.ones(1, "f4"))
     assert find_weights(made) == {"size": {}, "one": {"one": 1}, "two": {}, "many": {"many": 2}}
-
-
-def test_only_a_value_of_constants_alone_has_their_weights():
-    nodes = [
-        operator("Transpose", "w", outputs=["turned"]),
-        operator("Conv", "x turned", outputs=["seen"]),
-    ]
-    found = find_weights(graph(*nodes, w=np.ones((4, 2), "f4")))
-    assert (found["turned"], "seen" in found) == ({"w": 8}, False)
 
 
 def test_the_bias_of_one_channel_is_a_weight_though_its_name_is_made_up():

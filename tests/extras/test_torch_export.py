@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,6 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.config import (
-    CompareConfig,
-    ExportRequest,
-    ImageRequest,
-    ModelRequest,
-    RunRequest,
-    VariantRequest,
-)
-from hookcli.passes.eager import EagerRunner
-from hookcli.plan.prepare import prepare_comparison
 from tests.extras.exports import make
 
 pytestmark = [pytest.mark.exports, pytest.mark.usefixtures("nets")]
@@ -64,32 +53,3 @@ def test_a_damaged_file_is_refused(refused):
     assert code == 4
     assert message.startswith("error: 'net.pt2' is damaged, or no exported program: ")
     assert hint == "hint: make it with torch.export.save"
-
-
-@pytest.mark.parametrize(
-    "words", [("--against", "dtype=bfloat16"), ("--against", "torch-export=net.pt2")]
-)
-def test_only_an_export_can_be_kept(refused, words):
-    code, message, _ = refused("nets.py:Net", "a.npy", *words, "--keep-export", "net.pt2")
-    assert (code, message) == (2, "error: --keep-export needs a model to export")
-
-
-@pytest.mark.filterwarnings("ignore")  # the temporary ONNX file goes with its runner
-@pytest.mark.parametrize("way", ["onnx", "torch-export", "compile"])
-def test_an_export_leaves_the_attributes_of_every_module_as_they_were(way, monkeypatch):
-    seen = []
-
-    def note(runner):
-        seen.append([{**vars(each)} for each in runner.module.modules()])
-        return nullcontext()
-
-    monkeypatch.setattr(EagerRunner, "ready", note)  # hookcli exports right after this
-    model = ModelRequest("nets.py:Keeping", device="cpu")
-    one = RunRequest(model, ImageRequest(("a.npy",)), ("all",))
-    other = VariantRequest("net", one, export=ExportRequest(way))
-    a, _ = prepare_comparison(CompareConfig(one, other))
-    assert isinstance(a.runner, EagerRunner)
-    after = [vars(each) for each in a.runner.module.modules()]
-    for old, new in zip(seen[0], after, strict=True):
-        assert old.keys() == new.keys()
-        assert all(old[name] is new[name] for name in old)

@@ -53,10 +53,6 @@ def test_a_plain_counterpart_has_the_unpruned_weights_for_one_batch():
     assert [name for name, _ in model.named_parameters()] == ["conv.weight"]
 
 
-def test_without_edits_and_pruning_there_is_no_plain_counterpart():
-    assert EagerRunner(toys.InplaceRelu(), ()).plain is None
-
-
 def test_attention_takes_the_same_path_with_and_without_an_edit_of_an_operation():
     paths = []
 

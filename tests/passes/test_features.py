@@ -11,7 +11,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.networks.load import LoadedModel, load_model
 from hookcli.networks.own_code import OwnCode
 from hookcli.passes.eager import EagerRunner
-from hookcli.passes.features import _mark, _may_make, _Seen, find_feature_call
+from hookcli.passes.features import _may_make, _Seen, find_feature_call
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.runs import ModelInfo
 
@@ -104,10 +104,6 @@ def test_features_that_no_layer_returns_are_the_input_of_the_head():
     assert find(Tokens(fc=nn.Linear(4, 5))) == "input:fc"
 
 
-def test_of_outputs_alone_the_last_one_before_the_head_is_chosen():
-    assert find(Tokens(fc=nn.Linear(4, 5)), at="output") == "norm"
-
-
 def test_a_run_of_some_layers_has_the_last_one_before_the_head():
     net = Classifier(fc=nn.Linear(4, 5))
     assert find(net, "conv", "norm", "fc", "", at="output") == "norm"
@@ -116,17 +112,6 @@ def test_a_run_of_some_layers_has_the_last_one_before_the_head():
 
 def test_no_head_is_taken_for_features_if_there_are_several():
     assert find(TwoHeads(one=nn.Linear(4, 4), two=nn.Linear(4, 4))) == "pool"
-
-
-def test_a_head_that_never_runs_and_one_for_training_do_not_count():
-    class Auxiliary(Net):
-        def forward(self, x):
-            features = self.pooled(x)
-            return {"out": self.fc(features) * 2, "aux": self.aux_head(x)}
-
-    unused = nn.Linear(9, 9)
-    net = Auxiliary(fc=nn.Linear(4, 5), aux_head=nn.Conv2d(3, 5, 1), unused=unused)
-    assert find(net) == "pool"
 
 
 def test_a_layer_after_the_head_is_not_chosen_although_its_values_are_the_same():
@@ -163,17 +148,6 @@ def test_a_layer_called_again_is_chosen_by_its_call():
     assert find(Twice(act=nn.ReLU(), fc=nn.Linear(4, 5))) == "act#1"
 
 
-class Prototypes(Net):
-    """The classifier is a parameter that no module has."""
-
-    def __init__(self, width=4, **heads):
-        super().__init__(**heads)
-        self.weight = nn.Parameter(torch.ones(5, width))
-
-    def forward(self, x):
-        return self.act(self.conv(x)).mean((2, 3)) @ self.weight.T
-
-
 class Pooled(nn.Sequential):
     """The output has the mean of each channel."""
 
@@ -181,44 +155,40 @@ class Pooled(nn.Sequential):
         return super().forward(x).mean((2, 3))
 
 
-class Shuffled(Net):
-    def forward(self, x):
-        return nn.functional.pixel_shuffle(self.act(self.conv(x)), 2)
-
-
 @pytest.mark.parametrize(
-    ("module", "call_id"),
+    ("last", "call_id"),
     [
-        (Prototypes(act=nn.ReLU()), "act"),
-        (Prototypes(width=8, act=nn.Conv2d(4, 8, 1)), "act"),
-        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.ReLU()), "1"),
-        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), "1"),
-        (Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Sigmoid()), "1"),
-        (Shuffled(act=nn.Conv2d(4, 4, 1)), "conv"),
+        ([nn.Conv2d(8, 4, 3)], "1"),
+        ([nn.Conv2d(8, 4, 1), nn.ReLU()], "1"),
+        ([nn.Conv2d(8, 4, 3), nn.ReLU(inplace=True)], "3"),
+        ([nn.Conv2d(8, 4, 3), nn.MaxPool2d(2)], "3"),
     ],
 )
-def test_the_last_layer_is_the_head_only_if_the_output_has_its_channels(module, call_id):
-    assert find(module) == call_id
+def test_the_last_convolution_is_a_head_unless_the_layers_after_it_make_features(last, call_id):
+    assert find(Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), *last)) == call_id
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        [nn.ReLU(inplace=True)],
-        [nn.ReLU(inplace=True), nn.MaxPool2d(2)],
-        [nn.MaxPool2d(2)],
-    ],
-)
-def test_the_last_convolution_is_no_head_if_the_layers_after_it_make_features(after):
-    net = Pooled(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), *after)
-    assert find(net) == str(2 + len(after))
+def test_a_norm_at_the_end_is_no_head():
+    class Normed(Net):
+        def forward(self, x):
+            return self.last_norm(self.fc(self.norm(self.conv(x)))) * 2
+
+    assert find(Normed(fc=nn.Conv2d(4, 5, 1), last_norm=nn.BatchNorm2d(5))) == "norm"
+
+
+def test_the_last_layer_is_no_head_if_the_output_has_not_its_channels():
+    class Prototypes(Net):
+        """The classifier is a parameter that no module has."""
+
+        def forward(self, x):
+            return self.act(self.conv(x)).mean((2, 3)) @ torch.ones(8, 5)
+
+    assert find(Prototypes(act=nn.Conv2d(4, 8, 1))) == "act"
 
 
 @pytest.mark.parametrize(
     ("name", "size", "call_id"),
     [
-        ("resnet18", 64, "avgpool"),
-        ("convnext_tiny", 64, "classifier.1"),
         ("squeezenet1_1", 64, "classifier.0"),
         ("lraspp_mobilenet_v3_large", 64, "input:classifier.high_classifier"),
         ("timm:resnet18", 64, "global_pool"),
@@ -244,34 +214,6 @@ def test_they_are_what_timm_says_they_are(name):
     assert torch.equal(seen[-1], wanted)
 
 
-def test_the_coarsest_map_of_a_detector_is_chosen_even_if_a_later_layer_returns_it():
-    class Later(Detector):
-        def forward(self, x):
-            return self.fc(self.late(self.backbone(x)["1"]).mean((2, 3)))
-
-    net = Later(backbone=Backbone(), late=nn.Identity(), fc=nn.Linear(4, 5))
-    assert find(net, task="detection") == "backbone[1]"
-
-
-def test_a_part_whose_name_begins_like_a_backbone_is_none():
-    class Neck(Detector):
-        def forward(self, x):
-            return self.fc(self.backbone_neck(self.backbone(x)["1"]).mean((2, 3)))
-
-    net = Neck(backbone=Backbone(), backbone_neck=nn.Conv2d(4, 4, 1), fc=nn.Linear(4, 5))
-    assert find(net, task="detection") == "backbone[1]"
-
-
-def test_an_output_that_shows_no_channels_may_come_from_the_last_layer():
-    """Boxes (M, 4) of one image, which have no axis of channels."""
-
-    class Boxes(Net):
-        def forward(self, x):
-            return self.fc(self.norm(self.conv(x))).flatten(2)[:, :3, :, None, None] + 0.0
-
-    assert find(Boxes(fc=nn.Conv2d(4, 7, 1))) == "norm"
-
-
 def test_the_head_makes_the_logits_and_not_what_else_the_model_returns():
     class More(Net):
         def forward(self, x):
@@ -282,17 +224,6 @@ def test_the_head_makes_the_logits_and_not_what_else_the_model_returns():
     assert find(More(hidden=nn.Linear(4, 6), fc=nn.Linear(6, 5))) == "hidden"
 
 
-def test_a_head_that_the_model_names_is_preferred_to_the_last_layer():
-    class Scaled(Net):
-        def forward(self, x):
-            return self.scale(self.fc(self.pooled(x)))
-
-        def get_classifier(self):
-            return self.fc
-
-    assert find(Scaled(fc=nn.Linear(4, 5), scale=nn.Linear(5, 5))) == "pool"
-
-
 def test_the_head_of_a_segmentation_is_the_one_that_the_model_names():
     class Masks(Net):
         def forward(self, x):
@@ -301,50 +232,14 @@ def test_the_head_of_a_segmentation_is_the_one_that_the_model_names():
     assert find(Masks(segmentation_head=nn.Conv2d(4, 2, 1), last=nn.Conv2d(2, 2, 1))) == "norm"
 
 
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_the_first_of_several_heads_that_a_model_names_shows_the_features(kind):
-    class Listed(Net):
-        def forward(self, x):
-            features = self.pooled(x)
-            return self.one(features) + self.two(self.late(features))
-
-        def get_classifier(self):
-            return kind([self.one, self.two])
-
-    heads = {name: nn.Linear(4, 5) for name in ("one", "two")}
-    assert find(Listed(late=nn.Linear(4, 4), **heads)) == "pool"
-
-
-def test_a_norm_at_the_end_is_no_head():
-    class Normed(Net):
-        def forward(self, x):
-            return self.last_norm(self.fc(self.norm(self.conv(x)))) * 2
-
-    assert find(Normed(fc=nn.Conv2d(4, 5, 1), last_norm=nn.BatchNorm2d(5))) == "norm"
-
-
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_a_value_of_several_images_or_of_whole_numbers_is_not_that_of_one_image():
-    features = torch.arange(4.0)[None]
-    assert _mark(features) == _mark(features[:, :, None, None])
-    assert _mark(features) != _mark(features + 1)
-    assert _mark(features.expand(2, 4)) is None
-    assert _mark(features.int()) is None
-    quantized = torch.quantize_per_tensor(features, 1.0, 0, torch.quint8)
-    assert _mark(quantized) == _mark(features)
-
-
 @pytest.mark.parametrize(
     ("kind", "shape", "returned", "expected"),
     [
-        ("Conv2d", (1, 8, 5, 5), (1, 8), True),  # the mean of each channel
-        ("Conv2d", (1, 8, 5, 5), (1, 5), False),
         ("Conv2d", (1, 8, 5, 5), (1, 200), True),  # all values in another shape
         ("Conv2d", (1, 8, 5, 5), (1, 1), True),  # a single number
         ("Conv2d", (1, 1, 5, 5), (1, 9), True),  # one channel may be copied
         ("Conv2d", (1, 8, 5, 5), (1, 3, 2), True),  # no class scores and no map: unknown
         ("Conv1D", (1, 5, 8), (1, 8), True),  # a linear layer of transformers
-        ("Linear", (1, 5, 8), (1, 8), True),
         ("Linear", (1, 5, 8), (1, 5, 3), False),
     ],
 )

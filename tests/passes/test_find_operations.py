@@ -61,37 +61,6 @@ def test_the_model_and_the_random_numbers_are_afterwards_what_they_were():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_a_model_that_keeps_new_parts_has_its_own_parts_again():
-    class Growing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.own = Own()
-
-        def forward(self, x):
-            self.more, self.weight = nn.Linear(3, 5), nn.Parameter(x)
-            return self.own(x)
-
-    model = Growing()
-    infer_layouts(loaded(model), list_layers(model))
-    assert (list(model.children()), list(model.parameters())) == ([model.own], [])
-
-
-def test_a_model_that_reparametrizes_itself_is_afterwards_what_it_was():
-    class Normed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 2, 1)
-
-        def forward(self, x):
-            nn.utils.parametrizations.weight_norm(self.conv)
-            return self.conv(x)
-
-    model = Normed()
-    infer_layouts(loaded(model), list_layers(model))
-    assert type(model.conv) is nn.Conv2d
-    assert sorted(name for name, _ in model.named_parameters()) == ["conv.bias", "conv.weight"]
-
-
 def test_layers_whose_types_tell_cost_no_forward():
     model = Rows()
     model.forward = pytest.fail

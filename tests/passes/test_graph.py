@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hookcli.passes.graph import Graph, GraphNode, ModuleScope
 from hookcli.records.layouts import Channels
 
@@ -55,12 +57,6 @@ def test_calls_of_one_module_are_counted():
     ]
 
 
-def test_two_calls_in_a_row_are_told_apart_if_the_graph_shows_it():
-    again = ModuleScope("block.relu", RELU.kind, "relu@1")
-    found = calls(node("one", BLOCK, RELU), node("two", BLOCK, again))
-    assert found[:2] == [("block.relu", 0, "one"), ("block.relu", 1, "two")]
-
-
 def test_operations_between_modules_are_calls_and_views_are_not():
     found = calls(
         node("one", BLOCK, CONV, operation="conv2d"),
@@ -71,43 +67,12 @@ def test_operations_between_modules_are_calls_and_views_are_not():
     assert [each[0] for each in found] == ["block.conv", "block/op:add", "block", "op:mul"]
 
 
-def test_only_operations_of_a_layer_of_torch_are_part_of_it():
-    found = calls(
-        node("one", BLOCK, CONV, operation="conv2d"), node("two", NORM, operation="layer_norm")
-    )
-    assert [each[0] for each in found] == ["block.conv", "block", "norm/op:layer_norm", "norm"]
-
-
 def test_several_nodes_of_one_function_are_one_operation():
     found = calls(
         node("product", NORM, operation="linear", step="linear_3"),
         node("sum", NORM, operation="linear", step="linear_3"),
     )
     assert found == [("norm/op:linear", 0, "sum"), ("norm", 0, "sum")]
-
-
-def test_nodes_that_name_no_module_are_layers_of_their_own():
-    found = find_calls([node("Conv_0", operation="Conv"), node("Relu_1", operation="Relu")])
-    assert [(each.layer.module_path, each.layer.module_type) for each in found] == [
-        ("Conv_0", "Conv"),
-        ("Relu_1", "Relu"),
-    ]
-
-
-def test_a_norm_that_a_convolution_was_merged_into_is_of_both_families():
-    norm = ModuleScope("block.norm", "torch.nn.modules.batchnorm.BatchNorm2d")
-    merged = GraphNode((BLOCK, norm), "batch_norm", "one", ("one",), family="conv")
-    (call, _) = find_calls([merged])
-    assert (call.layer.module_type, call.families) == ("BatchNorm2d", ("norm", "conv"))
-
-
-def test_a_call_starts_at_its_first_node():
-    found = find_calls([node("one", BLOCK, CONV), node("two", BLOCK, CONV), node("three", BLOCK)])
-    assert {call.layer.module_path: call.start for call in found} == {
-        "block.conv": 0,
-        "block/op:add": 2,
-        "block": 0,
-    }
 
 
 def test_the_weights_of_a_block_are_those_of_its_layers_counted_once():
@@ -140,20 +105,6 @@ def test_the_channel_axis_follows_from_the_types_of_the_layers():
     }
 
 
-def test_the_operators_of_a_file_without_modules_have_families():
-    names = ("Conv", "Relu", "MaxPool", "Gemm", "LayerNormalization", "Reshape")
-    found = find_calls([node(name, operation=name) for name in names])
-    families = [call.families for call in found]
-    assert families == [("conv",), ("act",), ("pool",), ("linear",), ("norm",), ("",)]
-
-
-def test_a_call_has_the_number_that_the_graph_says():
-    """An exporter folded the first call."""
-    second, third = (replace(CONV, index=index) for index in (1, 2))
-    found = calls(node("one", BLOCK, second), node("two", BLOCK, third))
-    assert found[:2] == [("block.conv", 1, "one"), ("block.conv", 2, "two")]
-
-
 def test_the_nodes_of_a_numbered_call_may_be_apart():
     first, second = (replace(CONV, index=index) for index in (0, 1))
     found = calls(node("one", first), node("two", second), node("three", first))
@@ -171,12 +122,6 @@ def test_a_module_returns_every_value_that_others_use():
     assert values["block"] == ("one", "three")
 
 
-def test_a_module_returns_what_the_model_returns():
-    nodes = [reading("one", "x", BLOCK, CONV), reading("two", "one", BLOCK, RELU)]
-    graph = Graph.of(nodes, returned=["one", "two"])
-    assert graph.list_calls("block")[0].values == ("one", "two")
-
-
 def test_a_value_that_was_written_in_place_at_the_end_is_the_output():
     nodes = [
         reading("one", "x", BLOCK, CONV),
@@ -185,24 +130,6 @@ def test_a_value_that_was_written_in_place_at_the_end_is_the_output():
     ]
     values = {call.layer.module_path: call.values for call in find_calls(nodes)}
     assert values["block"] == ("overwritten",)
-
-
-def test_a_module_whose_last_layer_was_merged_into_a_norm_outside_has_no_value():
-    norm = ModuleScope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
-    merged = reading("two", "one", norm, family="conv", weights=(("block.conv.weight", 9),))
-    found = find_calls([reading("one", "x", BLOCK, RELU), merged])
-    assert [call.layer.module_path for call in found] == ["block.relu", "norm"]
-
-
-def test_a_module_that_is_called_again_keeps_its_value():
-    """The second call reads the output of the first, with weights of the same module."""
-    weights = (("block.conv.weight", 9),)
-    nodes = [
-        reading(name, inputs, replace(BLOCK, index=n), replace(CONV, index=n), weights=weights)
-        for n, (name, inputs) in enumerate([("one", "x"), ("two", "one")])
-    ]
-    nodes = [replace(each, family="conv") for each in nodes]
-    assert [call.layer.module_path for call in find_calls(nodes)].count("block") == 2
 
 
 def untold(name, inputs, operation):
@@ -225,17 +152,6 @@ def test_a_node_of_a_tool_stands_under_its_own_name_in_the_module_around_it():
         "outer",
     ]
     assert next(each for each in found if each.layer.label == "outer").families == ("conv",)
-
-
-def test_a_node_that_is_left_out_shows_where_a_node_of_a_tool_stands():
-    nodes = [
-        reading("one", "x", BLOCK, CONV),
-        replace(reading("size", "", BLOCK), left_out="does not depend on the input"),
-        replace(untold("shaped", "one", "Reshape"), inputs=("one", "size")),
-        reading("two", "shaped", BLOCK, RELU),
-    ]
-    found = [call.layer.module_path for call in Graph.of(nodes).calls if not call.is_told]
-    assert found == ["block/shaped"]
 
 
 def test_a_node_of_a_tool_between_the_nodes_of_a_layer_is_a_part_of_it():
@@ -277,18 +193,18 @@ def paths_of(nodes, **facts):
     return [call.layer.module_path for call in Graph.of(nodes, **facts).calls]
 
 
-def merged_into(*scopes, family="conv"):
+def merged_into(*scopes):
     """A norm that a tool merged with ``block.conv``, after the ReLU of the block."""
     weights = (("block.conv.weight", 9),)
-    last = reading("two", "one", *scopes, family=family, weights=weights)
+    last = reading("two", "one", *scopes, family="conv", weights=weights)
     return [reading("one", "x", BLOCK, RELU), last]
 
 
 BATCH_NORM = ModuleScope("norm", "torch.nn.modules.batchnorm.BatchNorm2d")
 
 
-def test_a_linear_layer_may_be_merged_into_a_norm_outside_its_module():
-    assert paths_of(merged_into(BATCH_NORM, family="linear")) == ["block.relu", "norm"]
+def test_a_module_whose_last_layer_was_merged_into_a_norm_outside_has_no_value():
+    assert paths_of(merged_into(BATCH_NORM)) == ["block.relu", "norm"]
 
 
 def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
@@ -301,58 +217,6 @@ def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
 
 def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
     assert paths_of(merged_into(CONV)) == ["block.relu", "block", "block.conv"]
-
-
-def test_a_norm_around_a_convolution_is_no_convolution():
-    block = ModuleScope("block", "own.LayerNormalization")
-    nodes = [node("one", block, CONV, operation="conv2d"), node("two", block, RELU)]
-    nodes = [
-        replace(each, family=family) for each, family in zip(nodes, ("conv", "act"), strict=True)
-    ]
-    assert find_calls(nodes)[-1].families == ("norm",)
-
-
-def test_an_attention_of_torch_returns_its_weights_too():
-    attention = ModuleScope("attention", "torch.nn.modules.activation.MultiheadAttention")
-    nodes = [
-        reading("weights", "x", attention),
-        reading("out", "weights", attention),
-        reading("sum", "out weights"),
-    ]
-    assert calls(*nodes)[0] == ("attention", 0, "weights", "out")
-
-
-def test_a_layer_of_torch_returns_only_its_last_value():
-    nodes = [reading("one", "x", CONV), reading("two", "one", CONV), reading("sum", "one two")]
-    assert calls(*nodes)[0] == ("block.conv", 0, "two")
-
-
-def test_a_view_that_a_tool_added_is_a_layer():
-    nodes = [reading("one", "x", BLOCK, CONV), untold("flat", "one", "view")]
-    assert "flat" in paths_of(nodes, returned=["flat"])
-
-
-def test_a_node_of_a_tool_that_the_model_returns_is_in_the_model_itself():
-    nodes = [reading("one", "x", BLOCK, CONV), untold("last", "one", "Mul")]
-    assert paths_of(nodes, returned=["last"])[-1] == "last"
-
-
-def test_a_layer_is_as_deep_as_its_path_has_parts():
-    depths = {
-        call.layer.module_path: call.layer.depth
-        for call in find_calls([node("one", BLOCK, CONV), node("two", BLOCK)])
-    }
-    assert depths == {"block.conv": 2, "block": 1, "block/op:add": 2}
-
-
-def test_an_operation_has_the_nodes_of_its_function_alone():
-    nodes = [
-        node("product", NORM, operation="linear", step="linear_3"),
-        node("sum", NORM, operation="linear", step="linear_3"),
-        node("more", NORM),
-    ]
-    found = {call.layer.label: call.nodes for call in find_calls(nodes)}
-    assert found == {"norm/op:linear": 2, "norm/op:add": 1, "norm": 0}
 
 
 def owned(name, inputs, path, **facts):
@@ -378,19 +242,6 @@ def test_nodes_of_a_tool_with_the_weights_of_two_layers_are_in_neither():
         reading("two", "right", BLOCK, CONV),
     ]
     assert {"block/left", "block/right"} < {*paths_of(nodes)}
-
-
-def test_a_layer_that_the_graph_names_keeps_its_type_in_nodes_of_a_tool():
-    """The kind that a tool's node shows is only that of an operator."""
-    nodes = [
-        reading("one", "x", BLOCK, CONV),
-        reading("between", "one", BLOCK),
-        owned("inner", "between", "block.conv"),
-        reading("sum", "inner"),
-    ]
-    types = {each.layer.module_path: each.layer.module_type for each in find_calls(nodes)}
-    assert types["block.conv"] == "Conv2d"
-    assert paths_of(nodes).count("block.conv") == 2
 
 
 def test_the_paths_of_a_graph_are_those_that_it_names():
@@ -451,12 +302,6 @@ def test_a_graph_says_whether_the_numbers_of_calls_were_only_counted():
     }
 
 
-def test_a_layer_of_several_operators_is_of_the_family_of_one_of_them():
-    act = ModuleScope("act", "onnx.Mul+Sigmoid")
-    (call,) = find_calls([node("one", act, operation="mul")])
-    assert call.families == ("act",)
-
-
 def test_only_one_of_several_outputs_of_a_call_has_a_number():
     nodes = [reading("one", "x", BLOCK), reading("two", "one", BLOCK), reading("sum", "one two")]
     found = Graph.of(nodes).calls
@@ -465,12 +310,36 @@ def test_only_one_of_several_outputs_of_a_call_has_a_number():
     assert outputs["op:add"] == "sum"
 
 
-def test_the_operators_of_a_file_without_modules_have_channel_axes():
-    names = ("Relu", "Conv", "Relu", "LayerNormalization")
-    nodes = [node(f"{name}_{n}", operation=name) for n, name in enumerate(names)]
-    assert [call.layer.channels for call in find_calls(nodes)] == [
-        Channels.SAME,
-        Channels.FIRST,
-        Channels.LIKELY_FIRST,
-        Channels.LAST,
+def test_every_operator_of_a_file_without_modules_is_a_layer():
+    names = ("Relu", "Conv", "Relu", "LayerNormalization", "Reshape")
+    found = find_calls([node(f"{name}_{n}", operation=name) for n, name in enumerate(names)])
+    assert [(each.layer.label, each.families[0], each.layer.channels) for each in found] == [
+        ("Relu_0", "act", Channels.SAME),
+        ("Conv_1", "conv", Channels.FIRST),
+        ("Relu_2", "act", Channels.LIKELY_FIRST),
+        ("LayerNormalization_3", "norm", Channels.LAST),
+        ("Reshape_4", "", Channels.UNKNOWN),
     ]
+
+
+def test_a_norm_is_a_convolution_too_only_if_one_was_merged_into_it():
+    merged = replace(node("one", BLOCK, BATCH_NORM, operation="batch_norm"), family="conv")
+    assert find_calls([merged])[0].families == ("norm", "conv")
+    around = ModuleScope("block", "own.LayerNormalization")
+    nodes = [node("one", around, CONV, operation="conv2d"), node("two", around, RELU)]
+    nodes[0] = replace(nodes[0], family="conv")
+    assert find_calls(nodes)[-1].families == ("norm",)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("MultiheadAttention", ("one", "two")), ("Conv2d", ("two",))]
+)
+def test_of_the_layers_of_torch_only_attention_returns_several_values(name, values):
+    layer = ModuleScope("layer", f"torch.nn.{name}")
+    nodes = [reading("one", "x", layer), reading("two", "one", layer), reading("sum", "one two")]
+    assert calls(*nodes)[0] == ("layer", 0, *values)
+
+
+def test_a_view_that_a_tool_added_and_the_model_returns_is_a_layer_of_the_model():
+    nodes = [reading("one", "x", BLOCK, CONV), untold("flat", "one", "view")]
+    assert paths_of(nodes, returned=["flat"])[-1] == "flat"

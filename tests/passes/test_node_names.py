@@ -1,5 +1,7 @@
 from types import SimpleNamespace
 
+import pytest
+
 from hookcli.passes.node_names import read_names
 
 
@@ -36,14 +38,18 @@ def test_a_name_holds_the_modules_around_the_node():
     assert scopes == ["blocks#0", "blocks.1#0", "blocks.1.0#0", "blocks.1.0.up#0"]
 
 
-def test_a_list_that_is_not_called_is_part_of_the_name_of_its_item():
-    (scopes,) = read(("Relu", "/encoder/layers.3/act/Relu", "x"))
-    assert scopes == ["encoder#0", "encoder.layers.3#0", "encoder.layers.3.act#0"]
-
-
-def test_a_module_may_have_the_name_of_a_class():
-    (scopes,) = read(("Conv", "/Conv2d_1a_3x3/Conv/Conv", "x"))
-    assert scopes == ["Conv2d_1a_3x3#0", "Conv2d_1a_3x3.Conv#0"]
+@pytest.mark.parametrize(
+    ("name", "weight", "path"),
+    [
+        ("Conv2d_1a_3x3/Conv", "", "Conv2d_1a_3x3.Conv"),
+        ("conv/conv", "conv.conv.weight", "conv.conv"),
+        ("block/blocks", "", "block.blocks"),
+        ("block/conv", "preconv.weight", "block.conv"),
+    ],
+)
+def test_names_that_are_alike_are_modules_of_their_own(name, weight, path):
+    (scopes,) = read(("Conv", f"/{name}/Conv", f"x {weight}"))
+    assert scopes == [f"{path.partition('.')[0]}#0", f"{path}#0"]
 
 
 def test_names_without_modules_say_nothing():
@@ -53,11 +59,6 @@ def test_names_without_modules_say_nothing():
 def test_a_number_at_the_end_counts_the_calls():
     scopes = read(("Relu", "/act/Relu", "x"), ("Relu", "/act_1/Relu", "x"))
     assert scopes == [["act#0"], ["act#1"]]
-
-
-def test_a_number_at_the_end_is_part_of_a_name_that_the_model_has():
-    nodes = ("Relu", "/act/Relu", "x"), ("Relu", "/act_1/Relu", "x")
-    assert read(*nodes, modules={"act": "", "act_1": ""}) == [["act#0"], ["act_1#0"]]
 
 
 def test_a_number_at_the_end_is_part_of_a_name_that_the_weights_have():
@@ -75,13 +76,6 @@ def test_the_calls_of_a_block_are_counted_by_those_of_its_layers():
     assert [outer for outer, _ in scopes] == [f"block#{number}" for number in calls]
     acts = [inner for _, inner in scopes if "act" in inner]
     assert acts == [f"block.act#{number}" for number in range(4)]
-
-
-def test_the_operations_of_a_block_count_its_calls():
-    names = ("conv/Conv", "conv_1/Conv", "Add", "conv_2/Conv", "conv_3/Conv")
-    nodes = [(name.rpartition("/")[2], f"/block/{name}", "x") for name in names]
-    scopes = read(*nodes, ("Add", "/block_1/Add", "x"))
-    assert [each[0] for each in scopes] == [f"block#{number}" for number in (0, 0, 0, 1, 1, 1)]
 
 
 def test_weights_tell_the_path_of_a_module_in_one_that_is_not_called():
@@ -157,47 +151,13 @@ def test_a_product_with_a_bias_is_a_linear_function():
     assert [each.step for each in found] == ["/attn/MatMul", "/attn/MatMul", "/attn/Add_1"]
 
 
-def test_a_layer_of_four_operators_has_all_of_them_as_its_type():
-    """As an activation that the exporter takes apart."""
-    names = ("Div", "Erf", "Add", "Mul")
-    assert kinds(*((name, f"/act/{name}", "x") for name in names)) == {
-        "act": "onnx.Div+Erf+Add+Mul"
-    }
-
-
-def test_a_layer_may_have_the_name_of_the_module_around_it():
-    (scopes,) = read(("Conv", "/conv/conv/Conv", "x conv.conv.weight"))
-    assert scopes == ["conv#0", "conv.conv#0"]
-
-
-def test_the_weight_of_another_layer_tells_no_path():
-    (scopes,) = read(("Conv", "/conv/Conv", "x preconv.weight"))
-    assert scopes == ["conv#0"]
-
-
-def test_a_path_that_the_model_has_is_preferred_to_one_with_the_same_end():
-    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "a.act": ""})
-    assert scopes == ["a#0", "a.act#0"]
-
-
-def test_two_paths_with_the_same_end_tell_nothing():
-    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "a.y.act": ""})
-    assert scopes == ["a#0", "a.act#0"]
-
-
-def test_a_path_with_the_same_end_in_another_module_tells_nothing():
-    (scopes,) = read(("Relu", "/a/act/Relu", "x"), modules={"a": "", "a.x.act": "", "b.act": ""})
-    assert scopes == ["a#0", "a.x.act#0"]
-
-
-def test_values_that_are_quantized_as_they_come_belong_to_no_module():
-    outputs = ("/a/Relu_output_0_quantized", "/a/Relu_output_0_scale")
-    nodes = [
-        node("Relu", "/a/Relu", "x"),
-        node("DynamicQuantizeLinear", "q", "/a/Relu_output_0", *outputs),
-    ]
-    dependent = {name for each in nodes for name in each.output}
-    assert [len(values) for values in read_names(nodes, dependent, {})] == [1, 0]
+@pytest.mark.parametrize(
+    ("others", "path"),
+    [(["a.act", "a.x.act"], "a.act"), (["a.x.act", "a.y.act"], "a.act"), (["a.x.act"], "a.x.act")],
+)
+def test_the_only_path_of_the_model_with_the_same_end_is_the_path(others, path):
+    modules = dict.fromkeys(["a", "b.act", *others], "")
+    assert read(("Relu", "/a/act/Relu", "x"), modules=modules) == [["a#0", f"{path}#0"]]
 
 
 def test_a_node_keeps_its_name_when_a_tool_renames_its_value():
@@ -208,16 +168,6 @@ def test_a_number_at_the_end_of_a_module_around_others_is_part_of_its_name():
     """The calls of such a module have no names of their own."""
     scopes = read(("Add", "/block/Add", "x"), ("Relu", "/block_1/act/Relu", "x"))
     assert scopes == [["block#0"], ["block_1#0", "block_1.act#0"]]
-
-
-def test_a_name_that_begins_like_that_of_the_module_around_it_is_a_name():
-    (scopes,) = read(("Relu", "/block/blocks/Relu", "x"))
-    assert scopes == ["block#0", "block.blocks#0"]
-
-
-def test_a_weight_that_the_model_computes_shows_no_merged_norm():
-    nodes = ("Conv", "/a/Conv", "x onnx::Mul_7 onnx::Mul_8")
-    assert kinds(nodes) == {"a": "onnx.Conv"}
 
 
 def test_the_number_in_a_name_is_the_call_in_a_file_with_another_order_of_nodes():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from hookcli.passes.graph import ModuleScope
-from hookcli.passes.onnx_file import OnnxRunner, _find_dependent, _find_dequantized, _Repeats
+from hookcli.passes.onnx_file import _find_dependent, _find_dequantized, _Repeats
 
 RELU = "torch.nn.modules.activation.ReLU"
 
@@ -36,14 +36,6 @@ def test_a_branch_that_reads_an_input_depends_on_it():
 def test_a_quantized_value_that_two_nodes_read_keeps_its_own_name(users, found):
     readers = [node("DequantizeLinear", "q", name) for name in ("z", "other")[:users]]
     assert _find_dequantized(graph(node("QuantizeLinear", "y", "q"), *readers)) == found
-
-
-def test_values_of_together_more_than_512_mib_are_in_several_groups():
-    """A float32 of 64 Mi values has 256 MiB."""
-    runner = OnnxRunner.__new__(OnnxRunner)
-    runner.shapes, runner._groups = dict.fromkeys("abc", (1 << 26,)) | {"d": (1 << 28,)}, {}
-    assert runner._group(("a", "b", "c", "d")) == [["a", "b"], ["c"], ["d"]]
-    assert runner._group(("d",)) == [["d"]]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.passes.unchanged import restoring, throw_dice, unchanged
+from hookcli.passes.unchanged import throw_dice, unchanged
 
 
 class Memory:
@@ -29,13 +29,6 @@ class Registry(dict[str, int]):
         raise TypeError
 
 
-class Slotted:
-    __slots__ = ("parts", "seen")
-
-    def __init__(self):
-        self.seen, self.parts = 0, [1]
-
-
 class Restless(nn.Module):
     """A model with one object of each kind that a forward pass may change."""
 
@@ -44,49 +37,31 @@ class Restless(nn.Module):
         self.inner = nn.Linear(2, 2)
         self.register_buffer("count", torch.zeros(1))
         self.register_buffer("replaced", torch.zeros(2))
-        self.plain = torch.zeros(3)
         self.spread = torch.zeros(1).expand(4)
         self.cache = {"deep": [{"tensors": (torch.zeros(2),)}, {1}]}
         self.ordered, self.queue = OrderedDict(a=1, b=2), deque([1], maxlen=3)
         self.memory, self.settings = Memory(), SimpleNamespace(calls=0)
         self.generator = torch.Generator().manual_seed(3)
-        self.counter, self.own_dict = Counter(a=1), Registry(a=1)
-        self.array, self.bytes, self.slotted = np.zeros(2), bytearray(b"ab"), Slotted()
-        self.of_numpy, self.older = np.random.default_rng(0), np.random.RandomState(0)
-        self.of_python = random.Random(0)
+        self.own_dict, self.array = Registry(a=1), np.zeros(2)
+        self.of_numpy = np.random.default_rng(0)
         self.register_buffer("square", torch.arange(4.0).view(2, 2))
 
 
 CHANGES = {
     "a hook of a submodule": lambda net: net.inner.register_forward_hook(lambda *_: None),
-    "a hook before it": lambda net: net.inner.register_forward_pre_hook(lambda *_: None),
-    "a submodule": lambda net: net.add_module("more", nn.ReLU()),
     "a replaced submodule": lambda net: setattr(net, "inner", nn.Linear(2, 2)),
-    "a parameter": lambda net: net.inner.register_parameter("more", nn.Parameter(torch.ones(1))),
     "a replaced parameter": lambda net: setattr(net.inner, "bias", nn.Parameter(torch.ones(2))),
-    "a buffer": lambda net: net.register_buffer("more", torch.ones(1)),
     "the values of a buffer": lambda net: net.count.add_(1),
     "the memory of a buffer": lambda net: setattr(net.replaced, "data", torch.ones(5)),
-    "a tensor among the attributes": lambda net: net.plain.add_(1),
     "a tensor of which all values are one": lambda net: net.spread.as_strided((1,), (1,)).fill_(1),
-    "a dictionary": lambda net: net.cache.update(more=1),
-    "what is deep in it": lambda net: net.cache["deep"][0]["tensors"][0].add_(1),
     "a set deep in it": lambda net: net.cache["deep"][1].add(2),
     "the order of a dictionary": lambda net: net.ordered.move_to_end("a"),
     "a queue": lambda net: net.queue.extend([2, 3, 4]),
     "an object": lambda net: setattr(net.memory, "seen", 1),
-    "a list in an object": lambda net: net.memory.values.append(1),
-    "a tensor in an object": lambda net: net.memory.values[0].add_(1),
     "a namespace": lambda net: setattr(net.settings, "calls", 1),
-    "a counter": lambda net: net.counter.update(b=1),
     "a dictionary of its own class": lambda net: net.own_dict.update(b=1),
     "an array": lambda net: net.array.fill(1),
-    "bytes": lambda net: net.bytes.extend(b"c"),
-    "a slot": lambda net: setattr(net.slotted, "seen", 1),
-    "a list in a slot": lambda net: net.slotted.parts.append(2),
     "random numbers of its own, of NumPy": lambda net: net.of_numpy.random(),
-    "older ones of NumPy": lambda net: net.older.rand(),
-    "random numbers of its own, of Python": lambda net: net.of_python.random(),
     "a buffer that is turned over in place": lambda net: net.square.t_(),
     "the memory of a parameter": lambda net: setattr(net.inner.weight, "data", torch.ones(3, 3)),
     "whether a parameter has a gradient": lambda net: net.inner.weight.requires_grad_(False),
@@ -106,14 +81,8 @@ def state(value):
         return (id(value), value.tolist(), value.requires_grad, value.grad is None)
     if isinstance(value, np.random.Generator):
         return str(value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return str(value.get_state())
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, (np.ndarray, bytearray)):
+    if isinstance(value, np.ndarray):
         return (id(value), list(value))
-    if isinstance(value, Slotted):
-        return (id(value), value.seen, state(value.parts))
     if isinstance(value, torch.Generator):
         return value.get_state().tolist()
     if isinstance(value, dict):
@@ -141,37 +110,11 @@ def test_everything_that_changed_is_restored(change):
     assert everything(net) == before
 
 
-class Closed:
-    """An object that lets nobody look into it."""
-
-    @property
-    def __dict__(self):  # type: ignore[override]
-        raise RuntimeError("closed")
-
-
-def test_what_cannot_be_looked_into_is_left_alone():
-    net = Restless()
-    net.closed = Closed()
-    with unchanged(net):
-        net.count += 1
-    assert net.count.item() == 0
-
-
 def test_the_values_of_parameters_are_not_copied():
     net = nn.Linear(2, 2)
     with unchanged(net):
         net.weight.data.fill_(7)
     assert net.weight.flatten().tolist() == [7.0] * 4
-
-
-def test_throw_dice_changes_the_next_permutation_of_numpy():
-    """After this seed NumPy draws the same permutation again if one number is drawn before it."""
-    with unchanged(nn.Identity()):
-        np.random.seed(11585)
-        first = np.random.permutation(16).tolist()
-        np.random.seed(11585)
-        throw_dice()
-        assert np.random.permutation(16).tolist() != first
 
 
 def test_throw_dice_changes_every_generator_and_unchanged_restores_it():
@@ -187,7 +130,7 @@ def test_throw_dice_changes_every_generator_and_unchanged_restores_it():
     assert all(one != other for one, other in zip(before, thrown, strict=True))
 
 
-@pytest.mark.parametrize(("before", "during"), [(0, 4), (6, 2), (3, 3)])
+@pytest.mark.parametrize(("before", "during"), [(0, 4), (6, 2)])
 def test_a_tensor_that_was_resized_in_place_is_restored(before, during):
     model: Any = nn.Module()
     model.register_buffer("low", torch.arange(float(before)))
@@ -229,19 +172,3 @@ def test_a_buffer_that_a_pass_with_gradients_computed_is_no_part_of_its_graph():
     assert (model.low.requires_grad, model.low.shape) == (False, (0,))
     with torch.no_grad():
         model(torch.rand(1, 3, 2, 2))
-
-
-def test_ctrl_c_while_a_model_is_restored_stops_after_it_is_restored():
-    done: list[int] = []
-
-    def interrupt() -> None:
-        done.append(1)
-        if len(done) == 1:
-            raise KeyboardInterrupt
-
-    with (
-        pytest.raises(KeyboardInterrupt),
-        restoring(nn.ReLU(), [interrupt, lambda: done.append(2)]),
-    ):
-        pass
-    assert done == [1, 1, 2]
