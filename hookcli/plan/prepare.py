@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
-    """Make a run ready: find the images, load the model, choose the layers."""
     clock = Clock()
     found = _find_run(config, cleans_up=True)
     if config.save_weights is not None:
@@ -56,7 +55,6 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return the plan of a run, without loading weights or writing anything."""
     found = _find_run(config, cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
@@ -79,7 +77,6 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:
-    """Make an ablation ready; without weights, the result serves only to plan the ablation."""
     check_values(config)
     check_file_options(config.run.model)
     check_request(config.run)
@@ -92,7 +89,6 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
-    """Make both sides of a comparison ready; all images are found before a model is loaded."""
     one, two = config.run, config.other.run
     check_values(config)
     if config.blame and config.at != "output":

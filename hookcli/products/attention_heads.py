@@ -30,8 +30,6 @@ _ROLLOUT = "000_rollout.png"
 
 
 class AttentionHeads(Product):
-    """Statistics of attention calls and, if the run draws every layer, pictures of the heads."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._rows: tuple[AttentionRow, ...] = ()  # the rows of ``attention.csv``

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def list_products(scope: Scope) -> tuple[Product, ...]:
-    """Return the products of a run, in the order in which the run uses them."""
     return tuple(_choose(scope))
 
 

@@ -41,8 +41,6 @@ class _Chart(Product):
 
 
 class Overview(_Chart):
-    """A chart of the first image and some of the image's feature maps, for a slide."""
-
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
@@ -66,8 +64,6 @@ def _read(folder: RunFolder, name: str) -> bytes:
 
 
 class GradientFlow(_Chart):
-    """A chart of how the norm of the gradients changes over the depth of the model."""
-
     file = names.GRADIENT_FLOW
 
     def __init__(self, scope: Scope, backward: BackwardStyle) -> None:

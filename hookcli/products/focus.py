@@ -22,8 +22,6 @@ _LEAST_SHARE = 0.25  # a pixel counts as inside the box if this share of it is
 
 
 class Focus(Product):
-    """The box of ``--focus``, which the page draws over the image."""
-
     def __init__(self, scope: Scope, box: Box) -> None:
         super().__init__(scope)
         self._box = box
@@ -63,7 +61,6 @@ def find_focus(
 
 
 def describe_focus(box: Box, shares: Tensor) -> FocusBox:
-    """Return the box in pixels of the image and as shares of the network's input."""
     inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()

@@ -26,8 +26,6 @@ _TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, a
 
 
 class Grids(Product):
-    """Pictures of feature maps: grids, and maps for the viewer, or one sheet for each image."""
-
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
         return [names.SHEETS] if is_sheet else [names.GRIDS, names.MAPS]

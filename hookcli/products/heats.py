@@ -26,8 +26,6 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 class Heats(Product):
-    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._backward = scope.config.backward or BackwardStyle()  # a style that asks for no map
@@ -60,7 +58,6 @@ class Heats(Product):
 
 
 def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
-    """Return why ``--heat`` drew no map of some calls, by call id; empty without ``--heat``."""
     drawn = {heat.call_id for heat in end.totals.heats}
     rows = () if config.heat is None else end.rows
     return {row.call_id: explain_layout(row.layout) for row in rows if row.call_id not in drawn}

@@ -27,8 +27,6 @@ _ROW_BYTES = 80  # per row of the table
 
 
 class TopImages(Product):
-    """The images with every channel's largest values, which ``summary.top_images`` collects."""
-
     def claim(self) -> list[str]:
         return [names.TOP_IMAGES]
 
@@ -52,7 +50,6 @@ class TopImages(Product):
 
 
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    """Return ``top_images.csv``: the images with the largest values of each call's channels."""
     # It can have more rows than all other tables together, so each name is escaped only once.
 
     @functools.cache
@@ -77,11 +74,7 @@ def choose_best(
     calls: Iterable[str],
     asked: Sequence[int] | None,
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return the channels that the page shows, by call id, with the images of their largest values.
-
-    ``keys`` are those of all images of the run, in order, including skipped images. Of the channels
-    that were ``asked`` for, the first ones count; without any, those whose best images stand out.
-    """
+    """Choose from ``keys``, those of all images of the run, also of skipped ones."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -106,7 +99,6 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return the images with the largest values of every channel, by call id."""
     # Each channel gets ``top.count`` images, or fewer so that all have at most ``most``; none if
     # there are more channels than that.
     calls = [call_id for call_id in totals.calls if call_id in top.values]

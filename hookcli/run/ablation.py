@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationLayer:
-    """A layer whose channels are zeroed."""
-
     layer: LayerInfo
     channels: tuple[int, ...]  # counted from 0, in order
     keys: frozenset[str]  # of the output tensors that have these channels
@@ -61,8 +59,6 @@ class AblationBatch:
 
 @dataclass(frozen=True, slots=True)
 class AblationPlan:
-    """The channels that an ablation will zero, and the forward passes that it takes."""
-
     layers: tuple[AblationLayer, ...]
     uncalled: tuple[Uncalled, ...]
     images: int  # how many run
@@ -71,7 +67,6 @@ class AblationPlan:
 
     @property
     def channels(self) -> list[tuple[str, int]]:
-        """The module path and the number of each channel to zero, in order."""
         return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
     @property
@@ -88,14 +83,12 @@ class AblationPlan:
 
     @property
     def forwards(self) -> int:
-        """The number of forward passes, over all images."""
         return len(self.batches) * self.images
 
 
 def plan_ablation(
     model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
-    """Return which channels will be zeroed, in which forward passes; weights are not needed."""
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
@@ -195,8 +188,6 @@ def _explain(model: nn.Module, layer: LayerInfo, shapes: _Shapes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AblationResult:
-    """The result of an ablation; each image comes with its score without zeroing."""
-
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
@@ -205,7 +196,6 @@ class AblationResult:
 
     @property
     def exit_code(self) -> int:
-        """6 if images were skipped, else 0."""
         return errors.choose_code(skipped=bool(self.skipped))
 
 
@@ -214,7 +204,6 @@ def ablate_images(
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
-    """Zero the channels of the prepared layers, one image after the other."""
     # ``planned`` is called when the first image is ready, ``forward_done`` after each forward pass.
     model, style, on_error = prepared.model, prepared.config.style, prepared.model.request.on_error
     skipped = list(model.skipped)
@@ -281,7 +270,6 @@ class _Ablation:
             self.sums[key] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """Sort the channels by falling effect; channels with the same effect keep their order."""
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []

@@ -52,7 +52,6 @@ def close_run(
     totals: Chunk,
     top: TopTally,
 ) -> RunResult:
-    """Diagnose the run, and write its last files; the manifest comes last."""
     model, config = prepared.model, prepared.settings.config
     if totals.images:
         model.runner.edits.check_used(totals.edits.used)
@@ -122,7 +121,6 @@ def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
 def write_tables(
     folder: RunFolder, model: PreparedModel, totals: Chunk
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
-    """Write ``layers.csv`` and ``skipped.csv``; return the rows of the first, and the names."""
     rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
@@ -135,7 +133,6 @@ def write_tables(
 def diagnose(
     prepared: PreparedRun, totals: Chunk
 ) -> tuple[tuple[Uncalled, ...], tuple[Finding, ...]]:
-    """Return the chosen layers without a record, and all findings, the most serious first."""
     # hookcli may run the model again, to find out which module made a NaN.
     model = prepared.model
     uncalled = tuple(_find_uncalled(model.runner, totals))
@@ -179,7 +176,6 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
 
 
 def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
-    """Run the first image with a NaN or Inf again, and say where it came from, if that is known."""
     # A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
     # unless the run has several chunks.
     model, settings = prepared.model, prepared.settings
@@ -198,7 +194,6 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
 
 
 def describe_request(prepared: PreparedRun) -> RequestFile:
-    """Return the content of ``run.json``: the command, the model, the layers, code and versions."""
     model, config = prepared.model, prepared.settings.config
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
@@ -213,7 +208,6 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
 
 
 def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
-    """Return the content of the manifest, without the list of files."""
     model, totals = prepared.model, end.totals
     request = replace(end.folder.request, versions=model.runner.versions())
     return FinishedRun(
@@ -230,6 +224,5 @@ def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
 def assemble_document(
     facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
 ) -> ReportDocument:
-    """Return the content of ``report.json``, with the fields ``shown`` of the run's products."""
     fields = {**to_fields(facts), "focus": None, **shown}
     return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

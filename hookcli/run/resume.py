@@ -37,7 +37,6 @@ def resume_chunks(
     totals: Chunk,
     listener: ProgressListener,
 ) -> TopTally:
-    """With ``--resume``, add the saved chunks to ``totals``, and return their top images."""
     # If one of them can no longer be used, none is added, and the run starts again. Saved chunks
     # that are not added are deleted.
     chunks: list[Chunk] = []
@@ -61,7 +60,6 @@ def resume_chunks(
 
 
 def _refuse_other_names(folder: RunFolder, count: int) -> None:
-    """Earlier versions of hookcli took names that not every system allows."""
     names: list[str] = []
     for chunk in filter(None, (read_chunk(folder, number) for number in range(count))):
         names += [image.key for image in chunk.images if portable_name(image.key) != image.key]

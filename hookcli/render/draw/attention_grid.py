@@ -40,7 +40,6 @@ def draw_heads(
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
 ) -> Canvas:
-    """Draw the network's input and, beside it, each head's map over a grey copy of the input."""
     # ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area: left, top, width
     # and height as shares of the image. ``tile`` is that of grids; a map is 2.6 times as large.
     picture = Image.open(io.BytesIO(seen)).convert("RGB")

@@ -67,11 +67,10 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """The values to draw for one call and one image, from two tensors A and B.
+    """Maps (K, h, w) of K channels, or n bars (1, 1, n); if A or B is complex, magnitudes.
 
-    Maps are (K, h, w) of K channels, or n bars (1, 1, n); figures have one value per channel, (K,),
-    or one for all bars, (1,). If A or B is complex, all values are magnitudes. A drawn value that
-    stands for several is their mean or, in ``difference``, the one of the largest magnitude.
+    Figures have one value per channel, (K,), or one for all bars, (1,). A drawn value that stands
+    for several is their mean or, in ``difference``, the one of the largest magnitude.
     """
 
     a: Floats
@@ -86,7 +85,6 @@ class ComparedMaps:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the values are drawn as bars instead of feature maps."""
         return not len(self.channels)
 
 
@@ -250,7 +248,6 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _shrink(maps: Floats, factor: int) -> Floats:
-    """Return the mean of each square of maps (K, h, w); squares at the edges may be smaller."""
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
@@ -279,13 +276,11 @@ def _means(values: Floats, starts: NDArray[np.int64]) -> Floats:
 def draw_compared_maps(
     compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
-    """Return a PNG and its size; ``signed`` centres also the colours of A and B on zero."""
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
-    """Return a label for each channel or, for bars, one for each of A, B and B - A."""
     if compared.is_flat:
         return _list_bar_labels(compared)
     columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
@@ -361,7 +356,6 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Scale A and B alike, around zero only with ``signed``, and B - A always around zero."""
     low, high, largest = (
         each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )

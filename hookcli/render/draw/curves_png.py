@@ -25,8 +25,6 @@ _LEGEND = 20  # pixels
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A value of every layer."""
-
     name: str
     values: Sequence[float]  # NaN where there is none
     spread: Sequence[float] = ()  # drawn as a band; empty for none
@@ -39,7 +37,6 @@ def draw_curves(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of curves from 0 to 1, and of named ``levels``, drawn as lines."""
     colors = colors_of(theme)
     names = [short_name(name, _LONGEST) for name in layers]
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))

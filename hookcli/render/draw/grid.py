@@ -69,7 +69,6 @@ def draw_maps(levels: Pixels, columns: int) -> Pixels:
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
 ) -> Canvas:
-    """Draw values as bars on one scale, 256 per row; ``signed`` colours them by their sign."""
     finite = np.isfinite(values)
     low = min(0.0, float(values[finite].min(initial=0)))
     span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
@@ -91,7 +90,6 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[TileBoxes]]:
-    """Draw a sheet: one row per layer, with the layer's name above the labelled tiles."""
     # If a single column would be too tall, the rows continue in further columns. Also returned:
     # each row's tile positions.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
@@ -169,7 +167,6 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values, or means of consecutive ones, as coloured columns, ``height // 3`` high."""
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
     shown = (

@@ -50,8 +50,6 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws and writes grids and sheets of feature maps on threads; ``take`` waits for them."""
-
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         self.write = write
         self.style, self.model = style, model
@@ -61,17 +59,14 @@ class GridWriter:
         self._pending: list[Future[list[Grid]]] = []
 
     def title_of(self, image_key: str) -> str:
-        """Return the title of an image's pictures: the name of the model and the image's key."""
         return _name_source(self.model, image_key)
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid and the maps of one layer, and return the grid's name in the folder."""
         file = picture_file(GRIDS, picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        """Queue the sheet of one image; ``rows`` has a picture for each row."""
         file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
@@ -86,7 +81,6 @@ class GridWriter:
         return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
-        """Drop the queued pictures, and wait for the pictures that the threads are drawing."""
         self._threads.shutdown(cancel_futures=True)
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
@@ -207,7 +201,6 @@ def _name_source(model: str, image_key: str) -> str:
 
 
 def frame_note(layout: Layout, shape: Sequence[int]) -> str:
-    """Return text for a title that says which frame of a clip is drawn; empty without frames."""
     axis = layout.frame_axis
     if axis is None:
         return ""

@@ -40,7 +40,6 @@ def draw_matrix(
     heading: Sequence[str],
     theme: Theme,
 ) -> tuple[bytes, Cells]:
-    """Return a PNG of a matrix of values from 0 to 1, and where its cells are."""
     from matplotlib.colors import ListedColormap  # takes 0.5 s: imported only for charts
 
     rows, columns = np.shape(values)

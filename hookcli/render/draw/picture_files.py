@@ -28,7 +28,6 @@ _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
-    """Return a picture as an SVG or PDF file with real text over one embedded image."""
     import numpy as np
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
     from matplotlib.transforms import Bbox
@@ -59,7 +58,6 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:
-    """Return the figure as a file with real text, always of the same bytes."""
     from matplotlib import rc_context
 
     stream = io.BytesIO()

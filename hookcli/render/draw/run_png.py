@@ -42,7 +42,6 @@ _LONGEST = 30
 def draw_overview(
     document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of a run; ``read`` returns the content of a picture file of the run."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
@@ -150,7 +149,6 @@ def _plain(text: str) -> str:
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and one ratio per layer."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
 
     layers = list_flow_layers(rows)

@@ -31,7 +31,6 @@ def draw_scatter(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of points (N, 2) in coloured groups; points in ``rings`` are emphasized."""
     coordinates, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the page of an analysis, with ``values`` for its template, or else its ``rows``."""
     return _compile_template(verb).render(
         verb=verb,
         title=title,
@@ -63,7 +62,6 @@ def arrange_images(
     total: int,
     shown: str = "those of which the run kept a picture",
 ) -> dict[str, Any]:
-    """Return the contact sheet; ``shown`` says which of the ``total`` images it has."""
     note = ""
     if len(pictures.images) < total:
         note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "

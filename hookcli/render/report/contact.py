@@ -27,7 +27,6 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    """Return the images that the page shows, at most 2,000, in the order of the run."""
     # Of a larger run, images that findings name come first, then images with a picture of the
     # network's input; images without any picture are left out.
     images = document.images
@@ -44,7 +43,6 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return the values of the contact sheet for the page of a run."""
     shown = {image.key for image in images}
     groups = {
         number: Group(
@@ -92,7 +90,6 @@ def lay_out(
     note: str = "",
     sorts: Mapping[str, Sort] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the values that the template of a contact sheet shows."""
     # A tile's ``thumbnail`` is the position of its picture, and the column and row in it. Its
     # ``findings`` are the positions of groups; ``is_marked``: one of them has at most half of the
     # images.
@@ -141,7 +138,6 @@ def lay_out(
 
 
 def count_named(finding: Finding, images: int) -> str:
-    """Return the number of images that a finding names, as text: ``80 of 100 images``."""
     named = len(finding.images)
     more = " or more" if named == MOST_NAMED < images else ""  # a finding never names more images
     return f"{named:,}{more} of {images:,} images"

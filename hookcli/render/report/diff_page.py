@@ -32,8 +32,6 @@ _NARROWEST = 4.0  # the width of the band of a culprit, at least
 
 @dataclass(frozen=True, slots=True)
 class DiffPicture:
-    """A picture of one call: the call in run A, in run B, and the difference B - A."""
-
     row: DiffRow
     file: str  # relative to the folder of the page
     size: tuple[int, int]  # width and height, in pixels
@@ -42,7 +40,6 @@ class DiffPicture:
 
 
 def render_difference(title: str, comparison: Comparison, pictures: Sequence[DiffPicture]) -> str:
-    """Return the HTML page of a comparison."""
     blame = comparison.blame
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
@@ -76,7 +73,6 @@ def _compile_template() -> Template:
 def draw_distances(
     rows: Sequence[DiffRow], anchors: Mapping[int, str], blame: Blame | None = None
 ) -> str:
-    """Return an SVG chart of the relative L2 and the tolerance of every call."""
     # With ``blame``, it also has the own error of every call, and marks the culprits. It is empty
     # for one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a
     # call.
@@ -112,7 +108,6 @@ def _distances(rows: Sequence[DiffRow], xs: Sequence[float], step: float) -> str
 def _both_errors(
     rows: Sequence[DiffRow], xs: Sequence[float], step: float, culprits: Collection[str]
 ) -> str:
-    """Draw curves with gaps at calls without a distance, and at zeros; the axis is logarithmic."""
     width = max(step, _NARROWEST)
     bands = [
         f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '

@@ -31,7 +31,6 @@ _FLAT_ELSE = "its maps have no height and width"
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
-    """Return the pictures of each image, by the key of the image."""
     found: dict[str, list[PictureT]] = {}
     for picture in pictures:
         found.setdefault(picture.image, []).append(picture)
@@ -39,7 +38,6 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return images and their sheets or folders of grids, if the page does not show all images."""
     if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
@@ -58,7 +56,6 @@ def for_script(
     is_first: bool,
     has_figures: bool = True,
 ) -> dict[str, object]:
-    """Return data for the page's script: the facts about the grids of one image."""
     # ``has_figures`` includes four figures of each channel, which take 12 MB for 1,000 images.
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -78,12 +75,10 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
 
 
 def explain_layout(layout: str) -> str:
-    """Return why a call whose tensor has this layout has no feature maps."""
     return _FLAT.get(layout, _FLAT_ELSE)
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return why layers have bars instead of feature maps, keyed by call id."""
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: explain_layout(layouts.get(grid.call_id, ""))
@@ -98,7 +93,6 @@ def attention_for_script(
     heats: Iterable[HeatPicture],
     address: Callable[[str], str],
 ) -> list[dict[str, object]]:
-    """Return the facts about the attention calls of one image that have pictures."""
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
     facts: list[dict[str, object]] = []
@@ -130,5 +124,4 @@ def _describe_attention(maps: AttentionMaps, address: str) -> dict[str, object]:
 
 
 def shorten(call_id: str) -> str:
-    """Return the id of an attention call without the prefix ``attention:``."""
     return call_id.removeprefix("attention:")

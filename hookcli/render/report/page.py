@@ -184,7 +184,6 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return a chart; empty for fewer than two layers, a sentence if no gradient can be drawn."""
     if not backwards:
         return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
     flow = list_flow_layers(layers)
@@ -225,7 +224,6 @@ def _describe_pictures(
 def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
-    """Map positions of images to facts; leave out images without pictures of attention."""
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
     facts = [
         attention_for_script(

@@ -16,7 +16,6 @@ from hookcli.outside.documents import to_fields
 
 
 def make_environment() -> Environment:
-    """Return a Jinja environment that escapes values and raises an error for an undefined name."""
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
@@ -45,7 +44,6 @@ def linked(file: str) -> str:
 
 
 def asset(name: str) -> str:
-    """Return the text of a file in the folder ``assets``."""
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
