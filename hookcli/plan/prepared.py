@@ -336,7 +336,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     attention = None
     if isinstance(model, EagerModel):
         attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
-    outlook = Outlook(loaded, model.runner, sources, attention)
+    outlook = Outlook(loaded, model.runner, attention)
     plan = make_plan(scope, outlook, name_folder(config, sources))
     settings = RunSettings(
         config,

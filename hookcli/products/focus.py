@@ -16,18 +16,15 @@ if TYPE_CHECKING:
     from hookcli.config import Box
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.products.product import RunEnd, Scope
+    from hookcli.products.product import RunEnd
 
 _LEAST_SHARE = 0.25  # a pixel counts as inside the box if this share of it is
 
 
 class Focus(Product):
-    def __init__(self, scope: Scope, box: Box) -> None:
-        super().__init__(scope)
-        self._box = box
-
     def describe(self, end: RunEnd) -> dict[str, object]:
-        return {} if end.focus is None else {"focus": describe_focus(self._box, end.focus)}
+        box = self.scope.config.focus
+        return {} if box is None or end.focus is None else {"focus": describe_focus(box, end.focus)}
 
 
 def find_focus(

@@ -72,7 +72,6 @@ class Scope:
 class Outlook:
     loaded: ModelDescription
     runner: Runner
-    sources: Sequence[ImageSource]
     attention: AttentionSettings | None  # with the attention calls that a forward pass found
 
     @property

@@ -91,12 +91,6 @@ def check_disk(
     """``total`` is in bytes, and ``most`` in gigabytes of 1e9 bytes."""
     if total > most * 1e9:
         raise RequestError(
-            f"the tensors would take {_more_than(most, total / 1e9)} GB, "
-            f"more than `max_disk={most:g}`",
+            f"the tensors would take {total / 1e9:.4g} GB, more than `max_disk={most:g}`",
             hint,
         )
-
-
-def _more_than(limit: float, number: float) -> str:
-    texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
-    return next((text for text in texts if float(text) > limit), f"{number:g}")

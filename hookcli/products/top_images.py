@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.outside import tables
@@ -49,30 +47,26 @@ class TopImages(Product):
         return {"top_images": best, "ranked_images": ranked}
 
 
+@dataclass(frozen=True, slots=True)
+class _TopRow:
+    call_id: str
+    channel: int
+    rank: int
+    image: str
+    file: str
+    value: float
+
+
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    # It can have more rows than all other tables together, so each name is escaped only once.
-
-    @functools.cache
-    def name(at: int) -> str:
-        source = sources[at]
-        return tables.render_fields(source.key, source.name)
-
-    pieces = [b"call_id,channel,rank,image,file,value\n"]
-    for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):
-        call = tables.render_fields(call_id)
-        lines = (
-            f"{call},{channel},{rank},{name(at)},{value!r}\n"
-            for _, channel, rank, at, value in rows
-        )
-        pieces.append("".join(lines).encode())
-    return b"".join(pieces)
+    rows = (
+        _TopRow(call_id, channel, rank, sources[at].key, sources[at].name, value)
+        for call_id, channel, rank, at, value in top.rows()
+    )
+    return tables.render_csv(_TopRow, rows).encode()
 
 
 def choose_best(
-    keys: Sequence[str],
-    top: TopTally,
-    calls: Iterable[str],
-    asked: Sequence[int] | None,
+    keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Choose from ``keys``, those of all images of the run, also of skipped ones."""
 

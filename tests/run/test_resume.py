@@ -12,10 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hookcli.images import local, read
-from hookcli.outside.files import safe_name
 from hookcli.plan import prepared
-from hookcli.store.locations import names
 from hookcli.summary import chunks
 from tests.conftest import interrupted_after
 
@@ -164,42 +161,6 @@ def test_a_resumed_run_says_that_it_starts_with_the_first_image(run, quiet, time
     assert ended.code == 0
     begins = "nothing to resume: starting with the first image"
     assert ended.err.splitlines().count(begins) == times
-
-
-def saved():
-    """The content of each file of the run but the journal."""
-    files = [file for file in Path("out").rglob("*") if file.is_file()]
-    return {file: file.read_bytes() for file in files if file.name != "written.jsonl"}
-
-
-def test_a_run_with_a_key_that_windows_does_not_allow_is_not_gone_on_with(run, monkeypatch):
-    Path("rows").mkdir()
-    for name in ("con", *range(40)):
-        np.save(f"rows/{name}.npy", np.full((3, 32, 32), 1, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    with monkeypatch.context() as patch:
-        patch.setattr(read, "portable_name", safe_name)  # as an earlier version did
-        patch.setattr(local, "natural_key", lambda path: "con" not in str(path))
-        interrupt(run, words, at=2)
-        before = saved()
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 2
-    assert "--resume: the run in 'out' has files called 'con', which not every" in ended.err
-    assert saved() == before
-
-
-def test_a_picture_whose_name_is_too_long_now_is_not_mixed_with_others(run, monkeypatch):
-    Path("rows").mkdir()
-    for number in range(40):
-        np.save(f"rows/{number}.npy", np.full((3, 32, 32), 1, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    interrupt(run, words, at=2)
-    before = saved()
-    monkeypatch.setattr(names, "_LONGEST_PICTURE", 4)
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 2
-    assert "which not every system allows" in ended.err
-    assert saved() == before
 
 
 def test_a_new_image_in_front_is_no_other_order(run):

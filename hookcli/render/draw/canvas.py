@@ -233,6 +233,21 @@ def draw_text(text: str, size: int) -> Pixels:
     return indices
 
 
+def fill_bars(
+    values: NDArray[np.floating], levels: Pixels, low: float, span: float, height: int
+) -> Pixels:
+    """Draw n values as bars (height, n) from ``low`` to ``low + span``; NaN and Inf are full."""
+    finite = np.isfinite(values)
+    tips = (np.where(finite, values, 0) - low) / span * (height - 1)
+    zero = (0 - low) / span * (height - 1)
+    heights = np.arange(height)[:, None]
+    first = np.where(finite, np.minimum(tips, zero), 0).round()
+    last = np.where(finite, np.maximum(tips, zero), height - 1).round()
+    inside = (heights >= first) & (heights <= last)
+    bars: Pixels = np.where(inside, levels, BACKGROUND + 1).astype(np.uint8)
+    return bars[::-1]
+
+
 def _blend(pixels: Pixels, text: Text) -> None:
     mask = draw_text(text.words, text.size)[:, : text.width]
     area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]

@@ -16,6 +16,7 @@ from hookcli.render.draw.canvas import (
     NOTE_SIZE,
     TIDE,
     Canvas,
+    fill_bars,
     heading_height,
     load_palette,
     measure_text,
@@ -107,7 +108,8 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
         return _take_bars(values, layout.channel_axis)
     notes = []
     if (axis := layout.frame_axis) is not None:
-        frame = _worst(difference, axis)
+        frames = np.moveaxis(difference, axis, 0)
+        frame = int(np.argmax(_scores(frames.reshape(len(frames), -1))))
         notes.append(f"the frame that differs most, {frame + 1} of {difference.shape[axis]}")
         one, two, difference = (np.take(each, frame, axis) for each in (one, two, difference))
     others = tuple(_other_tokens(each, layout) for each in (one, two, difference))
@@ -196,11 +198,6 @@ def _bars_note(count: int, total: int, run: int) -> str:
         f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, "
         "and in B - A the largest difference of them"
     )
-
-
-def _worst(difference: Floats, axis: int) -> int:
-    rows = np.moveaxis(difference, axis, 0)
-    return int(np.argmax(_scores(rows.reshape(len(rows), -1))))
 
 
 def _as_maps(values: Floats, layout: Layout) -> Floats:
@@ -350,7 +347,9 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
         write_text(
             canvas, labels[index], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
         )
-        band = _band(values[index][0], levels[0, 0], *scales[index]).repeat(thick, 1)
+        low, high = scales[index]
+        bars = fill_bars(values[index][0], levels[0, 0], low, (high - low) or 1.0, _BAND)
+        band = bars.repeat(thick, 1)
         canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
 
@@ -387,19 +386,6 @@ def _around_zero(values: Floats, largest: Floats) -> Pixels:
 def _round_levels(levels: Floats, mark: int) -> Pixels:
     finite = np.isfinite(levels)
     return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
-
-
-def _band(values: Floats, levels: Pixels, low: float, high: float) -> Pixels:
-    """Draw n values as bars (height, n) from ``low`` to ``high``; NaN and Inf have full height."""
-    finite, span = np.isfinite(values), (high - low) or 1.0
-    tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
-    zero = (0 - low) / span * (_BAND - 1)
-    heights = np.arange(_BAND)[:, None]
-    first = np.where(finite, np.minimum(tips, zero), 0).round()
-    last = np.where(finite, np.maximum(tips, zero), _BAND - 1).round()
-    inside = (heights >= first) & (heights <= last)
-    band: Pixels = np.where(inside, levels, BACKGROUND + 1).astype(np.uint8)
-    return band[::-1]
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.draw.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.figures import add_axes, add_legend, colors_of, start_figure
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import short_name
 
@@ -67,19 +67,6 @@ def draw_curves(
         xs[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
     )
     axes.tick_params(axis="y", labelsize=8, labelcolor=colors.dim)
-    axes.tick_params(length=0)
     axes.grid(axis="y", color=colors.line, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        labelcolor=colors.ink,
-        borderaxespad=0.2,
-        columnspacing=1.4,
-        handlelength=1.6,
-    )
+    add_legend(axes, colors.ink, "lower left", (0, 1.01))
     return encode(figure, "png")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hookcli.config import EMBER
 from hookcli.records.pictures import LEVELS
@@ -67,7 +67,29 @@ def start_figure(
 
 
 def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) -> Axes:
-    """Add axes whose box is in pixels."""
+    """Add axes without a frame; the box is in pixels."""
     whole, tall = (figure.get_size_inches() * _DPI).round()
     box = (left / whole, bottom / tall, width / whole, height / tall)
-    return figure.add_axes(box, facecolor=figure.get_facecolor())
+    axes = figure.add_axes(box, facecolor=figure.get_facecolor())
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def add_legend(
+    axes: Axes,
+    ink: str,
+    loc: Literal["lower left", "lower right"],
+    corner: tuple[float, float],
+) -> None:
+    axes.legend(
+        loc=loc,
+        bbox_to_anchor=corner,
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        labelcolor=ink,
+        columnspacing=1.4,
+        borderaxespad=0.2,
+    )

@@ -14,6 +14,7 @@ from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
     Canvas,
+    fill_bars,
     heading_height,
     measure_text,
     new_canvas,
@@ -198,15 +199,9 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Draw n values as bars (height, n * thick) from ``low``; NaN and Inf reach the top."""
+    """Draw n values as bars (height, n * thick) from ``low``."""
     finite = np.isfinite(values)
-    shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
-    zero = round((0 - low) / span * (_BAR_HEIGHT - 1))
-    tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
-    heights = np.arange(_BAR_HEIGHT)[:, None]
-    inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
+    shares = (np.where(finite, values, 0) - low) / span
     own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # visible in both themes
-    colours = np.where(finite, own, LEVELS).astype(np.uint8)
-    colours = np.broadcast_to(colours, inside.shape)
-    strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)
-    return strip[::-1].repeat(thick, 1)
+    levels = np.where(finite, own, LEVELS).astype(np.uint8)
+    return fill_bars(values, levels, low, span, _BAR_HEIGHT).repeat(thick, 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from hookcli.render.draw.depth_svg import list_depth_points
-from hookcli.render.draw.figures import DIM, INK, LINE
+from hookcli.render.draw.figures import DIM, INK, LINE, add_legend
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
@@ -192,17 +192,7 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
         if xs:
             axes.plot(xs, edges, shape, transform=axes.get_xaxis_transform(), **style)
     axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        labelcolor=INK,
-        handletextpad=0.3,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
+    add_legend(axes, INK, "lower right", (1, 1))
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
     axes.set_ylim(low - room, high + room)

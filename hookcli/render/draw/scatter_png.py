@@ -50,10 +50,8 @@ def draw_scatter(
     )
     axes.set_xlabel(names[0], fontsize=8, color=colors.dim)
     axes.set_ylabel(names[1], fontsize=8, color=colors.dim)
-    axes.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
+    axes.tick_params(labelsize=7, labelcolor=colors.dim)
     axes.grid(color=colors.line, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
     return encode(figure, "png")
 
 

@@ -81,61 +81,53 @@ def draw_distances(
         return ""
     xs, step = svg.space_out(len(rows))
     culprits = () if blame is None else blame.ids
+    at, axis = _axis(rows, xs, step)
+    placed = list(zip(rows, xs, strict=True))
+    radius = 3.2 if len(rows) < 100 else 2
     if blame is None:
-        parts = [_legend(rows), _distances(rows, xs, step)]
+        parts = [_legend(rows), *axis]
     else:
-        parts = [_legend_of_both(rows, culprits), _both_errors(rows, xs, step, culprits)]
+        width = max(step, _NARROWEST)
+        inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
+        parts = [
+            _legend_of_both(rows, culprits),
+            *(_culprit(x, width) for row, x in placed if row.call_id in culprits),
+            *axis,
+            _curve(inherited, xs, at, "inherited"),
+            _curve(own, xs, at, "own"),
+            *(
+                _own_error(row, x, at, 1.5 if row.call_id in culprits else radius / 3.2)
+                for row, x in placed
+            ),
+        ]
+    for row, x in placed:
+        verdict = "holds" if row.holds else "differs"
+        kind = verdict if blame is None else "inherited"
+        if value := _on_axis(row.rel_l2):
+            parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
+        elif row.rel_l2 is not None or not row.holds:
+            equal = row.rel_l2 == 0 and row.holds
+            parts.append(_mark(x, kind, is_zero=equal))
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
     return svg.drawing_of_calls(
         "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
     )
 
 
-def _distances(rows: Sequence[DiffRow], xs: Sequence[float], step: float) -> str:
-    at, parts = _axis(rows, xs, step)
-    radius = _radius(rows)
-    for row, x in zip(rows, xs, strict=True):
-        kind = "holds" if row.holds else "differs"
-        if value := _on_axis(row.rel_l2):
-            parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
-        elif row.rel_l2 is not None or not row.holds:
-            equal = row.rel_l2 == 0 and row.holds
-            shape, y = (_EQUAL, _BASE - 6) if equal else (_CROSS, _TOP + 8)
-            parts.append(_mark(shape, x, y, kind))
-    return "".join(parts)
-
-
-def _both_errors(
-    rows: Sequence[DiffRow], xs: Sequence[float], step: float, culprits: Collection[str]
-) -> str:
-    width = max(step, _NARROWEST)
-    bands = [
+def _culprit(x: float, width: float) -> str:
+    return (
         f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
         'class="culprit"/>'
-        for row, x in zip(rows, xs, strict=True)
-        if row.call_id in culprits
-    ]
-    at, parts = _axis(rows, xs, step)
-    inherited = [row.rel_l2 for row in rows]
-    own = [row.own_rel_l2 for row in rows]
-    parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
-    radius = _radius(rows)
-    for row, x in zip(rows, xs, strict=True):
-        if value := _on_axis(row.own_rel_l2):
-            scale = 1.5 if row.call_id in culprits else radius / 3.2
-            transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
-            parts.append(f'<path d="{_SQUARE}" transform="{transform}" class="own"/>')
-        elif row.own_rel_l2 is not None:
-            shape, y = (_EQUAL, _BASE - 12) if row.own_rel_l2 == 0 else (_CROSS, _TOP + 20)
-            parts.append(_mark(shape, x, y, "own"))
-        if value := _on_axis(row.rel_l2):
-            parts.append(
-                f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="inherited"/>'
-            )
-        elif row.rel_l2 is not None or not row.holds:
-            shape, y = (_EQUAL, _BASE - 6) if row.rel_l2 == 0 else (_CROSS, _TOP + 8)
-            parts.append(_mark(shape, x, y, "inherited"))
-    return "".join([*bands, *parts])
+    )
+
+
+def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: float) -> str:
+    if value := _on_axis(row.own_rel_l2):
+        transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
+        return f'<path d="{_SQUARE}" transform="{transform}" class="own"/>'
+    if row.own_rel_l2 is None:
+        return ""
+    return _mark(x, "own", is_zero=row.own_rel_l2 == 0)
 
 
 def _axis(
@@ -172,12 +164,11 @@ def _curve(
     return f'<path d="{"".join(path)}" class="line {kind}"/>' if path else ""
 
 
-def _mark(shape: str, x: float, y: float, kind: str) -> str:
+def _mark(x: float, kind: str, *, is_zero: bool) -> str:
+    """Mark a zero at the lower edge, and a missing or infinite distance at the upper edge."""
+    inner = 6 if kind == "own" else 0
+    shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
-
-
-def _radius(rows: Sequence[DiffRow]) -> float:
-    return 3.2 if len(rows) < 100 else 2
 
 
 def _legend(rows: Sequence[DiffRow]) -> str:

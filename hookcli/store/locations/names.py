@@ -120,11 +120,6 @@ def grid_name(call: Call) -> str:
     return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
 
-def is_too_long(name: str) -> bool:
-    """Return whether a picture has a longer name than ``grid_name`` gives."""
-    return len(name.rpartition("/")[2].rpartition(".")[0]) > _LONGEST_PICTURE
-
-
 def picture_file(folder: str, image_key: str, picture: str) -> str:
     """Return the name of a picture's file: ``grids/cat/001_conv1.png``."""
     return f"{folder}/{image_key}/{picture}"

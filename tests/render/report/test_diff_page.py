@@ -150,8 +150,8 @@ def test_what_has_no_distance_is_a_cross():
     crosses = re.findall(r"translate\(([\d.]+) (\d+)\)\" class=\"mark (\w+)\"", chart)
     assert crosses == [
         ("167.5", "50", "own"),
-        ("167.5", "38", "inherited"),
         ("390.5", "50", "own"),
+        ("167.5", "38", "inherited"),
         ("390.5", "38", "inherited"),
         ("613.5", "38", "inherited"),
     ]

@@ -23,7 +23,6 @@ from hookcli.reading.report import read_report, remake_report
 from hookcli.reading.run_files import open_files
 from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import contact
-from hookcli.render.report import document as report_document
 from hookcli.render.report import page as run_page
 from hookcli.store.locations.directory import Directory
 from tests.conftest import run_in
@@ -301,7 +300,6 @@ def test_a_finding_with_200_images_may_have_more(count, said):
 def most_20(monkeypatch):
     """Instead of 2,000 images, the page shows at most 20."""
     monkeypatch.setattr(contact, "MOST_THUMBNAILS", 20)
-    monkeypatch.setattr(report_document, "MOST_THUMBNAILS", 20)
 
 
 @pytest.mark.parametrize(
@@ -412,32 +410,6 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
     form = {"call": 0, "picture": 0, "size": grid["size"], "places": grid["places"]}
     forms = json.loads(re.search('id="data">(.*?)<', text)[1])["forms"]
     assert forms == [[form], [form | {"size": [300, 60]}]]
-
-
-@pytest.mark.parametrize(
-    ("count", "file", "said", "link"),
-    [
-        (20, "sheets/{}.png", None, None),
-        (21, "sheets/{}.png", "All 10 sheets", "sheets/{}.png"),
-        (21, "grids/{}/001_conv.png", "All 10 folders of grids", "grids/{}/"),
-    ],
-)
-def test_a_page_of_too_many_images_links_to_pictures_and_embeds_none(
-    most_20, tmp_path, count, file, said, link
-):
-    whole = document()
-    image, grid = whole["images"][0], whole["grids"][0]
-    keys = [f"i{number}" for number in range(count)]
-    whole |= {
-        "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
-        "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:10]],
-    }
-    for text in (render_report(whole), render_report(whole, open_files(tmp_path))):
-        section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
-        links = re.findall('<a href="(.*?)">(.*?)</a>', section)
-        wanted = [(link.format(key), f"a b/{key}?.png") for key in keys[:10]] if link else []
-        assert links == wanted
-        assert texts(section, "summary") == ([said] if said else [])
 
 
 def test_a_number_that_is_not_known_is_not_shown():
