@@ -79,7 +79,6 @@ def test_the_table_has_means_over_the_heads():
             {"distance": [], "reason": "no grid", "prefix": 0, "queries": 8, "broken": 3},
             ["2", "8", "4", "1.50 of 2.08 3 not finite", "none", "unknown: no grid"],
         ),
-        ({"entropy": [None, None], "distance": []}, ["2", "5 to 8", "4", "", "25.0%", ""]),
     ],
 )
 def test_unknown_facts_of_a_call_are_reported_with_the_reason(more, said):
@@ -135,16 +134,6 @@ def test_a_rollout_is_under_its_own_heading_and_a_grad_cam_in_its_own_section():
     assert re.findall('<img .*?src="(.*?)"', over) == ["cam/cat.png"]
 
 
-def test_a_page_without_attention_has_nothing_of_it():
-    assert "attend" not in render_report(document())
-
-
-def test_figures_without_pictures_have_no_script():
-    text = render_report(attended(attention_maps=[], heats=[]))
-    assert len(cells(text)) == 1
-    assert "attending" not in text
-
-
 def test_a_page_of_one_file_holds_the_maps_once(tmp_path):
     for file in (FILE, "attention/cat.png", "rollout/cat.png"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -156,17 +145,11 @@ def test_a_page_of_one_file_holds_the_maps_once(tmp_path):
     assert FILE not in text.replace(json.dumps(FILE), "")
 
 
-def test_names_of_calls_that_mean_harm_are_text():
-    call = f"attention:{HOSTILE}"
-    text = render_report(attended(row(call_id=call), attention_maps=[maps(call_id=call)]))
-    assert len(Page(text).all("script")) == 5  # of the page 3, of attention 2
-    assert not any(name.startswith("on") for _, attrs in Page(text).tags for name in attrs)
-
-
-def test_no_name_of_a_call_turns_the_text_around():
-    hidden = row(call_id=f"{TURNED} too", function="", reason=TURNED)
+def test_names_of_calls_that_mean_harm_are_text_and_do_not_turn_it_around():
+    hidden = row(call_id=f"{HOSTILE} too", function="", reason=HOSTILE)
     own = maps(call_id=TURNED)
     text = render_report(attended(row(call_id=TURNED), hidden, attention_maps=[own]))
     assert "\u202e" not in text
     (call,) = facts(text)[0]
     assert "\u202e" not in call["call"]
+    assert len(Page(text).all("script")) == 5  # of the page 3, of attention 2
