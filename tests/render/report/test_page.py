@@ -23,7 +23,6 @@ from hookcli.reading.run_files import open_files
 from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import contact
 from hookcli.render.report import page as run_page
-from hookcli.store.locations.directory import Directory
 from tests.conftest import run_in
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
@@ -659,13 +658,6 @@ def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
     manifest = json.loads((ran / "manifest.json").read_bytes())
     assert manifest["sizes"]["report.html"] == (ran / "report.html").stat().st_size > 100_000
     assert run("golden", "run", "-o", "g.json").err.count("not as the run left it") == 0
-
-
-def test_a_run_is_not_disturbed_while_it_is_written(ran, run):
-    with Directory(ran).lock():
-        ended = run("report", "run")
-    assert (ended.code, ended.out) == (5, "")
-    assert ended.err.splitlines()[-2] == "error: another run is writing into 'run'"
 
 
 def test_a_picture_and_a_table_that_are_not_as_the_run_left_them_are_named(ran, run):
