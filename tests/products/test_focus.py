@@ -26,12 +26,10 @@ def box_in(name, picture, box, **request):
 
 
 def both(inside):
-    """Inside and outside, where nothing is padding."""
     return torch.stack([inside, 1 - inside])
 
 
 def edges(mask):
-    """Left, top, right and bottom of where the mask is at least half."""
     rows, columns = (mask >= 0.5).any(1).nonzero(), (mask >= 0.5).any(0).nonzero()
     return [int(v) for v in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)]
 
@@ -111,7 +109,6 @@ def test_the_grid_the_page_and_stdout_show_the_channels_of_the_box(run, photo):
 
 
 def focused(run, channels):
-    """What stdout and the page list of the box, and the score of each channel of the grid."""
     words = (*WORDS, "--overwrite", "--focus", "100,40,40,40", "--channels", channels)
     ended = run("inspect", "resnet18", "photo.png", *words)
     (listed,) = re.findall(r"^  conv1: (.*(?:\n {2,}.*)*)", ended.out, re.MULTILINE)

@@ -31,8 +31,6 @@ from tests.configs import inspect_config
 
 
 class Doubled(Runner):
-    """Its first layer returns the sum of the pixels and twice that, and its second never runs."""
-
     layers = (LayerInfo("sum", "Sum"), LayerInfo("idle", "Idle"))
 
     def __init__(self):
@@ -49,7 +47,6 @@ class Doubled(Runner):
 
 
 def prepare(**words):
-    """Two images whose pixels sum to 12 and 24, and the run of them."""
     for name, brightness in (("a", 1), ("b", 2)):
         np.save(f"{name}.npy", np.full((3, 2, 2), brightness, np.float32))
     config = inspect_config(ModelRequest("doubled"), "a.npy", "b.npy", out="out", **words)

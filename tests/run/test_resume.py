@@ -48,7 +48,6 @@ def means():
 
 
 def interrupt(run, words, at=1):
-    """Begin a run over ten rows, interrupt it at its second chunk, and return its lines."""
     save_rows(0)
     with interrupted_after(chunks=at):
         ended = run("inspect", *words, "-o", "out")
@@ -64,20 +63,17 @@ def begun(run):
 
 @pytest.fixture
 def own(run):
-    """An interrupted run of a model in a file of the user's own, which imports another."""
     Path("net.py").write_text(NET)
     Path("scale.py").write_text(SCALE)
     interrupt(run, OWN)
 
 
 def resume(run, words=OWN):
-    """Resume the run; return its exit code and its last lines on stderr."""
     ended = run("inspect", *words, "-o", "out", "--resume")
     return ended.code, ended.err.splitlines()[-2:]
 
 
 def change_request(name, **values):
-    """Change values in ``run.json``, as if the run had been begun with them."""
     file = Path("out/run.json")
     document = json.loads(file.read_text())
     document[name] |= values

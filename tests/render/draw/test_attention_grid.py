@@ -68,7 +68,6 @@ def test_a_map_that_cannot_be_drawn_leaves_the_picture_grey(value):
 
 
 def seen(width: int = 224, height: int = 224) -> bytes:
-    """A JPEG of one grey."""
     stream = io.BytesIO()
     Image.new("RGB", (width, height), (128, 128, 128)).save(stream, "JPEG", quality=95)
     return stream.getvalue()
@@ -79,7 +78,6 @@ def decode(picture: Canvas) -> np.ndarray:
 
 
 def tile(picture: Canvas, index: int) -> np.ndarray:
-    """The picture (index 0) or a map of the first row."""
     left = LEFT + index * STEP
     return decode(picture)[TOP : TOP + SIDE, left : left + SIDE]
 

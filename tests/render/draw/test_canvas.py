@@ -61,6 +61,5 @@ def colours(theme: Theme) -> NDArray[np.int_]:
 
 
 def list_gaps(text: str, size: int) -> list[int]:
-    """The widths of the empty columns between letters, in pixels."""
     columns = np.flatnonzero((draw_text(text, size) > BACKGROUND + 4).any(0))
     return [int(width) - 1 for width in np.diff(columns) if width > 1]

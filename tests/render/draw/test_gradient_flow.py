@@ -198,7 +198,6 @@ def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:
 
 
 def whole(rows: list[dict]) -> list[LayerRow]:
-    """The rows with the columns that no drawing of gradients looks at."""
     others = {
         **dict.fromkeys(("module_type", "output_key", "dtype", "layout"), ""),
         **dict.fromkeys(("mean", "std", "min", "max", "zero_fraction")),
@@ -232,7 +231,6 @@ def layer(path: str, order: int, ratio: float) -> list[dict]:
 
 
 def many(count: int) -> list[dict]:
-    """Layers with a gradient that grows a thousandfold; one in three has parameters."""
     rows = []
     for i in range(count):
         path = f"features.denseblock{i // 60}.denselayer{i}.conv"

@@ -65,7 +65,6 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """resnet18 with random weights on a real photo: its first block, drawn layer by layer."""
     out = tmp_path_factory.mktemp("grids") / "run"
     forms = ("conv1", "re:^layer1[.]0[.](conv|relu)", "fc")
     return Run(out, inspect(out, forms, GridStyle(top=4, tile=32)))
@@ -350,7 +349,6 @@ def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
 
 
 def lightness_of(colormap: str) -> NDArray:
-    """CIE L* of each of the 256 colours, 0 to 100."""
     colours = np.array(load_palette(colormap)).reshape(256, 3) / 255
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
     light = linear @ (0.2126, 0.7152, 0.0722)
@@ -363,7 +361,6 @@ def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:
 
 
 def nchw(maps: torch.Tensor) -> tuple[torch.Tensor, Layout]:
-    """(C, h, w) as one image's activation."""
     return maps.unsqueeze(0), Layout("NCHW", 1, *maps.shape[1:])
 
 
@@ -380,7 +377,6 @@ def picture_of(
 
 
 def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]:
-    """The files of the pictures, complete."""
     writer = GridWriter(write_into(folder), style, "model")
     files = [folder / writer.write_grid(picture) for picture in pictures]
     writer.take()()
@@ -393,7 +389,6 @@ def drawn(folder: Path, activation: tuple[torch.Tensor, Layout], style: GridStyl
 
 
 def read_indices(file: Path) -> NDArray:
-    """(H, W) palette indices, as they stand in the file."""
     with Image.open(file) as image:
         return np.asarray(image)
 
@@ -403,27 +398,22 @@ def enlarged(levels: object, factor: int) -> NDArray:
 
 
 def find(pixels: NDArray, block: NDArray) -> list[tuple[int, int]]:
-    """Where ``block`` stands in the picture, as (row, column) of its upper left corner."""
     windows = np.lib.stride_tricks.sliding_window_view(pixels, block.shape)
     return [(int(y), int(x)) for y, x in np.argwhere((windows == block).all((2, 3)))]
 
 
 def first_tile(pixels: NDArray) -> list[int]:
-    """Row and column where the first pixel of the colour map stands; text and page have other
-    indices."""
     return [int(index) for index in np.argwhere(pixels <= NOT_FINITE)[0]]
 
 
 def count_tiles(pixels: NDArray, width: int) -> int:
-    """How many tiles of this width stand side by side in the picture's only row of them."""
     columns = (pixels <= NOT_FINITE).any(0).sum()
     return int(columns) // width
 
 
 def bars_in(pixels: NDArray) -> list[tuple[int, int]]:
-    """Top and bottom row of each bar, from the left; bars of one value touch and are 8 wide."""
     inside = pixels <= NOT_FINITE
-    columns = np.flatnonzero(inside.any(0))[4::8]
+    columns = np.flatnonzero(inside.any(0))[4::8]  # bars touch and are 8 wide
     spans = [np.flatnonzero(inside[:, column]) for column in columns]
     return [(int(rows[0]), int(rows[-1])) for rows in spans]
 

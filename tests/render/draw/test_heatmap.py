@@ -137,7 +137,6 @@ def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
 
 
 def seen(side: int = SIDE, grey: int = GREY) -> bytes:
-    """A square JPEG of one grey."""
     stream = io.BytesIO()
     Image.new("RGB", (side, side), (grey, grey, grey)).save(stream, "JPEG", quality=95)
     return stream.getvalue()
@@ -154,7 +153,6 @@ def decode(picture: Canvas) -> np.ndarray:
 
 
 def panels(picture: Canvas, side: int = SIDE) -> tuple[np.ndarray, np.ndarray]:
-    """What stands left and right; below are the bar, 4 pixels off, and a line of text."""
     pixels = decode(picture)
     bottom = len(pixels) - LEFT - 16 - BAR
     top = bottom - side
@@ -167,7 +165,6 @@ def lightness(pixels: np.ndarray) -> np.ndarray:
 
 
 def assert_heading(picture: Canvas, lines: list[str]) -> None:
-    """The picture begins with exactly these lines, as the grids write theirs."""
     got = decode(picture)
     expected = decode(new_canvas(lines, got.shape[1] - 2 * LEFT, 0))
     assert expected.shape[1] == got.shape[1]

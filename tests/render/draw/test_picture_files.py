@@ -65,7 +65,6 @@ def parse(svg):
 
 
 def picture():
-    """A title and a tile under its label."""
     canvas = new_canvas(["conv1   $net$ <cat>"], 40, 30)
     write_text(canvas, "0", (10, 44), size=10, width=40)
     canvas.pixels[56:60, 10:20] = np.arange(10, dtype=np.uint8) * 20

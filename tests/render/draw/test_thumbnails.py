@@ -13,7 +13,6 @@ RED, GREEN, BLUE = (220, 20, 20), (20, 220, 20), (20, 20, 220)
 
 
 def jpeg(pixels):
-    """Pixels (H, W, 3) as a JPEG file."""
     stream = io.BytesIO()
     Image.fromarray(np.asarray(pixels, np.uint8)).save(stream, "JPEG", quality=95)
     return stream.getvalue()

@@ -34,7 +34,6 @@ def picture(color, size=(112, 112), kind="JPEG"):
 
 
 def write(folder, count=5, *, seen=True, single=False):
-    """The page of a run of two layers: five images with names and findings, or more plain ones."""
     whole = document()
     image, layer, grid = whole["images"][0], whole["layers"][0], whole["grids"][0]
     places = grid["places"] | CHANNELS["places"] | {"step_x": 40, "step_y": 40, "columns": 2}
@@ -106,7 +105,6 @@ def open_image(page, name):
 
 
 def color_of(page, locator):
-    """The colour in the middle of what is on the screen."""
     locator.scroll_into_view_if_needed()
     shot = np.asarray(Image.open(io.BytesIO(locator.screenshot())).convert("RGB"), int)
     return shot[shot.shape[0] // 2, shot.shape[1] // 2]

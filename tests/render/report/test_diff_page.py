@@ -12,7 +12,6 @@ from hookcli.render.report.diff_page import DiffPicture, draw_distances, render_
 
 
 def row_of(order, rel_l2, own=None, **other):
-    """A row of the call ``call<order>``; its rank is its order."""
     values = {
         "rank": order, "order": order, "call_id": f"call{order}", "other_call_id": f"call{order}",
         "module_type": "Conv2d", "holds": False, "reason": "", "metric": "max-abs",
@@ -40,7 +39,6 @@ def render(*culprits, blames=True, rows=ROWS):
 
 
 def cells(page):
-    """The texts of the cells of the table of calls, line by line."""
     return [
         [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", line)]
         for line in re.findall(r'<tr id="row-.*?</tr>', page, re.DOTALL)
@@ -81,7 +79,6 @@ INF = float("inf")
 
 
 def draw(*rows, culprits=()):
-    """Return the chart, without the columns and names below it, and the legend in words."""
     text = draw_distances(rows, {row.rank: "here" for row in rows}, blame_of(*culprits))
     legend = re.findall(r'<text x="13" y="4">([^<]*)</text>', text)
     return text[text.rindex('y="4">') :], legend

@@ -16,7 +16,6 @@ FILE = "attention/cat/001_block.attn.maps.png"
 
 
 def row(**more):
-    """A call of 2 heads, whose mean entropy is 1.5 and whose queries are 5 tokens."""
     known = {
         "order": 1, "call_id": CALL, "module_path": "block.attn", "function": "softmax",
         "images": 1, "windows": 4, "heads": 2, "queries": 5, "keys": 8, "query_grid": [2, 2],
@@ -39,7 +38,6 @@ def maps(**more):
 
 
 def attended(*rows, **more):
-    """The document of a run of one layer with one attention call, its maps and a rollout."""
     known = {
         "attention": list(rows) or [row()],
         "attention_maps": [maps()],
@@ -49,7 +47,6 @@ def attended(*rows, **more):
 
 
 def cells(text):
-    """The rows of the table of attention calls, as words."""
     table = text.partition('<table id="attention-table">')[2].partition("</table>")[0]
     return [[" ".join(cell.split()) for cell in texts(each, "td")] for each in rows_of(table)]
 
@@ -59,7 +56,6 @@ def rows_of(table):
 
 
 def facts(text):
-    """What the script is told about the attention of each image."""
     found = re.findall(r'data-attention="(\d+)">(.*?)</script>', text, re.DOTALL)
     return {int(index): json.loads(own) for index, own in found}
 

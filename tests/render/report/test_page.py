@@ -31,15 +31,12 @@ HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
 
 
 def render_report(whole, folder=None):
-    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its
-    folder lacks."""
     state = FolderState(missing=tuple(whole.get("missing", ())))
     read = folder and folder.read
     return run_page.render_report(convert(whole, ReportDocument), state, read)
 
 
 def document(name="conv", file="cat.png", **more):
-    """A run of one layer on one image, as ``report.json`` holds it."""
     row = {
         "order": 1, "call_id": name, "module_path": name, "module_type": "Conv2d", "call_index": 0,
         "side": "output", "output_key": "", "shape": [1, 2, 4, 4], "dtype": "float32",
@@ -146,8 +143,6 @@ SEEN = 'a%20%41 "\\u202eb\\n'
 
 
 def all_named(name):
-    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds
-    it."""
     name = reversible(name)
     whole = document(name, name)
     layer, finding = {"layer": name}, whole["findings"][0]
@@ -168,7 +163,6 @@ def all_named(name):
 
 
 def texts(page, tag):
-    """What stands in each element of a kind, without the marks inside it."""
     inside = re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page, re.DOTALL)
     return [html.unescape(re.sub("<.*?>", "", each)) for each in inside]
 
@@ -222,20 +216,17 @@ def test_the_picture_of_a_sheet_is_once_in_a_page_of_one_file(tmp_path):
 
 
 def many(count, **more):
-    """A run of images ``i0.png``, ``i1.png``, … in one folder, without pictures."""
     image = document()["images"][0] | {"seen": ""}
     images = [image | {"key": f"i{n}", "file": f"photos/i{n}.png"} for n in range(count)]
     return document(images=images, **more)
 
 
 def found_in(*numbers, rule="nan"):
-    """A finding that names images."""
     finding = {"rule": rule, "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
     return finding | {"images": [f"i{number}" for number in numbers]}
 
 
 def tiles(text):
-    """The tiles of the contact sheet: the name of each image, and the attributes of its item."""
     sheet = text.partition('<ul class="contact"')[2].partition("</ul>")[0]
     names = re.findall("<bdi>(.*?)</bdi>", sheet)
     return dict(zip(names, Page(sheet).all("li"), strict=True))
@@ -275,7 +266,6 @@ def test_a_finding_with_200_images_may_have_more():
 
 @pytest.fixture
 def most_20(monkeypatch):
-    """Instead of 2,000 images, the page shows at most 20."""
     monkeypatch.setattr(contact, "MOST_THUMBNAILS", 20)
 
 
@@ -458,7 +448,6 @@ def test_images_that_the_page_does_not_show_are_named_by_their_keys(most_20):
 
 
 def unpacked(text):
-    """The images of every channel, as the script of the page reads them."""
     (packed,) = re.findall('id="ranked">(.*?)<', text)
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
@@ -468,7 +457,6 @@ def drawn_of(*keys):
 
 
 def options(text):
-    """The images that can be chosen for the section of feature maps."""
     return texts(text.partition('<select id="image">')[2].partition("</select>")[0], "option")
 
 
@@ -489,14 +477,12 @@ def test_that_the_model_is_not_trained_is_said_once():
 
 
 def deep(*layers, **more):
-    """A run of several layers, each with changes to what is known of it."""
     known = document()["layers"][0]
     rows = [known | {"call_id": f"layer{n}", "order": n} | each for n, each in enumerate(layers)]
     return document(layers=rows, grids=[], findings=[], **more)
 
 
 def captions(text):
-    """The words in the chart over depth that are no numbers."""
     return re.findall('class="caption">(.*?)<', text)
 
 
@@ -572,7 +558,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def ran(made, tmp_path):
-    """A run, as if it had been made here."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return Path("run")
 
