@@ -77,14 +77,6 @@ def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
     assert scores.tolist() == pytest.approx([4 / 3**0.5, 0.0, -1 / (3**0.5 / 4)])
 
 
-def test_a_small_map_takes_the_share_of_the_box_in_each_place():
-    focus = torch.zeros(8, 8)
-    focus[:, :2] = 1  # half of the first of two columns
-    maps = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
-    # inside: weights 0.5 and 0, mean 1; outside: 0.5 and 1, mean 1/3; spread 0.5
-    assert rank_by_focus(maps, both(focus)).item() == pytest.approx((1 - 1 / 3) / 0.5)
-
-
 @pytest.fixture
 def photo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -137,12 +137,6 @@ class Unknown(Net):
         return super().forward(x)
 
 
-class Uncalled(Net):
-    def __init__(self):
-        super().__init__()
-        self.idle = nn.Conv2d(3, 5, 1)
-
-
 class Broken(Net):
     '''NaN where the first channel is gone.'''
 
@@ -374,11 +368,6 @@ SHOWS = "hookcli layers MODEL shows"
             "Unknown --layers odd",
             "odd (Identity) has no known channels",
             f"{SHOWS} the layouts; leave it out with --exclude",
-        ),
-        (
-            "Uncalled --layers idle",
-            "none of the layers runs and returns floating-point numbers",
-            f"{SHOWS} what runs",
         ),
         (
             "Boxes --target 3",

@@ -21,7 +21,6 @@ from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
-from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
 from hookcli.reading.load import load_run
 from hookcli.records.calls import Call, LayerInfo
@@ -70,17 +69,6 @@ def test_a_run_needs_no_module(tmp_path, monkeypatch):
     assert [image.predictions[0].index for image in result.images] == [1, 1]
     assert load_run("out").manifest["versions"]["torch"] == version("torch")
     assert model.runner.closed == 1
-
-
-def test_images_that_do_not_fit_do_not_count_when_grids_are_chosen(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hookcli.products.product.MOST_IMAGES", 1)
-    np.save("a.npy", np.zeros((3, 40, 40), np.float32))
-    np.save("b.npy", np.zeros((5, 40, 40), np.float32))
-    config = inspect_config(ModelRequest("resnet18", weights="random"), "a.npy", "b.npy", out="out")
-    prepared = prepare_run(config)
-    assert (prepared.settings.images, prepared.settings.style.mode) == (1, "layers")
-    prepared.model.runner.close()
 
 
 def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):

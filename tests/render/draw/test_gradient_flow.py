@@ -77,18 +77,6 @@ def test_a_layer_with_one_broken_parameter_is_broken_and_keeps_what_is_finite():
     assert list_flow_layers(rows) == [FlowLayer("conv", 1.0, (3.0,), 0.5, "broken", "2 NaN, 0 Inf")]
 
 
-def test_each_layer_has_its_parameters_bar_in_the_order_of_calls():
-    """Ratios 1e-4, 1e-3, 1e-2: decades from -5 to -1, so the bars are 1, 2 and 3 parts of one
-    length."""
-    rows = [row for i in range(3) for row in layer(f"l{i}", i, ratio=10.0 ** (i - 4))]
-    blue = (decode(draw_flow(rows, ["title"])) == DOTS).all(-1)
-    heights = blue[len(blue) // 2 :].sum(0)
-    bars = [run.max() for run in np.split(heights, np.flatnonzero(np.diff(heights > 0)) + 1)]
-    tall = [int(bar) for bar in bars if bar]
-    assert len(tall) == 3
-    assert np.array(tall) / tall[0] == pytest.approx([1, 2, 3], rel=0.06)
-
-
 @pytest.mark.parametrize(
     ("fault", "colour", "high"),
     [

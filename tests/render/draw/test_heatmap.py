@@ -42,13 +42,6 @@ def test_between_two_values_the_map_is_straight():
     assert (row[3 * SIDE // 4 + 1 :] == row[-1]).all()
 
 
-def test_values_below_zero_are_drawn_as_zero():
-    values = planted(1, 4)
-    below = np.where(values == 0, np.float32(-3), values)
-    first, second = (draw_heat(seen(), each, ["title"]) for each in (below, values))
-    assert np.array_equal(decode(first), decode(second))
-
-
 def test_the_colours_of_places_range_from_the_smallest_to_the_largest_value():
     canvas = draw_places(seen(), np.array([[-3, 1], [1, 5]], np.float32), "title", "the sum")
     words = [text.words for text in canvas.texts]
@@ -106,13 +99,6 @@ def test_the_heading_says_why_a_map_is_not_drawn():
         draw_saliency(seen(), broken, ["title"]),
         ["title", "saliency; not drawn: 3 of 49 values are NaN or Inf"],
     )
-
-
-def test_a_small_picture_is_enlarged_by_a_whole_factor():
-    left, right = panels(draw_heat(seen(32), planted(1, 4), ["title"]))
-    assert left.shape == right.shape == (SIDE, SIDE, 3)
-    squares = right.reshape(32, 7, 32, 7, 3)
-    assert (squares == squares[:, :1, :, :1]).all()
 
 
 def test_the_lightest_colour_begins_at_the_99th_percentile():

@@ -6,9 +6,7 @@ import json
 import re
 
 import pytest
-from PIL import Image
 
-from hookcli.reading.run_files import open_files
 from tests.render.report.test_page import HOSTILE, TURNED, Page, document, render_report, texts
 
 CALL = "attention:block.attn"
@@ -103,13 +101,6 @@ def test_the_script_knows_the_maps_and_their_layout():
     }
 
 
-def test_a_call_without_pictures_is_in_the_table_alone():
-    late = row(order=2, call_id="attention:late")
-    text = render_report(attended(row(), late))
-    assert [each[1] for each in cells(text)] == ["block.attn", "late"]
-    assert [each["call"] for each in facts(text)[0]] == ["block.attn"]
-
-
 def test_each_of_several_images_has_its_own_maps_and_no_entropy_that_is_not_its_own():
     images = [document()["images"][0] | {"key": key} for key in ("cat", "dog")]
     both = [maps(), maps(image="dog", file="attention/dog/001.maps.png")]
@@ -128,17 +119,6 @@ def test_a_rollout_is_under_its_own_heading_and_a_grad_cam_in_its_own_section():
     assert texts(own, "h3") == ["Rollout"]
     assert re.findall('<img .*?src="(.*?)"', own) == ["rollout/cat.png"]
     assert re.findall('<img .*?src="(.*?)"', over) == ["cam/cat.png"]
-
-
-def test_a_page_of_one_file_holds_the_maps_once(tmp_path):
-    for file in (FILE, "attention/cat.png", "rollout/cat.png"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("P", (4, 4)).save(tmp_path / file)
-    text = render_report(attended(), open_files(tmp_path))
-    (call,) = facts(text)[0]
-    assert call["maps"]["src"].startswith("data:image/png;base64,")
-    assert call["drawn"].startswith("data:image/png;base64,")
-    assert FILE not in text.replace(json.dumps(FILE), "")
 
 
 def test_names_of_calls_that_mean_harm_are_text_and_do_not_turn_it_around():
