@@ -32,7 +32,7 @@ from hookcli.passes.runners import make_runner, open_graph
 from hookcli.plan.folder import name_folder
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
-from hookcli.products.focus import find_focus
+from hookcli.products.focus import find_focus, map_box
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.rules import RULES
@@ -530,12 +530,7 @@ def _find_patch(
     reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
     left, top = max(0, across - reach), max(0, down - reach)
     box = (left, top, min(2 * reach, width - left), min(2 * reach, height - top))
-    inside = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)[0]
-    if float(inside.sum()) <= 0:
-        raise RequestError(
-            f"`patch` {across},{down} is cut away: the network sees the middle of the image",
-            "choose a pixel nearer to the middle, or a different `resize`",
-        )
+    inside = map_box(loaded, image, box, f"`patch` {across},{down}")[0]
     return _find_centre(inside.sum(0).tolist()), _find_centre(inside.sum(1).tolist())
 
 

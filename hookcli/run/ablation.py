@@ -1,9 +1,7 @@
 """``hookcli ablate``: zero channels one after the other, and measure how a score changes.
 
-A batch holds one image several times. In each row, hookcli zeroes a different channel, in every
-call of the channel's layer. hookcli compares the score of the row with the score of the same row in
-an unchanged batch of the same size, so that both scores have the same rounding errors. The channels
-are found in passes of one image, and of two.
+A batch holds one image several times, and in each row another channel is zeroed. The score of a
+row is compared with that row's score in an unchanged batch, which has the same rounding errors.
 """
 
 from __future__ import annotations

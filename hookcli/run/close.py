@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
@@ -29,9 +29,8 @@ from hookcli.summary.findings import list_findings
 from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hookcli.config import GridStyle
     from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
@@ -73,14 +72,19 @@ def close_run(
         findings=findings,
         focus=prepared.focus,
     )
+    from hookcli.render.report.page import render_report
+
     with ThreadPoolExecutor() as threads:  # one product decodes pictures, another renders a table
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(prepared, end)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
-    whole = assemble_document(facts, shown, prepared.settings.style)
+    colours = tuple(list_stops(colormap_of(prepared.settings.style)))
+    fields = {**to_fields(facts), "focus": None, **shown}
+    whole = ReportDocument(**fields, colours=colours)
     document: ReportDocument = json_text.plain(whole)
-    written += _write_page(folder, document)
+    written.append(folder.write(names.DOCUMENT, json_text.encode_json(document)))
+    written.append(folder.write(names.PAGE, render_report(document).encode()))
     for product in products:
         written += product.illustrate(document, end)
     files = [*totals.written_files, *written]
@@ -107,15 +111,6 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     cam_ids = [heat.call_id for heat in heats if heat.kind == "cam"]
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
     return tuple(layer.label for layer in cams if layer.label not in drawn)
-
-
-def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
-    from hookcli.render.report.page import render_report
-
-    return [
-        folder.write(names.DOCUMENT, json_text.encode_json(document)),
-        folder.write(names.PAGE, render_report(document).encode()),
-    ]
 
 
 def write_tables(
@@ -219,10 +214,3 @@ def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
         halved_batches=totals.halved,
         features=prepared.features,
     )
-
-
-def assemble_document(
-    facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
-) -> ReportDocument:
-    fields = {**to_fields(facts), "focus": None, **shown}
-    return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -40,7 +40,11 @@ def resume_chunks(
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
-        chunks = _read_usable_chunks(settings, sources, folder, saved.chunks)
+        for number in range(saved.chunks):
+            chunk = _read_usable(settings, sources, folder, number)
+            if chunk is None:
+                break
+            chunks.append(chunk)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -51,18 +55,6 @@ def resume_chunks(
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
-
-
-def _read_usable_chunks(
-    settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
-) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    while len(chunks) < count:
-        chunk = _read_usable(settings, sources, folder, len(chunks))
-        if chunk is None:
-            break
-        chunks.append(chunk)
-    return chunks
 
 
 def _read_usable(

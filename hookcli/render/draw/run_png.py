@@ -36,7 +36,7 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "zero": ("^", DIM),
 }
 _LABEL = 0.15  # inches per label on the x axis
-_LONGEST = 30
+_LONGEST, _WIDEST = 30, 60  # letters of a name on the axis, and in the overview
 
 
 def draw_overview(
@@ -59,7 +59,8 @@ def draw_overview(
     image = document.images[0]
     trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
-        f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
+        f"{document.model.name}   {document.model.weights}{trained}",
+        parse_math=False,
         x=0.05,
         ha="left",
         color=INK,
@@ -73,7 +74,15 @@ def draw_overview(
             tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
+        label.text(
+            0,
+            0.5,
+            short_name(grid.call_id, _WIDEST),
+            va="center",
+            color=INK,
+            fontsize=9,
+            parse_math=False,
+        )
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
@@ -88,16 +97,19 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     more = len(document.images) - 1
-    lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
+    lines = [
+        short_name(image.file, _WIDEST) + (f"   (the first of {more + 1} images)" if more else "")
+    ]
     for prediction in image.predictions:
         value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
         value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
-        lines.append(f"   {_plain(prediction.category)}{value}")
+        lines.append(f"   {short_name(prediction.category, _WIDEST)}{value}")
     claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
-    axes.text(0.02, 1, "\n".join(lines), va="top", color=INK, fontsize=10, linespacing=1.5)
+    style = {"color": INK, "fontsize": 10, "linespacing": 1.5}
+    axes.text(0.02, 1, "\n".join(lines), style, va="top", parse_math=False)
 
 
 def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
@@ -138,12 +150,6 @@ def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]
         box = (left, top, left + boxes.width, top + boxes.height)
         tiles.append((channel, picture.crop(box)))
     return tiles
-
-
-def _plain(text: str) -> str:
-    """Return text as one short line that matplotlib does not parse as a formula."""
-    line = text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
-    return "".join(c if c.isprintable() else "?" for c in line).replace("$", r"\$")
 
 
 def draw_flow(

@@ -12,11 +12,10 @@ from hookcli.outside import escape
 from hookcli.records.text import figure_text
 from hookcli.render.report.contact import lay_out
 from hookcli.render.report.templates import (
-    asset,
+    assets,
     hash_scripts,
     linked,
     make_environment,
-    ours,
     script_data,
 )
 
@@ -37,7 +36,7 @@ def render_analysis(
         title=title,
         document=document,
         command=markup_escape(escape.for_shell(document.command or ())),
-        style=ours(asset("page.css") + asset("contact.css") + asset("analysis.css")),
+        style=assets("page.css", "contact.css", "analysis.css"),
         link=linked,
         **values,
     )

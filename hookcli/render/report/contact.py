@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Thumbnails
-    from hookcli.records.report import ReportDocument
+    from hookcli.records.report import ReportDocument, TopChannel
     from hookcli.records.runs import Finding
 
 _FIRST = 60  # images shown until the reader asks for all of them
@@ -107,27 +107,21 @@ def lay_out(
     common = {number for number, each in groups.items() if 2 * len(each.images) > each.among}
     same = os.path.commonprefix([image.file for image in images])  # noqa: RUF071  characters
     rules = (_rule(number, each, address) for number, each in enumerate(sheets))
+
+    def describe(image: ImageResult) -> dict[str, object]:
+        key, own = image.key, found.get(image.key, ())
+        return {
+            "image": image,
+            "name": image.file[same.rfind("/") + 1 :],
+            "thumbnail": at.get(key),
+            "findings": own,
+            "words": [groups[number].word for number in own if groups[number].is_mark],
+            "is_marked": not common.issuperset(own),
+            "numbers": {n: sort.numbers[key] for n, sort in sorts.items() if key in sort.numbers},
+        }
+
     return {
-        "tiles": [
-            {
-                "image": image,
-                "name": image.file[same.rfind("/") + 1 :],
-                "thumbnail": at.get(image.key),
-                "findings": found.get(image.key, ()),
-                "words": [
-                    groups[number].word
-                    for number in found.get(image.key, ())
-                    if groups[number].is_mark
-                ],
-                "is_marked": not common.issuperset(found.get(image.key, ())),
-                "numbers": {
-                    name: sort.numbers[image.key]
-                    for name, sort in sorts.items()
-                    if image.key in sort.numbers
-                },
-            }
-            for image in images
-        ],
+        "tiles": [*map(describe, images)],
         "findings": {number: group.title for number, group in groups.items()},
         "style": ours("\n".join(rules)),
         "first": _FIRST,
@@ -150,20 +144,13 @@ def top_for_script(
     # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: index for index, image in enumerate(images)}
+
+    def describe(row: TopChannel) -> list[object]:
+        best = zip(row.images, row.values, strict=True)
+        return [row.channel, [[at.get(k, escape.for_page(k)), _shorten(v)] for k, v in best]]
+
     return [
-        [
-            index_of[call],
-            [
-                [
-                    row.channel,
-                    [
-                        [at.get(key, escape.for_page(key)), _shorten(value)]
-                        for key, value in zip(row.images, row.values, strict=True)
-                    ],
-                ]
-                for row in top_images.get(call, ())
-            ],
-        ]
+        [index_of[call], [*map(describe, top_images.get(call, ()))]]
         for call in index_of
         if call in top_images or call in document.ranked_images
     ]

@@ -13,7 +13,7 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.draw import svg
 from hookcli.render.draw.svg import find_decades
-from hookcli.render.report.templates import asset, linked, make_environment, ours
+from hookcli.render.report.templates import assets, linked, make_environment, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -59,7 +59,7 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
         anchors=anchors,
         link=linked,
         plot=ours(draw_distances(comparison.rows, anchors, blame)),
-        style=ours(asset("page.css") + asset("diff.css")),
+        style=assets("page.css", "diff.css"),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 _FIGURES = ("low", "high", "mean", "spread")
+_NAMED = ("image", "call_id")  # fields that the place of the facts in the page says
 _FLAT = {
     "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",
@@ -97,16 +98,8 @@ def attention_for_script(
 
 
 def _describe_attention(maps: AttentionMaps, address: str) -> dict[str, object]:
-    return {
-        "src": address,
-        "file": escape.for_page(maps.file),
-        "heads": maps.heads,
-        "patches": maps.patch_grid,
-        "queries": maps.query_grid,
-        "size": maps.map_grid,
-        "thinned": maps.is_thinned,
-        "token": maps.has_class_token,
-    }
+    known = to_fields(maps)
+    return {"src": address, **{name: known[name] for name in known if name not in _NAMED}}
 
 
 def shorten(call_id: str) -> str:

@@ -44,7 +44,7 @@ from hookcli.render.report.document import (
     shorten,
 )
 from hookcli.render.report.templates import (
-    asset,
+    assets,
     hash_scripts,
     linked,
     make_environment,
@@ -98,7 +98,7 @@ def _compile_template() -> Template:
         "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
     }
-    environment.globals["shares"] = _SHARES
+    environment.globals |= {"assets": assets, "shares": _SHARES}
     return environment.get_template("page.html.j2")
 
 
@@ -106,26 +106,23 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = "gradients" in (document.command or ("", *document.options))[1:2]
-    anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     index_of = {row.call_id: index for index, row in enumerate(layers)}
+    anchors = {call_id: f"layer-{index}" for call_id, index in index_of.items()}
     grids = pictures_by_image(document.grids)
     drawn = [index for index, image in enumerate(images) if image.key in grids]
     start = drawn[0] if drawn else 0
     first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
-    script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
-    firing_script, attention_script = asset("firing.js"), asset("attention.js")
-    scripts, styles = [script], ["page.css", "viewer.css"]
+    scripts, styles = [("page.js", "viewer.js")], ["page.css", "viewer.css"]
     if several:
-        scripts += [contact_script, firing_script]
+        scripts += [("contact.js",), ("firing.js",)]
         styles.append("contact.css")
     if attention:
-        scripts.append(attention_script)
+        scripts.append(("attention.js",))
     if document.attention:
         styles.append("attention.css")
-    shown_calls = [escape.for_page(row.call_id) for row in layers]
     facts: dict[str, object] = {
-        "calls": shown_calls,
+        "calls": [escape.for_page(row.call_id) for row in layers],
         "kinds": [escape.for_page(f"{row.module_type} {shape_text(row.shape)}") for row in layers],
         "channels": [row.channels for row in layers],
         "images": len(images),
@@ -170,12 +167,8 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "data": script_data(facts),
         "grid_data": [script_data(each) for each in pictures],
         "attention_data": attention,
-        "script": ours(script),
-        "contact_script": ours(contact_script),
-        "firing_script": ours(firing_script),
-        "attention_script": ours(attention_script),
-        "hashes": hash_scripts(*scripts),
-        "style": ours("".join(map(asset, styles))),
+        "hashes": hash_scripts(*(assets(*names) for names in scripts)),
+        "style": assets(*styles),
     }
 
 

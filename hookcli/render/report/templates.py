@@ -43,8 +43,10 @@ def linked(file: str) -> str:
     return Markup(quote(file))  # noqa: S704  quote() leaves nothing to escape
 
 
-def asset(name: str) -> str:
-    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+def assets(*names: str) -> Markup:
+    """Return the texts of files in the folder ``assets``."""
+    folder = Path(__file__).parent / "assets"
+    return ours("".join((folder / name).read_text(encoding="utf-8") for name in names))
 
 
 def script_data(data: object) -> Markup:

@@ -90,11 +90,11 @@ def test_the_script_knows_the_maps_and_their_layout():
                     "src": FILE,
                     "file": FILE,
                     "heads": 2,
-                    "patches": [4, 4],
-                    "queries": [2, 2],
-                    "size": [2, 2],
-                    "thinned": True,
-                    "token": False,
+                    "patch_grid": [4, 4],
+                    "query_grid": [2, 2],
+                    "map_grid": [2, 2],
+                    "is_thinned": True,
+                    "has_class_token": False,
                 },
             }
         ]
