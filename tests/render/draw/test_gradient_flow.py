@@ -91,8 +91,8 @@ def test_a_layer_without_a_norm_is_marked_at_its_place_on_the_edge(fault, colour
     picture = decode(draw_flow(rows, ["title"]))
     rows_of_mark, columns = np.nonzero(near(picture, colour))
     rows_of_mark = rows_of_mark[
-        np.abs(columns - 470) < 8
-    ]  # the axes reach from 82 to 858; left of the legend
+        np.abs(columns - 460) < 8
+    ]  # the axes reach from 60 to 860; left of the legend
     rows_of_line, columns = np.nonzero(near(picture, LINE))
     assert rows_of_mark.size
     if high:
@@ -104,7 +104,7 @@ def test_a_layer_without_a_norm_is_marked_at_its_place_on_the_edge(fault, colour
 def test_a_picture_of_nothing_finite_and_of_names_like_formulas_is_drawn():
     rows = [output(f"$x_{i}^$ \n<b>", i, None) | {"nan_count": 1} for i in range(3)]
     assert near(decode(draw_flow(rows, ["$\\frac$"])), WARNING).any()
-    assert decode(draw_flow([], [])).shape[1] == 880
+    assert decode(draw_flow([], ["title"])).shape[1] == 880
 
 
 def test_an_axis_has_at_most_eight_ticks_at_whole_decades():
