@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -27,7 +27,7 @@ from hookcli.records.rows import ChannelRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.config import AblationStyle
     from hookcli.images.prepare import PreparedImage
@@ -117,32 +117,32 @@ def plan_ablation(
             "none of the layers runs and returns floating-point numbers",
             "`hookcli.layers(MODEL)` shows what runs",
         )
+    silent = "it ran, but returned no floating-point numbers"
     uncalled = [
-        Uncalled(layer, _explain(loaded.module, layer, one))
+        Uncalled(layer, silent if path in one.called else explain_uncalled(loaded.module, layer))
         for layer in layers
-        if layer.module_path not in one.shapes
+        if (path := layer.module_path) not in one.shapes
     ]
     return AblationPlan(tuple(ablated), tuple(uncalled), len(model.sources), style.batch_size)
 
 
-@dataclass(slots=True)
-class _Shapes:
-    # by module path
-    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
-    called: dict[str, str] = field(default_factory=dict)
-    output: object = None
+class _Observed(NamedTuple):
+    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]]  # by module path
+    called: dict[str, str]
+    output: object
 
-    def __call__(self, call: Call, tensor: Tensor) -> None:
+
+def _observe_shapes(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Observed:
+    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = {}
+    called: dict[str, str] = {}
+
+    def note(call: Call, tensor: Tensor) -> None:
         if tensor.is_floating_point() and tensor.numel():
-            shape = tuple(tensor.shape)
-            self.shapes.setdefault(call.layer.module_path, []).append((call, shape))
+            shapes.setdefault(call.layer.module_path, []).append((call, tuple(tensor.shape)))
 
-
-def _observe_shapes(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Shapes:
-    shapes = _Shapes()
-    with observe(loaded.module, layers, shapes, called=shapes.called):
-        shapes.output = run_model(loaded, pixels.clone())
-    return shapes
+    with observe(loaded.module, layers, note, called=called):
+        output = run_model(loaded, pixels.clone())
+    return _Observed(shapes, called, output)
 
 
 def _describe(
@@ -176,12 +176,6 @@ def _describe(
         )
     channels = range(count) if style.channels is None else sorted(style.channels)
     return AblationLayer(layer, tuple(channels), frozenset(keys), alone)
-
-
-def _explain(model: nn.Module, layer: LayerInfo, shapes: _Shapes) -> str:
-    if layer.module_path in shapes.called:
-        return "it ran, but returned no floating-point numbers"
-    return explain_uncalled(model, layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +267,8 @@ class _Ablation:
         rows = []
         for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
-            effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
-            rows.append(
-                ChannelRow(
-                    0,
-                    labels[path],
-                    channel,
-                    effect=effect,
-                    score=score,
-                    plain_score=unchanged,
-                    images=count,
-                )
-            )
+            figures = map(_finite, (plain - zeroed, zeroed, plain))
+            rows.append(ChannelRow(0, labels[path], channel, *figures, count))
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))

@@ -134,25 +134,18 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
     notes = [f"{count} channels differ{shown}", *notes]
     one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
-    low, high = _finite_range(both)
-    flat = difference.reshape(len(channels), -1)
     factor = max(1, -(-max(difference.shape[1:]) // TILE))
+    columns = np.arange(0, difference.shape[2], factor)
     if factor > 1:
         notes.append(
             f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of "
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
-    return ComparedMaps(
-        _shrink(one, factor),
-        _shrink(two, factor),
-        _shrink_to_largest(difference, factor),
-        low=low,
-        high=high,
-        largest=_largest(flat),
-        broken=(~np.isfinite(flat)).sum(1),
-        channels=channels,
-        notes=tuple(notes),
+    drawn = tuple(
+        reduce(reduce(each, np.arange(0, each.shape[1], factor), 1), columns, 2)
+        for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
     )
+    return _describe(drawn, both, difference.reshape(len(channels), -1), channels, notes)
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
@@ -167,24 +160,28 @@ def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -
     run *= max(1, -(-count // MOST_BARS))
     one, two, difference = (each.reshape(1, 1, -1) for each in values)
     starts = np.arange(0, total, run)
-    one, two = _means(one, starts), _means(two, starts)
-    low, high = _finite_range(np.concatenate([one, two], 2)[0])
+    one, two = _means(one, starts, 2), _means(two, starts, 2)
     flat = difference[0]
     scores = _scores(flat.reshape(count, -1))
     differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
-    return ComparedMaps(
-        one,
-        two,
-        _extremes(difference, starts, 2),
-        low=low,
-        high=high,
-        largest=_largest(flat),
-        broken=(~np.isfinite(flat)).sum(1),
-        channels=np.zeros(0, np.int64),
-        notes=(f"{subject}, {most}", _bars_note(count, total, run)),
-    )
+    notes = [f"{subject}, {most}", _bars_note(count, total, run)]
+    drawn, both = (one, two, _extremes(difference, starts, 2)), np.concatenate([one, two], 2)[0]
+    return _describe(drawn, both, flat, np.zeros(0, np.int64), notes)
+
+
+def _describe(
+    drawn: tuple[Floats, ...],
+    both: Floats,
+    difference: Floats,
+    channels: NDArray[np.int64],
+    notes: list[str],
+) -> ComparedMaps:
+    """``drawn`` are A, B and B - A; ``both`` (K, n) and ``difference`` (K, m) have the figures."""
+    low, high = _finite_range(both)
+    broken = (~np.isfinite(difference)).sum(1)
+    return ComparedMaps(*drawn, low, high, _largest(difference), broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
@@ -244,19 +241,6 @@ def _largest(rows: Floats) -> Floats:
     return largest
 
 
-def _shrink(maps: Floats, factor: int) -> Floats:
-    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
-    sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
-    heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
-    means: Floats = sums / (heights[:, None] * widths)
-    return means
-
-
-def _shrink_to_largest(maps: Floats, factor: int) -> Floats:
-    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
-    return _extremes(_extremes(maps, rows, 1), columns, 2)
-
-
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
     """Split at ``starts``; return each part's value of largest magnitude, or NaN if it has one."""
     low = np.minimum.reduceat(values, starts, axis)
@@ -264,10 +248,12 @@ def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
     return np.where(-low > high, low, high)
 
 
-def _means(values: Floats, starts: NDArray[np.int64]) -> Floats:
-    lengths = np.diff([*starts, values.shape[2]])
+def _means(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
+    lengths = np.diff([*starts, values.shape[axis]])
     with np.errstate(invalid="ignore"):
-        return np.add.reduceat(values, starts, 2) / lengths
+        sums = np.add.reduceat(values, starts, axis)
+    means: Floats = sums / (lengths if axis == 2 else lengths[:, None])
+    return means
 
 
 def draw_compared_maps(
