@@ -84,15 +84,12 @@ def draw_distances(
     at, axis = _axis(rows, xs, step)
     placed = list(zip(rows, xs, strict=True))
     radius = 3.2 if len(rows) < 100 else 2
-    if blame is None:
-        parts = [_legend(rows), *axis]
-    else:
-        width = max(step, _NARROWEST)
+    parts = [_legend(rows, culprits, has_own=blame is not None)]
+    parts += [_culprit(x, max(step, _NARROWEST)) for row, x in placed if row.call_id in culprits]
+    parts += axis
+    if blame is not None:
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
-        parts = [
-            _legend_of_both(rows, culprits),
-            *(_culprit(x, width) for row, x in placed if row.call_id in culprits),
-            *axis,
+        parts += [
             _curve(inherited, xs, at, "inherited"),
             _curve(own, xs, at, "own"),
             *(
@@ -171,25 +168,11 @@ def _mark(x: float, kind: str, *, is_zero: bool) -> str:
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
 
 
-def _legend(rows: Sequence[DiffRow]) -> str:
-    entries = [
-        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
-        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
-        (f'<path d="{_EQUAL}" class="mark holds"/>', "equal", any(row.rel_l2 == 0 for row in rows)),
-        (
-            f'<path d="{_CROSS}" class="mark differs"/>',
-            "no distance",
-            any(not row.holds and not _on_axis(row.rel_l2) for row in rows),
-        ),
-        _tolerance_entry(rows),
-    ]
-    return _write_legend("relative L2 of the difference, call by call", 270, entries)
-
-
-def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
+def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool) -> str:
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
-    beyond = any(row.rel_l2 is None and not row.holds for row in rows)
-    entries = [
+    is_beyond = any(row.rel_l2 is None and not row.holds for row in rows)
+    zero, cross = ("either", "either") if has_own else ("holds", "differs")
+    own = [
         (
             '<path d="M-9,0H9" class="line inherited"/><circle r="3.2" class="inherited"/>',
             "inherited",
@@ -200,32 +183,36 @@ def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
             "own",
             any(_on_axis(row.own_rel_l2) for row in rows),
         ),
-        (f'<path d="{_EQUAL}" class="mark either"/>', "zero", any(each == 0 for each in errors)),
-        (
-            f'<path d="{_CROSS}" class="mark either"/>',
-            "no distance",
-            beyond or any(each and not _on_axis(each) for each in errors),
-        ),
-        _tolerance_entry(rows),
-        (
-            '<rect x="-4" y="-8" width="8" height="16" class="culprit"/>',
-            "culprit",
-            any(row.call_id in culprits for row in rows),
-        ),
     ]
-    return _write_legend("relative L2, call by call", 170, entries)
-
-
-def _tolerance_entry(rows: Sequence[DiffRow]) -> tuple[str, str, bool]:
-    shape = '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>'
-    return shape, "tolerance", any(_limit(row) for row in rows)
-
-
-def _write_legend(title: str, start: int, entries: Sequence[tuple[str, str, bool]]) -> str:
-    """Draw entries: shape, meaning, and whether it is there; the first shape is at ``start``."""
+    plain = [
+        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
+        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
+    ]
+    entries = [
+        *(own if has_own else plain),
+        (
+            f'<path d="{_EQUAL}" class="mark {zero}"/>',
+            "zero" if has_own else "equal",
+            0 in errors,
+        ),
+        (
+            f'<path d="{_CROSS}" class="mark {cross}"/>',
+            "no distance",
+            is_beyond or any(each and not _on_axis(each) for each in errors),
+        ),
+        (
+            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
+            "tolerance",
+            any(_limit(row) for row in rows),
+        ),
+        ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
+    ]
+    title = (
+        "relative L2, call by call" if has_own else "relative L2 of the difference, call by call"
+    )
     heading = f'<text x="{svg.LEFT}" y="14">{title}</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
-    return svg.legend(heading, start, present)
+    return svg.legend(heading, 170 if has_own else 270, present)
 
 
 def _limit(row: DiffRow) -> float | None:
