@@ -85,8 +85,6 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class EagerModel(PreparedModel):
-    """A model whose modules PyTorch runs."""
-
     loaded: LoadedModel
     runner: EagerRunner
 

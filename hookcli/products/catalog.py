@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def list_products(scope: Scope) -> tuple[Product, ...]:
-    """Return the products of a run, in the order in which the run uses them."""
     config, attention = scope.config, scope.config.attention
     backward = config.backward is not None
     chosen: dict[type[Product], bool] = {

@@ -92,8 +92,6 @@ class Cost:
 
 
 class RunningChunk:
-    """A chunk, from its first forward pass until its files are written."""
-
     def __init__(
         self,
         chunk: Chunk,

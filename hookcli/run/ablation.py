@@ -48,8 +48,6 @@ class AblationLayer:
 
 @dataclass(frozen=True, slots=True)
 class AblationBatch:
-    """One forward pass, whose ``rows`` rows all hold the same image."""
-
     rows: int
     # the module path and the channel to zero in each row; hookcli zeroes nothing in more rows
     channels: tuple[tuple[str, int], ...] = ()
@@ -69,7 +67,6 @@ class AblationPlan:
 
     @property
     def batches(self) -> list[AblationBatch]:
-        """For each size of a batch, a pass without zeroing; then the passes with zeroing."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [key for key in self.channels if key[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
@@ -153,7 +150,6 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Choose the channels to zero; ``size`` is (height, width) of the image."""
     # Of several tensors, the first with channels decides how many there are; hookcli zeroes every
     # tensor that has this number.
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
@@ -267,8 +263,9 @@ class _Ablation:
         rows = []
         for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
-            figures = map(_finite, (plain - zeroed, zeroed, plain))
-            rows.append(ChannelRow(0, labels[path], channel, *figures, count))
+            effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
+            label = labels[path]
+            rows.append(ChannelRow(0, label, channel, effect, score, unchanged, images=count))
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))

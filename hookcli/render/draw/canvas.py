@@ -87,7 +87,6 @@ class Canvas:
         return self.pixels.shape[1], self.pixels.shape[0]
 
     def add(self, block: Canvas, x: int, y: int) -> None:
-        """Draw a picture without photos on this one, with the upper left corner at (x, y)."""
         height, width = block.pixels.shape
         self.pixels[y : y + height, x : x + width] = block.pixels
         self.texts.extend(replace(text, x=text.x + x, y=text.y + y) for text in block.texts)
@@ -197,7 +196,6 @@ def _wrap(line: str, space: str, size: int, width: int) -> list[str]:
 
 
 def heading_height(heading: Sequence[str]) -> int:
-    """Return the y coordinate of the first row of pixels below a heading."""
     return MARGIN + _TITLE_ROW * len(heading) + 4
 
 

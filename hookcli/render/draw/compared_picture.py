@@ -135,17 +135,18 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
     one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
     factor = max(1, -(-max(difference.shape[1:]) // TILE))
-    columns = np.arange(0, difference.shape[2], factor)
+    rows, columns = (np.arange(0, length, factor) for length in difference.shape[1:])
     if factor > 1:
         notes.append(
             f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of "
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
-    drawn = tuple(
-        reduce(reduce(each, np.arange(0, each.shape[1], factor), 1), columns, 2)
+    flat = difference.reshape(len(channels), -1)
+    one, two, difference = (
+        reduce(reduce(each, rows, 1), columns, 2)
         for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
     )
-    return _describe(drawn, both, difference.reshape(len(channels), -1), channels, notes)
+    return _describe(one, two, difference, both=both, flat=flat, channels=channels, notes=notes)
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
@@ -167,21 +168,25 @@ def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
     notes = [f"{subject}, {most}", _bars_note(count, total, run)]
-    drawn, both = (one, two, _extremes(difference, starts, 2)), np.concatenate([one, two], 2)[0]
-    return _describe(drawn, both, flat, np.zeros(0, np.int64), notes)
+    both, none = np.concatenate([one, two], 2)[0], np.zeros(0, np.int64)
+    difference = _extremes(difference, starts, 2)
+    return _describe(one, two, difference, both=both, flat=flat, channels=none, notes=notes)
 
 
 def _describe(
-    drawn: tuple[Floats, ...],
-    both: Floats,
+    a: Floats,
+    b: Floats,
     difference: Floats,
+    *,
+    both: Floats,
+    flat: Floats,
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """``drawn`` are A, B and B - A; ``both`` (K, n) and ``difference`` (K, m) have the figures."""
-    low, high = _finite_range(both)
-    broken = (~np.isfinite(difference)).sum(1)
-    return ComparedMaps(*drawn, low, high, _largest(difference), broken, channels, tuple(notes))
+    """``both`` (K, n) has the values of A and B, and ``flat`` (K, m) those of B - A."""
+    low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
+    largest = _largest(flat)
+    return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
@@ -198,7 +203,6 @@ def _bars_note(count: int, total: int, run: int) -> str:
 
 
 def _as_maps(values: Floats, layout: Layout) -> Floats:
-    """Return the feature maps (C, h, w) of a tensor (1, …), which must have no frame axis."""
     image: Floats = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)

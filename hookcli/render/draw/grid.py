@@ -190,7 +190,6 @@ def _enlarge(tiles: Pixels, tile_size: int) -> Pixels:
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """Return the number of columns that makes a picture about square, with few empty cells."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -199,7 +198,6 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Draw n values as bars (height, n * thick) from ``low``."""
     finite = np.isfinite(values)
     shares = (np.where(finite, values, 0) - low) / span
     own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # visible in both themes

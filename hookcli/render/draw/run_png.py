@@ -156,7 +156,6 @@ def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and one ratio per layer."""
     layers = list_flow_layers(rows)
     names = [short_name(layer.call_id, _LONGEST) for layer in layers]
     wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))

@@ -20,13 +20,11 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def space_out(count: int) -> tuple[list[float], float]:
-    """Return the middles (x coordinates) of ``count`` adjacent columns, and a column's width."""
     step = (RIGHT - LEFT) / count
     return [LEFT + step * (index + 0.5) for index in range(count)], step
 
 
 def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
-    """Return a whole SVG drawing; ``label`` is for screen readers, ``kind`` the CSS class."""
     begin = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}" class="{kind}">'
     )
@@ -53,7 +51,6 @@ def caption(y: int, text: str) -> str:
 
 
 def bar(x: float, y: float, step: float, height: float) -> str:
-    """Return a bar in a column of width ``step``, centred on ``x``, with the upper edge ``y``."""
     width = min(step * 0.7, _MOST_BAR)
     return (
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '

@@ -182,7 +182,6 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Move facts that are equal for several images into forms; return forms and other facts."""
     forms: list[object] = []
     shared = []
     for each in facts:
@@ -206,7 +205,6 @@ def _choice(finding: Finding) -> str:
 
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
-    """Let the page contain the address (or the bytes) of the picture only once."""
     url = address(sheet.file)
     shown = f'url("{url}")' if url else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

@@ -130,7 +130,6 @@ def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: floa
 def _axis(
     rows: Sequence[DiffRow], xs: Sequence[float], step: float
 ) -> tuple[Callable[[float], float], list[str]]:
-    """Return a function from a distance to y, and the SVG of the decades and tolerances."""
     tolerances = [_limit(row) for row in rows]
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
     known = [value for error in errors if (value := _on_axis(error))]

@@ -113,7 +113,8 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     start = drawn[0] if drawn else 0
     first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
-    scripts, styles = [("page.js", "viewer.js")], ["page.css", "viewer.css"]
+    scripts: list[tuple[str, ...]] = [("page.js", "viewer.js")]
+    styles = ["page.css", "viewer.css"]
     if several:
         scripts += [("contact.js",), ("firing.js",)]
         styles.append("contact.css")

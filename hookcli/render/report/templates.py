@@ -39,12 +39,10 @@ def _escape(value: object) -> object:
 
 
 def linked(file: str) -> str:
-    """Return the relative URL of a file, given its name relative to the folder of the page."""
     return Markup(quote(file))  # noqa: S704  quote() leaves nothing to escape
 
 
 def assets(*names: str) -> Markup:
-    """Return the texts of files in the folder ``assets``."""
     folder = Path(__file__).parent / "assets"
     return ours("".join((folder / name).read_text(encoding="utf-8") for name in names))
 
@@ -56,6 +54,5 @@ def script_data(data: object) -> Markup:
 
 
 def hash_scripts(*texts: str) -> Markup:
-    """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return ours(" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
