@@ -47,8 +47,6 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     points = list_depth_points(rows)
-    if not points:
-        return ""
     xs, step = svg.space_out(len(points))
     zeros = [point.zeros for point in points]
     params = [float(point.params) for point in points]
@@ -153,8 +151,6 @@ def _short(value: float) -> str:
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     layers = list_flow_layers(rows)
-    if not layers:
-        return ""
     xs, step = svg.space_out(len(layers))
     parts = [_legend(layers), _norms(layers, xs), _ratios(layers, xs, step)]
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
