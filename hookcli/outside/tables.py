@@ -26,16 +26,8 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
     """Return rows of the class ``kind`` as CSV; a shape is ``1x64x56x56``, None an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
-    return _render_lines(chain([names], lines))
-
-
-def render_fields(*texts: str) -> str:
-    return _render_lines([[_cell(text) for text in texts]])[:-1]
-
-
-def _render_lines(lines: Iterable[Sequence[str]]) -> str:
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(lines)
+    csv.writer(stream, lineterminator="\n").writerows(chain([names], lines))
     return stream.getvalue()
 
 

@@ -53,7 +53,6 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check the options that all commands that run a model have, after ``check_values``."""
     model = request.model
     _check_words(request)
     _check_colours(model)
@@ -74,7 +73,6 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
-    """Check that options for files of models come with such a file, or with an export to ONNX."""
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
@@ -96,7 +94,6 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
 
 
 def check_memory(images: int, megabytes: float = 0) -> None:
-    """Refuse a run that is too large for a folder in memory, before any image runs."""
     # The size is known only when the run is planned, which may need a pass of the first image.
     if images > _MOST_IMAGES or megabytes > _MOST_MEGABYTES:
         size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
@@ -108,7 +105,6 @@ def check_memory(images: int, megabytes: float = 0) -> None:
 
 
 def check_kept(file: Path, way: str) -> None:
-    """Check that an export can be kept in ``file``."""
     suffix = GRAPH_FILES[way]
     if file.suffix != suffix:
         raise RequestError(
@@ -138,7 +134,6 @@ def _check_words(request: RunRequest) -> None:
 
 
 def check_run(config: RunConfig) -> None:
-    """Check the options of a command that writes a run folder."""
     backward = config.backward
     check_values(config)
     check_file_options(config.run.model)
@@ -202,7 +197,6 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
 
 
 def check_values(request: object) -> None:
-    """Check every value of a request against the range and the choices that its option declares."""
     for field, flag, value in list_values(request):
         if value is None:
             continue
@@ -216,7 +210,6 @@ def check_values(request: object) -> None:
 
 
 def check_score(score: ScoreRequest) -> None:
-    """Check the score that a backward pass starts from, or that an ablation measures."""
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
             f"`score` cannot be {score.score!r}",
@@ -227,7 +220,6 @@ def check_score(score: ScoreRequest) -> None:
 
 
 def check_pictures(scope: Scope) -> None:
-    """Raise a RequestError for an option that changes no picture."""
     config, grids = scope.config, scope.style
     backward = config.backward or BackwardStyle()
     rollout = config.attention is not None and config.attention.rollout

@@ -6,14 +6,11 @@ import time
 
 
 class Clock:
-    """Measures how long each stage of a run takes, in the order of the stages."""
-
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = {} if seconds is None else seconds
         self._last = time.perf_counter()
 
     def lap(self, stage: str) -> None:
-        """Add the time since the last lap to ``stage``."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now

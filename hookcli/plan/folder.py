@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Location:
-    """Return the run folder: the requested folder, or by default ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
         first = to_local(given[0])
@@ -35,7 +34,6 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Location:
 
 
 def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
-    """Return the names of the files that a run over these images may write."""
     from hookcli.products.catalog import list_products  # imports numpy
 
     folder = scope.config.folder
@@ -51,7 +49,6 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
 
 
 def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
-    """Check that hookcli may write the run into its folder; a complete run is a CompleteError."""
     # ``cleans_up`` says whether to delete the chunks that a complete run left behind.
     config = scope.config
     folder = name_folder(config, sources)

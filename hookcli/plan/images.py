@@ -32,8 +32,6 @@ _DEEP = (".tif", ".tiff", ".npy", ".dcm", ".fits", ".fit", ".exr", ".pfm")
 
 @dataclass(frozen=True, slots=True)
 class FoundImages:
-    """The images that a request names."""
-
     sources: list[ImageSource]  # in order; a few already hold their content
     skipped: list[SkippedImage]
     bands: int = COLOURS  # of the first picture; a grey picture counts as three
@@ -44,7 +42,6 @@ def find_images(
     leave_out: Location | None = None,
     storage: tuple[tuple[str, str], ...] = (),
 ) -> FoundImages:
-    """Find the images, and read few or a clip; from now on, URLs are opened with ``storage``."""
     use_options(storage)
     images = request.images
     files, skipped = find_files(

@@ -30,14 +30,13 @@ from hookcli.plan.folder import check_run_folder
 from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
-    from hookcli.config import AblationConfig, CompareConfig, RunConfig, RunRequest
+    from hookcli.config import AblationConfig, CompareConfig, ExportRequest, RunConfig, RunRequest
     from hookcli.passes.runner import Side
     from hookcli.plan.images import FoundImages
     from hookcli.plan.prepared import Plan, PreparedAblation, PreparedRun
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
-    """Make a run ready: find the images, load the model, choose the layers."""
     clock = Clock()
     found = _find_run(config, cleans_up=True)
     if config.save_weights is not None:
@@ -56,7 +55,6 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return the plan of a run, without loading weights or writing anything."""
     found = _find_run(config, cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
@@ -79,7 +77,6 @@ def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
 
 
 def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> PreparedAblation:
-    """Make an ablation ready; without weights, the result serves only to plan the ablation."""
     check_values(config)
     check_file_options(config.run.model)
     check_request(config.run)
@@ -92,7 +89,6 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
-    """Make both sides of a comparison ready; all images are found before a model is loaded."""
     one, two = config.run, config.other.run
     check_values(config)
     if config.blame and config.at != "output":
@@ -106,15 +102,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     exports_onnx = export is not None and export.way == "onnx"
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:
-        _check_export(config, export.way)
-    if export is not None and export.keep is not None:
-        check_kept(export.keep, export.way)
-    if export is not None and two.edits:
-        raise RequestError(
-            f"an edit changes a tensor while PyTorch runs, and {export.way} exports the model "
-            "without it",
-            "write the change into the model's own code",
-        )
+        _check_export(config, export)
     for request in (two, one):
         check_request(request)
     one, two = _prepare_alike(one, two), _prepare_alike(two, one)
@@ -145,7 +133,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     return a, b
 
 
-def _check_export(config: CompareConfig, way: str) -> None:
+def _check_export(config: CompareConfig, export: ExportRequest) -> None:
     asked = {
         "channels-last": config.other.channels_last,
         "threads": config.other.threads is not None,
@@ -153,7 +141,15 @@ def _check_export(config: CompareConfig, way: str) -> None:
     }
     for name, is_asked in asked.items():
         if is_asked:
-            raise RequestError(f"{name} cannot be combined with {way}", f"leave out {name}")
+            raise RequestError(f"{name} cannot be combined with {export.way}", f"leave out {name}")
+    if export.keep is not None:
+        check_kept(export.keep, export.way)
+    if config.other.run.edits:
+        raise RequestError(
+            f"an edit changes a tensor while PyTorch runs, and {export.way} exports the model "
+            "without it",
+            "write the change into the model's own code",
+        )
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:

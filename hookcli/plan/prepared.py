@@ -32,7 +32,7 @@ from hookcli.passes.runners import make_runner, open_graph
 from hookcli.plan.folder import name_folder
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
-from hookcli.products.focus import find_focus
+from hookcli.products.focus import find_focus, map_box
 from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.rules import RULES
@@ -74,8 +74,6 @@ _FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that is ready to run, and the images for it."""
-
     request: RunRequest
     loaded: ModelDescription  # only a description if PyTorch does not run the model
     runner: Runner
@@ -87,14 +85,11 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class EagerModel(PreparedModel):
-    """A model whose modules PyTorch runs; it supports every feature of hookcli."""
-
     loaded: LoadedModel
     runner: EagerRunner
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
-    """Return ``model`` if it has modules; the option or command ``what`` needs them."""
     if isinstance(model, EagerModel):
         return model
     raise RequestError(
@@ -113,7 +108,7 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """What the user asked of a run, and how hookcli will do it. The settings can be pickled."""
+    """What a cluster sends to its workers: it can be pickled."""
 
     plan: Plan
     limits: dict[str, float]  # the thresholds by rule
@@ -122,7 +117,6 @@ class RunSettings(Scope):
 
     @property
     def is_long(self) -> bool:
-        """Whether there are more images than one chunk holds."""
         return self.images > self.chunk_size
 
     @property
@@ -139,8 +133,6 @@ class RunSettings(Scope):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that is ready: all checks that are possible before the run have been made."""
-
     model: PreparedModel
     settings: RunSettings
     scorer: Callable[..., ScoreTensor] | None = None  # None without a backward pass
@@ -153,8 +145,6 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAblation:
-    """An ablation that is ready."""
-
     model: EagerModel
     config: AblationConfig
     scorer: Callable[..., ScoreTensor]
@@ -171,7 +161,6 @@ def prepare_model(
     finds_operations: bool = False,
     taken: Collection[int] = (),
 ) -> PreparedModel:
-    """Load the model, find the images that fit it, and make the runner of the model."""
     # Without weights, only to plan a run. With ``finds_operations``, the runner knows all
     # operations. Modules and parameters whose Python ``id`` is in ``taken`` are copied.
     if request.model.is_file:
@@ -236,7 +225,6 @@ def prepare_side(
     judges_all: bool = False,
     beside: Side | None = None,
 ) -> Side:
-    """Load the model and find the images for one side of a comparison."""
     # With ``judges_all``, the runner also observes all leaf layers and all operations. Modules that
     # the model would share with the side ``beside`` are copied for this side.
     parts = {} if beside is None else _list_unshared(beside, request)
@@ -273,7 +261,7 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Return the modules and parameters of A that B must not share, by ``id``."""
+    """Map the ``id`` of what B must not share with A to whether B may copy it."""
     # The values say whether B may copy them, because they are as the user's code made them.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
@@ -291,7 +279,6 @@ def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
 
 
 def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[Side, Side]:
-    """Return both sides of the comparison of ``config``, in which B does not run in PyTorch."""
     request = config.other
     assert request.export is not None  # noqa: S101  the caller has checked this
     b = a
@@ -323,7 +310,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
 
 
 def list_outputs(side: Side) -> Side:
-    """Return a side that also observes and lists the model itself, whose outputs always count."""
+    """Also observe and list the model itself, whose outputs always count."""
     runner = side.runner
     if isinstance(runner, EagerRunner):
         root = list_layers(runner.module)[0]
@@ -338,7 +325,6 @@ def list_outputs(side: Side) -> Side:
 
 
 def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
-    """Make the plan of a run and, with weights, choose its score and its attention calls."""
     features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
@@ -348,7 +334,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     attention = None
     if isinstance(model, EagerModel):
         attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
-    outlook = Outlook(loaded, model.runner, sources, attention)
+    outlook = Outlook(loaded, model.runner, attention)
     plan = make_plan(scope, outlook, name_folder(config, sources))
     settings = RunSettings(
         config,
@@ -411,7 +397,6 @@ def _choose_again(
 def add_score(
     model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
 ) -> PreparedRun:
-    """Return a prepared run of the model with its score, Grad-CAM layers and attention, if any."""
     config = settings.config
     if not isinstance(model, EagerModel):
         asked = {
@@ -432,7 +417,6 @@ def add_score(
 def settle_ablation(
     config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
-    """Return a prepared ablation; without weights, hookcli can only print its plan."""
     loaded = model.loaded
     scorer = loaded.scorer(config.score, needs_gradient=False)
     paths = {layer.module_path for layer in model.runner.layers}
@@ -484,7 +468,6 @@ def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[L
 def choose_attention(
     scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
-    """Return which attention to compute; None if none was asked for, or without weights."""
     # ``sources`` are the run's images; a worker of a cluster passes only one of them.
     request = scope.config.attention
     if request is None:
@@ -545,12 +528,7 @@ def _find_patch(
     reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
     left, top = max(0, across - reach), max(0, down - reach)
     box = (left, top, min(2 * reach, width - left), min(2 * reach, height - top))
-    inside = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)[0]
-    if float(inside.sum()) <= 0:
-        raise RequestError(
-            f"`patch` {across},{down} is cut away: the network sees the middle of the image",
-            "choose a pixel nearer to the middle, or a different `resize`",
-        )
+    inside = map_box(loaded, image, box, f"`patch` {across},{down}")[0]
     return _find_centre(inside.sum(0).tolist()), _find_centre(inside.sum(1).tolist())
 
 
@@ -561,8 +539,6 @@ def _find_centre(weights: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do."""
-
     layers: int
     images: int
     files: int  # about how many, if each layer is called once
@@ -575,7 +551,6 @@ class Plan:
 
 
 def make_plan(scope: Scope, outlook: Outlook, out_dir: Location) -> Plan:
-    """Return what a run will write."""
     costs = [product.estimate(outlook) for product in list_products(scope)]
     has_skipped = scope.images < len(scope.config.run.images.names)  # skipped.csv lists them
     return Plan(

@@ -30,8 +30,6 @@ _ROLLOUT = "000_rollout.png"
 
 
 class AttentionHeads(Product):
-    """Statistics of attention calls and, if the run draws every layer, pictures of the heads."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._rows: tuple[AttentionRow, ...] = ()  # the rows of ``attention.csv``
@@ -85,22 +83,17 @@ class AttentionHeads(Product):
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    image, source = attention.image, writer.title_of(attention.image)
+    image = attention.image
     if attention.rollout is not None:
-        what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
         file = names.picture_file(names.ATTENTION, image, _ROLLOUT)
-        _write_heads(
-            writer, file, seen, query=attention.rollout, labels=["all layers"], heading=what
-        )
+        _write_heads(writer, file, image, seen, attention.rollout, ["all layers"], "rollout")
         chunk.heats.append(HeatPicture(image, "rollout", "", file))
     for each in attention.calls:
         name, call_id = names.grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
-            what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {source}"
             file = names.picture_file(names.ATTENTION, image, name)
-            _write_heads(
-                writer, file, seen, query=each.query, labels=_label_heads(each.row), heading=what
-            )
+            what, labels = f"of {each.call.layer.label}", _label_heads(each.row)
+            _write_heads(writer, file, image, seen, each.query, labels, what)
             chunk.heats.append(HeatPicture(image, "attention", call_id, file))
         if each.maps is not None:
             chunk.attention_maps.append(_write_maps(image, name, each, writer))
@@ -127,10 +120,6 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
     )
 
 
-def _name_query(query: QueryMap) -> str:
-    return "of the class token" if query.mark is None else "of the framed patch"
-
-
 def _label_heads(row: AttentionRow) -> list[str]:
     return [
         f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
@@ -139,12 +128,17 @@ def _label_heads(row: AttentionRow) -> list[str]:
 
 
 def _write_heads(
-    writer: GridWriter, file: str, seen: bytes, query: QueryMap, labels: Sequence[str], heading: str
+    writer: GridWriter,
+    file: str,
+    image: str,
+    seen: bytes,
+    query: QueryMap,
+    labels: Sequence[str],
+    what: str,
 ) -> None:
     from hookcli.render.draw.attention_grid import draw_heads
 
-    tile = writer.style.tile
-    canvas = draw_heads(
-        seen, query.values.numpy(), labels, heading=[heading], mark=query.mark, tile=tile
-    )
+    of = "of the class token" if query.mark is None else "of the framed patch"
+    title, values = f"Attention {what} {of}   {writer.title_of(image)}", query.values.numpy()
+    canvas = draw_heads(seen, values, labels, [title], mark=query.mark, tile=writer.style.tile)
     writer.write_over_photo(file, canvas)

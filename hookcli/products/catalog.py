@@ -15,35 +15,23 @@ from hookcli.products.tensors import Tensors
 from hookcli.products.top_images import TopImages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hookcli.products.product import Product, Scope
 
 
 def list_products(scope: Scope) -> tuple[Product, ...]:
-    """Return the products of a run, in the order in which the run uses them."""
-    return tuple(_choose(scope))
-
-
-def _choose(scope: Scope) -> Iterator[Product]:
     config, attention = scope.config, scope.config.attention
-    yield InputPictures(scope)
-    if scope.has_several:
-        yield ThumbnailProduct(scope)
-    if scope.style.mode != "none":
-        yield Grids(scope)
-    yield Figures(scope)
-    if config.backward is not None or attention is not None or config.heat is not None:
-        yield Heats(scope)
-    if config.backward is not None:
-        yield GradientFlow(scope, config.backward)
-    if attention is not None:
-        yield AttentionHeads(scope)
-    if config.tensors.save is not None or config.tensors.attention:
-        yield Tensors(scope)
-    if scope.has_several and config.top_images:
-        yield TopImages(scope)
-    if config.focus is not None:
-        yield Focus(scope, config.focus)
-    if config.overview:
-        yield Overview(scope)
+    backward = config.backward is not None
+    chosen: dict[type[Product], bool] = {
+        InputPictures: True,
+        ThumbnailProduct: scope.has_several,
+        Grids: scope.style.mode != "none",
+        Figures: True,
+        Heats: backward or attention is not None or config.heat is not None,
+        GradientFlow: backward,
+        AttentionHeads: attention is not None,
+        Tensors: config.tensors.save is not None or config.tensors.attention,
+        TopImages: scope.has_several and config.top_images > 0,
+        Focus: config.focus is not None,
+        Overview: config.overview,
+    }
+    return tuple(product(scope) for product, is_chosen in chosen.items() if is_chosen)

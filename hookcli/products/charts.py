@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.errors import OutputError
+from hookcli.config import BackwardStyle
 from hookcli.outside.escape import for_page
 from hookcli.products.product import Cost, Product
 from hookcli.records.text import and_more
 from hookcli.store.locations import names
 
 if TYPE_CHECKING:
-    from hookcli.config import BackwardStyle, PictureFormat
-    from hookcli.products.product import Outlook, RunEnd, Scope
+    from hookcli.config import PictureFormat
+    from hookcli.products.product import Outlook, RunEnd
     from hookcli.records.report import ReportDocument
     from hookcli.store.folder import RunFolder
 
@@ -41,46 +38,25 @@ class _Chart(Product):
 
 
 class Overview(_Chart):
-    """A chart of the first image and some of the image's feature maps, for a slide."""
-
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
         from hookcli.render.draw.run_png import draw_overview
 
-        try:
-            return draw_overview(document, partial(_read, folder), form)
-        except OSError as error:
-            raise OutputError(
-                "cannot draw the overview: a picture of the run is gone "
-                f"({error.strerror or error})",
-                "run the same command again",
-            ) from error
-
-
-def _read(folder: RunFolder, name: str) -> bytes:
-    data = folder.read(name)
-    if data is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-    return data
+        return draw_overview(document, lambda name: folder.read(name) or b"", form)
 
 
 class GradientFlow(_Chart):
-    """A chart of how the norm of the gradients changes over the depth of the model."""
-
     file = names.GRADIENT_FLOW
-
-    def __init__(self, scope: Scope, backward: BackwardStyle) -> None:
-        super().__init__(scope)
-        self._backward = backward
 
     def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
         from hookcli.render.draw.run_png import draw_flow
 
         info, images = document.model, document.images
+        backward = self.scope.config.backward or BackwardStyle()
         of = for_page(images[0].key) + and_more(len(images) - 1)
         heading = [
             f"{for_page(info.name)}   gradient flow   {of}",
-            f"{self._backward.score} of {self._backward.target}; weights: {info.weights}",
+            f"{backward.score} of {backward.target}; weights: {info.weights}",
         ]
         return draw_flow(document.layers, heading, form)

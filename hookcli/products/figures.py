@@ -20,14 +20,11 @@ _PARQUET_BYTES = 13_000  # per chunk: records.parquet without rows
 
 
 def keeps_sketches(scope: Scope) -> bool:
-    """Return whether the run keeps sketches: by default, those of few images."""
     asked = scope.config.tensors.sketch
     return scope.images <= MOST_SKETCHED if asked is None else asked
 
 
 class Figures(Product):
-    """The records of all images, and the statistics over all images."""
-
     def estimate(self, outlook: Outlook) -> Cost:
         scope = self.scope
         calls = len(outlook.layers) * len(scope.config.sides)

@@ -14,22 +14,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import Box
-    from hookcli.images.read import ImageSource
+    from hookcli.images.read import ImageContent, ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.products.product import RunEnd, Scope
+    from hookcli.products.product import RunEnd
 
 _LEAST_SHARE = 0.25  # a pixel counts as inside the box if this share of it is
 
 
 class Focus(Product):
-    """The box of ``--focus``, which the page draws over the image."""
-
-    def __init__(self, scope: Scope, box: Box) -> None:
-        super().__init__(scope)
-        self._box = box
-
     def describe(self, end: RunEnd) -> dict[str, object]:
-        return {} if end.focus is None else {"focus": describe_focus(self._box, end.focus)}
+        box = self.scope.config.focus
+        return {} if box is None or end.focus is None else {"focus": describe_focus(box, end.focus)}
 
 
 def find_focus(
@@ -48,22 +43,28 @@ def find_focus(
             f"`focus` {left},{top},{width},{height} is not inside the image, which is "
             f"{image.size[0]} by {image.size[1]} pixels"
         )
-    shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
+    shares = map_box(loaded, image, box, f"`focus` {left},{top},{width},{height}", _LEAST_SHARE)
     if float(shares[1].max()) < _LEAST_SHARE:
         raise RequestError(
             "`focus` covers all that the network sees, and leaves nothing to compare with"
         )
-    if float(shares[0].max()) < _LEAST_SHARE:
+    return shares
+
+
+def map_box(
+    loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
+) -> Tensor:
+    """Refuse a box of which the network sees no pixel, or no larger share of one than ``least``."""
+    shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
+    if float(shares[0].max()) <= least:
         raise RequestError(
-            f"`focus` {left},{top},{width},{height} is cut away: "
-            "the network sees the middle of the image",
-            "choose a box nearer to the middle, or a different `resize`",
+            f"{option} is cut away: the network sees the middle of the image",
+            "choose what is nearer to the middle, or a different `resize`",
         )
     return shares
 
 
 def describe_focus(box: Box, shares: Tensor) -> FocusBox:
-    """Return the box in pixels of the image and as shares of the network's input."""
     inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,42 +19,38 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _MOST_IN_A_STRIP = 12
-_SECOND_FORMAT = 3.5  # bytes of an SVG, which has no palette, per byte of the PNG
 _PIXEL_BYTES = 0.55  # per pixel of a tile: palette PNGs of real feature maps, measured
 _TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, and its figures
 
 
 class Grids(Product):
-    """Pictures of feature maps: grids, and maps for the viewer, or one sheet for each image."""
-
     def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
         return [names.SHEETS] if is_sheet else [names.GRIDS, names.MAPS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        scope, tiles = self.scope, self._count_tiles(outlook)
-        drawn, weight = sum(map(bool, tiles)), 1 if scope.formats == 1 else 1 + _SECOND_FORMAT
+        scope, is_sheet = self.scope, self.scope.style.mode == "sheet"
+        tiles = [
+            self._count_tiles(width, is_flat=layer.module_type == "Linear")
+            for layer, width in zip(outlook.layers, outlook.channels, strict=True)
+        ]
         # in a run with gradients, only the gradients of outputs are drawn
         sides = len(scope.config.sides) if scope.config.backward is None else 1
-        grids, maps = min(drawn, 1), 0
-        if scope.style.mode == "layers":
-            grids = drawn * sides
+        grids, maps = min(sum(tiles), 1), 0
+        if not is_sheet:
+            grids = sides * sum(map(bool, tiles))
             layers = zip(outlook.layers, tiles, strict=True)
-            maps = sum(layer.module_type != "Linear" for layer, count in layers if count) * sides
-        of_tile = scope.style.tile**2 * _PIXEL_BYTES * weight + _TILE_BYTES
-        size = sides * sum(tiles) * of_tile
-        return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
+            maps = sides * sum(layer.module_type != "Linear" for layer, count in layers if count)
+        of_tile = scope.style.tile**2 * _PIXEL_BYTES * scope.formats + _TILE_BYTES
+        files = grids * scope.formats + maps
+        return Cost(files * scope.images, sides * sum(tiles) * of_tile * scope.images)
 
-    def _count_tiles(self, outlook: Outlook) -> list[int]:
+    def _count_tiles(self, width: int, *, is_flat: bool) -> int:
         style = self.scope.style
-        most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
-        tiles = []
-        for layer, width in zip(outlook.layers, outlook.channels, strict=True):
-            shown = min(style.top or width, width)
-            if style.channels is not None:
-                shown = sum(channel < width for channel in style.channels)
-            tiles.append(int(min(max(shown, layer.module_type == "Linear"), most)))
-        return tiles
+        shown = min(style.top or width, width)
+        if style.channels is not None:
+            shown = sum(channel < width for channel in style.channels)
+        return min(max(shown, is_flat), _MOST_IN_A_STRIP if style.mode == "sheet" else width)
 
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
         pictures = result.pictures

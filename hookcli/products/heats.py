@@ -26,8 +26,6 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 class Heats(Product):
-    """The maps of ``--heat``, Grad-CAM and saliency maps, and the list of all maps for the page."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._backward = scope.config.backward or BackwardStyle()  # a style that asks for no map
@@ -60,7 +58,6 @@ class Heats(Product):
 
 
 def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
-    """Return why ``--heat`` drew no map of some calls, by call id; empty without ``--heat``."""
     drawn = {heat.call_id for heat in end.totals.heats}
     rows = () if config.heat is None else end.rows
     return {row.call_id: explain_layout(row.layout) for row in rows if row.call_id not in drawn}
@@ -71,18 +68,18 @@ def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter
     if score is not None:
         of = score.kind + (f" of {score.category} ({score.target})" if score.category else "")
     values, source = heat.values.numpy(), writer.title_of(heat.image)
+    call_id = "" if heat.call is None else heat.call.id
     if heat.call is None:
         file = names.saliency_file(heat.image)
-        writer.write_over_photo(file, draw_saliency(seen, values, [f"Saliency   {source}", of]))
-        return HeatPicture(heat.image, heat.kind, "", file)
-    if heat.layout is not None and heat.layout.channel_axis is not None:
+        canvas = draw_saliency(seen, values, [f"Saliency   {source}", of])
+    elif heat.layout is not None and heat.layout.channel_axis is not None:
         file = names.picture_file(names.HEAT, heat.image, names.grid_name(heat.call))
         form = f"{shape_text(heat.shape)}   {heat.layout.text}"
-        title = f"{heat.call.id}   {form}   {source}{frame_note(heat.layout, heat.shape)}"
+        title = f"{call_id}   {form}   {source}{frame_note(heat.layout, heat.shape)}"
         of = f"the {heat.kind} of the {heat.shape[heat.layout.channel_axis]} channels"
-        writer.write_over_photo(file, draw_places(seen, values, title, of))
-        return HeatPicture(heat.image, heat.kind, heat.call.id, file)
-    file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
-    title = f"Grad-CAM of {heat.call.id}   {source}"
-    writer.write_over_photo(file, draw_heat(seen, values, [title, of]))
-    return HeatPicture(heat.image, heat.kind, heat.call.id, file)
+        canvas = draw_places(seen, values, title, of)
+    else:
+        file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
+        canvas = draw_heat(seen, values, [f"Grad-CAM of {call_id}   {source}", of])
+    writer.write_over_photo(file, canvas)
+    return HeatPicture(heat.image, heat.kind, call_id, file)

@@ -29,8 +29,6 @@ _THUMBNAIL_BYTES = 3_000
 
 
 class InputPictures(Product):
-    """Pictures of the network's input: of all images, or of many those of ``_name_shown``."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self.shows_all = scope.images <= MOST_IMAGES
@@ -91,8 +89,6 @@ def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
 
 
 class ThumbnailProduct(Product):
-    """Thumbnails of at least the first ``MOST_THUMBNAILS`` images, in one picture per chunk."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._small: dict[str, bytes] = {}

@@ -41,15 +41,12 @@ Job: TypeAlias = "Callable[[], None]"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The part of a request on which the products of the run depend."""
-
     config: RunConfig
     style: GridStyle  # the mode ``auto`` has been replaced by a definite mode
     images: int  # the number of images
 
     @classmethod
     def of(cls, config: RunConfig, sources: Sequence[ImageSource]) -> Scope:
-        """Choose a definite mode of drawing; with gradients, zero is in the colormap's middle."""
         style = replace(config.grids, signed=config.backward is not None)
         if style.mode == "auto":
             given = set(config.run.images.names)
@@ -64,22 +61,17 @@ class Scope:
 
     @property
     def chunk_size(self) -> int:
-        """The number of images in a chunk; the last chunk may have fewer."""
         return chunk_size(self.config.batch_size)
 
     @property
     def formats(self) -> int:
-        """The number of formats in which each picture is written."""
         return 1 if self.style.format == "png" else 2
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The model and the images of a run, from which the products estimate their cost."""
-
     loaded: ModelDescription
     runner: Runner
-    sources: Sequence[ImageSource]
     attention: AttentionSettings | None  # with the attention calls that a forward pass found
 
     @property
@@ -88,7 +80,6 @@ class Outlook:
 
     @cached_property
     def channels(self) -> list[int]:
-        """An estimate of the number of channels that each layer returns."""
         return self.runner.guess_widths()
 
 
@@ -101,8 +92,6 @@ class Cost:
 
 
 class RunningChunk:
-    """A chunk, from its first forward pass until its files are written."""
-
     def __init__(
         self,
         chunk: Chunk,
@@ -110,7 +99,6 @@ class RunningChunk:
         show: Callable[[Tensor], bytes],
         find_part: Callable[..., Box | None],
     ) -> None:
-        """``show`` and ``find_part`` are those of the model's ``ModelDescription``."""
         self.chunk = chunk  # the results that are saved; products add what they collect
         self.keys = [image.key for image in images]  # in order, including skipped images
         self.prepared = {image.key: image for image in images}  # until the last forward pass ends
@@ -133,7 +121,6 @@ class RunningChunk:
         return self._shown[key]
 
     def find_part(self, key: str) -> Box | None:
-        """Return the part of an image that the network's input covers."""
         image = self.prepared[key]
         return self._find_part(image.size, as_pixels=image.is_tensor)
 
@@ -141,7 +128,6 @@ class RunningChunk:
         return [record for key in self.keys for record in self.records.get(key, ())]
 
     def sum_up(self, limits: Mapping[str, float]) -> None:
-        """Sum up the images in their order, and release their pixels."""
         for key in self.keys:
             add_records(self.chunk.calls, self.records.get(key, ()), limits)
         self.chunk.skipped = [self._skipped[key] for key in self.keys if key in self._skipped]
@@ -151,8 +137,6 @@ class RunningChunk:
 
 @dataclass(slots=True)
 class RunEnd:
-    """A run whose images have all gone through the model."""
-
     folder: RunFolder
     loaded: ModelDescription
     fitter: Fitter

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Tensors(Product):
-    """The saved tensors: one safetensors file for each chunk, and an index of all tensors."""
-
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._kept: dict[str, dict[str, Tensor]] = {}
@@ -90,16 +88,9 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Check that saved tensors, ``total`` bytes, take at most ``most`` gigabytes (1e9 bytes)."""
+    """``total`` is in bytes, and ``most`` in gigabytes of 1e9 bytes."""
     if total > most * 1e9:
         raise RequestError(
-            f"the tensors would take {_more_than(most, total / 1e9)} GB, "
-            f"more than `max_disk={most:g}`",
+            f"the tensors would take {total / 1e9:.4g} GB, more than `max_disk={most:g}`",
             hint,
         )
-
-
-def _more_than(limit: float, number: float) -> str:
-    """Return ``number`` as text, with the fewest decimals that show a number above ``limit``."""
-    texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
-    return next((text for text in texts if float(text) > limit), f"{number:g}")

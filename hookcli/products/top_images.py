@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.outside import tables
@@ -27,8 +25,6 @@ _ROW_BYTES = 80  # per row of the table
 
 
 class TopImages(Product):
-    """The images with every channel's largest values, which ``summary.top_images`` collects."""
-
     def claim(self) -> list[str]:
         return [names.TOP_IMAGES]
 
@@ -51,37 +47,28 @@ class TopImages(Product):
         return {"top_images": best, "ranked_images": ranked}
 
 
+@dataclass(frozen=True, slots=True)
+class _TopRow:
+    call_id: str
+    channel: int
+    rank: int
+    image: str
+    file: str
+    value: float
+
+
 def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
-    """Return ``top_images.csv``: the images with the largest values of each call's channels."""
-    # It can have more rows than all other tables together, so each name is escaped only once.
-
-    @functools.cache
-    def name(at: int) -> str:
-        source = sources[at]
-        return tables.render_fields(source.key, source.name)
-
-    pieces = [b"call_id,channel,rank,image,file,value\n"]
-    for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):
-        call = tables.render_fields(call_id)
-        lines = (
-            f"{call},{channel},{rank},{name(at)},{value!r}\n"
-            for _, channel, rank, at, value in rows
-        )
-        pieces.append("".join(lines).encode())
-    return b"".join(pieces)
+    rows = (
+        _TopRow(call_id, channel, rank, sources[at].key, sources[at].name, value)
+        for call_id, channel, rank, at, value in top.rows()
+    )
+    return tables.render_csv(_TopRow, rows).encode()
 
 
 def choose_best(
-    keys: Sequence[str],
-    top: TopTally,
-    calls: Iterable[str],
-    asked: Sequence[int] | None,
+    keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return the channels that the page shows, by call id, with the images of their largest values.
-
-    ``keys`` are those of all images of the run, in order, including skipped images. Of the channels
-    that were ``asked`` for, the first ones count; without any, those whose best images stand out.
-    """
+    """Choose from ``keys``, those of all images of the run, also of skipped ones."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -106,7 +93,6 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    """Return the images with the largest values of every channel, by call id."""
     # Each channel gets ``top.count`` images, or fewer so that all have at most ``most``; none if
     # there are more channels than that.
     calls = [call_id for call_id in totals.calls if call_id in top.values]

@@ -1,16 +1,14 @@
 """``hookcli ablate``: zero channels one after the other, and measure how a score changes.
 
-A batch holds one image several times. In each row, hookcli zeroes a different channel, in every
-call of the channel's layer. hookcli compares the score of the row with the score of the same row in
-an unchanged batch of the same size, so that both scores have the same rounding errors. The channels
-are found in passes of one image, and of two.
+A batch holds one image several times, and in each row another channel is zeroed. The score of a
+row is compared with that row's score in an unchanged batch, which has the same rounding errors.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -29,7 +27,7 @@ from hookcli.records.rows import ChannelRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.config import AblationStyle
     from hookcli.images.prepare import PreparedImage
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationLayer:
-    """A layer whose channels are zeroed."""
-
     layer: LayerInfo
     channels: tuple[int, ...]  # counted from 0, in order
     keys: frozenset[str]  # of the output tensors that have these channels
@@ -52,8 +48,6 @@ class AblationLayer:
 
 @dataclass(frozen=True, slots=True)
 class AblationBatch:
-    """One forward pass, whose ``rows`` rows all hold the same image."""
-
     rows: int
     # the module path and the channel to zero in each row; hookcli zeroes nothing in more rows
     channels: tuple[tuple[str, int], ...] = ()
@@ -61,8 +55,6 @@ class AblationBatch:
 
 @dataclass(frozen=True, slots=True)
 class AblationPlan:
-    """The channels that an ablation will zero, and the forward passes that it takes."""
-
     layers: tuple[AblationLayer, ...]
     uncalled: tuple[Uncalled, ...]
     images: int  # how many run
@@ -71,12 +63,10 @@ class AblationPlan:
 
     @property
     def channels(self) -> list[tuple[str, int]]:
-        """The module path and the number of each channel to zero, in order."""
         return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
     @property
     def batches(self) -> list[AblationBatch]:
-        """For each size of a batch, a pass without zeroing; then the passes with zeroing."""
         alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [key for key in self.channels if key[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
@@ -88,14 +78,12 @@ class AblationPlan:
 
     @property
     def forwards(self) -> int:
-        """The number of forward passes, over all images."""
         return len(self.batches) * self.images
 
 
 def plan_ablation(
     model: EagerModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
-    """Return which channels will be zeroed, in which forward passes; weights are not needed."""
     loaded, layers = model.loaded, model.runner.layers
     if pixels is None:
         pixels = prepare_image(model.fitter, model.sources[0]).pixels
@@ -126,32 +114,32 @@ def plan_ablation(
             "none of the layers runs and returns floating-point numbers",
             "`hookcli.layers(MODEL)` shows what runs",
         )
+    silent = "it ran, but returned no floating-point numbers"
     uncalled = [
-        Uncalled(layer, _explain(loaded.module, layer, one))
+        Uncalled(layer, silent if path in one.called else explain_uncalled(loaded.module, layer))
         for layer in layers
-        if layer.module_path not in one.shapes
+        if (path := layer.module_path) not in one.shapes
     ]
     return AblationPlan(tuple(ablated), tuple(uncalled), len(model.sources), style.batch_size)
 
 
-@dataclass(slots=True)
-class _Shapes:
-    # by module path
-    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
-    called: dict[str, str] = field(default_factory=dict)
-    output: object = None
+class _Observed(NamedTuple):
+    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]]  # by module path
+    called: dict[str, str]
+    output: object
 
-    def __call__(self, call: Call, tensor: Tensor) -> None:
+
+def _observe_shapes(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Observed:
+    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = {}
+    called: dict[str, str] = {}
+
+    def note(call: Call, tensor: Tensor) -> None:
         if tensor.is_floating_point() and tensor.numel():
-            shape = tuple(tensor.shape)
-            self.shapes.setdefault(call.layer.module_path, []).append((call, shape))
+            shapes.setdefault(call.layer.module_path, []).append((call, tuple(tensor.shape)))
 
-
-def _observe_shapes(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Shapes:
-    shapes = _Shapes()
-    with observe(loaded.module, layers, shapes, called=shapes.called):
-        shapes.output = run_model(loaded, pixels.clone())
-    return shapes
+    with observe(loaded.module, layers, note, called=called):
+        output = run_model(loaded, pixels.clone())
+    return _Observed(shapes, called, output)
 
 
 def _describe(
@@ -162,7 +150,6 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """Choose the channels to zero; ``size`` is (height, width) of the image."""
     # Of several tensors, the first with channels decides how many there are; hookcli zeroes every
     # tensor that has this number.
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
@@ -187,16 +174,8 @@ def _describe(
     return AblationLayer(layer, tuple(channels), frozenset(keys), alone)
 
 
-def _explain(model: nn.Module, layer: LayerInfo, shapes: _Shapes) -> str:
-    if layer.module_path in shapes.called:
-        return "it ran, but returned no floating-point numbers"
-    return explain_uncalled(model, layer)
-
-
 @dataclass(frozen=True, slots=True)
 class AblationResult:
-    """The result of an ablation; each image comes with its score without zeroing."""
-
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
@@ -205,7 +184,6 @@ class AblationResult:
 
     @property
     def exit_code(self) -> int:
-        """6 if images were skipped, else 0."""
         return errors.choose_code(skipped=bool(self.skipped))
 
 
@@ -214,7 +192,6 @@ def ablate_images(
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
-    """Zero the channels of the prepared layers, one image after the other."""
     # ``planned`` is called when the first image is ready, ``forward_done`` after each forward pass.
     model, style, on_error = prepared.model, prepared.config.style, prepared.model.request.on_error
     skipped = list(model.skipped)
@@ -281,24 +258,14 @@ class _Ablation:
             self.sums[key] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """Sort the channels by falling effect; channels with the same effect keep their order."""
         labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
         for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
-            rows.append(
-                ChannelRow(
-                    0,
-                    labels[path],
-                    channel,
-                    effect=effect,
-                    score=score,
-                    plain_score=unchanged,
-                    images=count,
-                )
-            )
+            label = labels[path]
+            rows.append(ChannelRow(0, label, channel, effect, score, unchanged, images=count))
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))

@@ -40,14 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStart:
-    """The facts about earlier chunks on which the next chunk depends."""
-
     first_shape: tuple[int, ...] = ()  # (C, …) of the first image that went through; empty before
     alone: bool = False  # whether each image needs a forward pass of its own from now on
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
-        """Return the facts for the next chunk; ``totals`` is the sum of all earlier chunks."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
 
@@ -59,8 +56,6 @@ class _Failure:
 
 
 class ChunkRunner:
-    """Runs the chunks of a run through the model, one after the other."""
-
     def __init__(
         self,
         prepared: PreparedRun,
@@ -80,7 +75,6 @@ class ChunkRunner:
         self.running = self._start(0, ())
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> RunningChunk:
-        """Run the images of a chunk; ``number`` is the chunk's number, from 0."""
         # If the model fails, and failing images must not be skipped, ``running`` then holds the
         # observations so far. A caller that sets ``stopped`` gets a KeyboardInterrupt.
         self.running = running = self._start(number, images)
@@ -222,7 +216,6 @@ class ChunkRunner:
         self.running.chunk.halved += 1
 
     def _run_one_at_a_time(self, count: int, reason: str) -> None:
-        """A batch of ``count`` images has failed, but its halves have not."""
         self._alone = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: "

@@ -23,11 +23,7 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
-    """Writes finished chunks while the model works on the next chunk, and adds them up in order.
-
-    In a resumed run, the first chunk to write is the one after the saved chunks that can be used.
-    ``done`` counts the chunks that are on disk and in the totals, and ``top`` is of these chunks.
-    """
+    """``done`` counts the chunks that are on disk and in the totals; ``top`` is of these chunks."""
 
     def __init__(
         self,
@@ -58,13 +54,11 @@ class ChunkWriter:
             self.grids.close()
 
     def put(self, ended: RunningChunk) -> None:
-        """Queue a chunk that has run; wait while the queue is full."""
         self._waiting.append(self._thread.submit(self._write, ended))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()
 
     def finish(self) -> None:
-        """Wait until every queued chunk is on disk."""
         while self._waiting:
             self._merge_next()
 

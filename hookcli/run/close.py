@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
@@ -31,9 +31,8 @@ from hookcli.summary.findings import list_findings
 from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hookcli.config import GridStyle
     from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
@@ -54,7 +53,6 @@ def close_run(
     totals: Chunk,
     top: TopTally,
 ) -> RunResult:
-    """Diagnose the run, and write its last files; the manifest comes last."""
     model, config = prepared.model, prepared.settings.config
     if totals.images:
         model.runner.edits.check_used(totals.edits.used)
@@ -77,14 +75,19 @@ def close_run(
         findings=findings,
         focus=prepared.focus,
     )
+    from hookcli.render.report.page import render_report
+
     with ThreadPoolExecutor() as threads:  # one product decodes pictures, another renders a table
         for files in threads.map(lambda product: product.close(end), products):
             written += files
     facts = assemble_facts(prepared, end)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
-    whole = assemble_document(facts, shown, prepared.settings.style)
+    colours = tuple(list_stops(colormap_of(prepared.settings.style)))
+    fields = {**to_fields(facts), "focus": None, **shown}
+    whole = ReportDocument(**fields, colours=colours)
     document: ReportDocument = json_text.plain(whole)
-    written += _write_page(folder, document)
+    written.append(folder.write(names.DOCUMENT, json_text.encode_json(document)))
+    written.append(folder.write(names.PAGE, render_report(document).encode()))
     for product in products:
         written += product.illustrate(document, end)
     files = [*totals.written_files, *written]
@@ -113,19 +116,9 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
-    from hookcli.render.report.page import render_report
-
-    return [
-        folder.write(names.DOCUMENT, json_text.encode_json(document)),
-        folder.write(names.PAGE, render_report(document).encode()),
-    ]
-
-
 def write_tables(
     folder: RunFolder, model: PreparedModel, totals: Chunk
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
-    """Write ``layers.csv`` and ``skipped.csv``; return the rows of the first, and the names."""
     rows = list_rows(totals.calls, model.runner.sparsities, model.runner.norm_of)
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
@@ -138,7 +131,6 @@ def write_tables(
 def diagnose(
     prepared: PreparedRun, totals: Chunk
 ) -> tuple[tuple[Uncalled, ...], tuple[Finding, ...]]:
-    """Return the chosen layers without a record, and all findings, the most serious first."""
     # hookcli may run the model again, to find out which module made a NaN.
     model = prepared.model
     uncalled = tuple(_find_uncalled(model.runner, totals))
@@ -182,7 +174,6 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
 
 
 def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
-    """Run the first image with a NaN or Inf again, and say where it came from, if that is known."""
     # A layer that was not chosen may make a NaN in any image, so ``--fail-on`` tries every image,
     # unless the run has several chunks.
     model, settings = prepared.model, prepared.settings
@@ -203,7 +194,6 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
 
 
 def describe_request(prepared: PreparedRun) -> RequestFile:
-    """Return the content of ``run.json``: the command, the model, the layers, code and versions."""
     model, config = prepared.model, prepared.settings.config
     score = "" if config.backward is None else config.backward.score
     return RequestFile(
@@ -218,7 +208,6 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
 
 
 def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
-    """Return the content of the manifest, without the list of files."""
     model, totals = prepared.model, end.totals
     request = replace(end.folder.request, versions=model.runner.versions())
     return FinishedRun(
@@ -230,11 +219,3 @@ def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
         halved_batches=totals.halved,
         features=prepared.features,
     )
-
-
-def assemble_document(
-    facts: FinishedRun, shown: Mapping[str, Any], style: GridStyle
-) -> ReportDocument:
-    """Return the content of ``report.json``, with the fields ``shown`` of the run's products."""
-    fields = {**to_fields(facts), "focus": None, **shown}
-    return ReportDocument(**fields, colours=tuple(list_stops(colormap_of(style))))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
-    """Run images through a model, write the run folder, and return the result."""
     if config.machine.cluster is not None:
         raise RequestError(
             "inspect_images runs on this machine alone",
@@ -44,7 +43,6 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Execute a prepared run, and return the result; the model is unchanged afterwards."""
     # If the model fails, the folder has a table of the observations so far, but no manifest. After
     # Ctrl-C, it has the files of the finished chunks.
     settings, config = prepared.settings, prepared.settings.config
@@ -98,7 +96,6 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
 def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield the chunks that have not yet run."""
     size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
         prepared.model.fitter,

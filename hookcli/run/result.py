@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a run."""
-
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
@@ -37,5 +35,4 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """7 when a rule of ``--fail-on`` has a finding, else 6 when images were skipped, else 0."""
         return errors.choose_code(failed=bool(self.failed), skipped=bool(self.skipped))

@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.errors import RequestError
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
-from hookcli.store.locations.names import is_too_long, portable_name
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 
-_BEGIN_AGAIN = (
-    "start again with `overwrite=True`, or finish the run with the earlier version that began it"
-)
 _THREADS = 16  # images checked at the same time, since cloud storage is slow to answer
 
 
@@ -37,7 +32,6 @@ def resume_chunks(
     totals: Chunk,
     listener: ProgressListener,
 ) -> TopTally:
-    """With ``--resume``, add the saved chunks to ``totals``, and return their top images."""
     # If one of them can no longer be used, none is added, and the run starts again. Saved chunks
     # that are not added are deleted.
     chunks: list[Chunk] = []
@@ -46,8 +40,11 @@ def resume_chunks(
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
-        chunks = _read_usable_chunks(settings, sources, folder, saved.chunks)
-        _refuse_other_names(folder, saved.chunks)
+        for number in range(saved.chunks):
+            chunk = _read_usable(settings, sources, folder, number)
+            if chunk is None:
+                break
+            chunks.append(chunk)
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -58,32 +55,6 @@ def resume_chunks(
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
     return top
-
-
-def _refuse_other_names(folder: RunFolder, count: int) -> None:
-    """Earlier versions of hookcli took names that not every system allows."""
-    names: list[str] = []
-    for chunk in filter(None, (read_chunk(folder, number) for number in range(count))):
-        names += [image.key for image in chunk.images if portable_name(image.key) != image.key]
-        names += [file for file in chunk.written_files if is_too_long(file)]
-    if other := next(iter(names), None):
-        raise RequestError(
-            f"`resume`: the run in {str(folder.path)!r} has files called {other!r}, which not "
-            "every system allows",
-            _BEGIN_AGAIN,
-        )
-
-
-def _read_usable_chunks(
-    settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
-) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    while len(chunks) < count:
-        chunk = _read_usable(settings, sources, folder, len(chunks))
-        if chunk is None:
-            break
-        chunks.append(chunk)
-    return chunks
 
 
 def _read_usable(

@@ -25,8 +25,6 @@ from hookcli.run.pipeline import inspect_images
 
 
 class Side(int):
-    """A number of pixels that counts how often it is compared with the least that it may be."""
-
     asked = 0
 
     def __lt__(self, least):

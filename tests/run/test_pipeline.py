@@ -21,7 +21,6 @@ from hookcli.networks.task import Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.plan.images import find_images
-from hookcli.plan.prepare import prepare_run
 from hookcli.plan.prepared import PreparedModel, require_eager, settle_run
 from hookcli.reading.load import load_run
 from hookcli.records.calls import Call, LayerInfo
@@ -31,8 +30,6 @@ from tests.configs import inspect_config
 
 
 class Doubled(Runner):
-    """Its first layer returns the sum of the pixels and twice that, and its second never runs."""
-
     layers = (LayerInfo("sum", "Sum"), LayerInfo("idle", "Idle"))
 
     def __init__(self):
@@ -49,7 +46,6 @@ class Doubled(Runner):
 
 
 def prepare(**words):
-    """Two images whose pixels sum to 12 and 24, and the run of them."""
     for name, brightness in (("a", 1), ("b", 2)):
         np.save(f"{name}.npy", np.full((3, 2, 2), brightness, np.float32))
     config = inspect_config(ModelRequest("doubled"), "a.npy", "b.npy", out="out", **words)
@@ -73,17 +69,6 @@ def test_a_run_needs_no_module(tmp_path, monkeypatch):
     assert [image.predictions[0].index for image in result.images] == [1, 1]
     assert load_run("out").manifest["versions"]["torch"] == version("torch")
     assert model.runner.closed == 1
-
-
-def test_images_that_do_not_fit_do_not_count_when_grids_are_chosen(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hookcli.products.product.MOST_IMAGES", 1)
-    np.save("a.npy", np.zeros((3, 40, 40), np.float32))
-    np.save("b.npy", np.zeros((5, 40, 40), np.float32))
-    config = inspect_config(ModelRequest("resnet18", weights="random"), "a.npy", "b.npy", out="out")
-    prepared = prepare_run(config)
-    assert (prepared.settings.images, prepared.settings.style.mode) == (1, "layers")
-    prepared.model.runner.close()
 
 
 def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from importlib.metadata import version
@@ -12,10 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hookcli.images import local, read
-from hookcli.outside.files import safe_name
 from hookcli.plan import prepared
-from hookcli.store.locations import names
 from hookcli.summary import chunks
 from tests.conftest import interrupted_after
 
@@ -52,7 +48,6 @@ def means():
 
 
 def interrupt(run, words, at=1):
-    """Begin a run over ten rows, interrupt it at its second chunk, and return its lines."""
     save_rows(0)
     with interrupted_after(chunks=at):
         ended = run("inspect", *words, "-o", "out")
@@ -68,20 +63,17 @@ def begun(run):
 
 @pytest.fixture
 def own(run):
-    """An interrupted run of a model in a file of the user's own, which imports another."""
     Path("net.py").write_text(NET)
     Path("scale.py").write_text(SCALE)
     interrupt(run, OWN)
 
 
 def resume(run, words=OWN):
-    """Resume the run; return its exit code and its last lines on stderr."""
     ended = run("inspect", *words, "-o", "out", "--resume")
     return ended.code, ended.err.splitlines()[-2:]
 
 
 def change_request(name, **values):
-    """Change values in ``run.json``, as if the run had been begun with them."""
     file = Path("out/run.json")
     document = json.loads(file.read_text())
     document[name] |= values
@@ -109,13 +101,12 @@ def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     assert len({image["sha256"] for image in images}) == 1
 
 
-@pytest.mark.parametrize("file", ["net.py", "scale.py"])
-def test_a_model_whose_code_has_changed_is_not_joined_with_the_one_before(run, own, file):
-    Path(file).write_text(Path(file).read_text() + "# more\n")
+def test_a_model_whose_code_has_changed_is_not_joined_with_the_one_before(run, own):
+    Path("scale.py").write_text(SCALE + "# more\n")
     assert resume(run) == (
         2,
         [
-            f"error: --resume: the run in 'out' was started before {file} changed",
+            "error: --resume: the run in 'out' was started before scale.py changed",
             "hint: restore the file, or start again with --overwrite",
         ],
     )
@@ -135,11 +126,6 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
     )
 
 
-def test_the_code_of_a_model_is_recorded_by_names_that_hold_in_another_folder(run, own):
-    code = json.loads(Path("out/run.json").read_text())["code"]
-    assert code == {
-        name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in ("net.py", "scale.py")
-    }
 
 
 def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run):
@@ -149,58 +135,8 @@ def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run):
     assert interrupt(run, WORDS)[-2:] == ["error: interrupted", kept]
 
 
-@pytest.mark.parametrize(("quiet", "times"), [((), 1), (("-q",), 0)])
-def test_a_resumed_run_says_that_it_starts_with_the_first_image(run, quiet, times):
+def test_a_resumed_run_says_that_it_starts_with_the_first_image(run):
     save_rows(0)
-    ended = run("inspect", *WORDS, "-o", "out", "--resume", *quiet)
+    ended = run("inspect", *WORDS, "-o", "out", "--resume")
     assert ended.code == 0
-    begins = "nothing to resume: starting with the first image"
-    assert ended.err.splitlines().count(begins) == times
-
-
-def saved():
-    """The content of each file of the run but the journal."""
-    files = [file for file in Path("out").rglob("*") if file.is_file()]
-    return {file: file.read_bytes() for file in files if file.name != "written.jsonl"}
-
-
-def test_a_run_with_a_key_that_windows_does_not_allow_is_not_gone_on_with(run, monkeypatch):
-    Path("rows").mkdir()
-    for name in ("con", *range(40)):
-        np.save(f"rows/{name}.npy", np.full((3, 32, 32), 1, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    with monkeypatch.context() as patch:
-        patch.setattr(read, "portable_name", safe_name)  # as an earlier version did
-        patch.setattr(local, "natural_key", lambda path: "con" not in str(path))
-        interrupt(run, words, at=2)
-        before = saved()
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 2
-    assert "--resume: the run in 'out' has files called 'con', which not every" in ended.err
-    assert saved() == before
-
-
-def test_a_picture_whose_name_is_too_long_now_is_not_mixed_with_others(run, monkeypatch):
-    Path("rows").mkdir()
-    for number in range(40):
-        np.save(f"rows/{number}.npy", np.full((3, 32, 32), 1, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    interrupt(run, words, at=2)
-    before = saved()
-    monkeypatch.setattr(names, "_LONGEST_PICTURE", 4)
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 2
-    assert "which not every system allows" in ended.err
-    assert saved() == before
-
-
-def test_a_new_image_in_front_is_no_other_order(run):
-    Path("rows").mkdir()
-    for number in range(1, 41):
-        np.save(f"rows/{number}.npy", np.full((3, 32, 32), number, np.float32))
-    words = (WORDS[0], "rows", *WORDS[2:])
-    interrupt(run, words)
-    np.save("rows/0.npy", np.zeros((3, 32, 32), np.float32))
-    ended = run("inspect", *words, "-o", "out", "--resume")
-    assert ended.code == 0
-    assert "the run begins again" in ended.err
+    assert "nothing to resume: starting with the first image" in ended.err.splitlines()

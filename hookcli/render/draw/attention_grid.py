@@ -40,7 +40,6 @@ def draw_heads(
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
 ) -> Canvas:
-    """Draw the network's input and, beside it, each head's map over a grey copy of the input."""
     # ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area: left, top, width
     # and height as shares of the image. ``tile`` is that of grids; a map is 2.6 times as large.
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
@@ -82,7 +81,6 @@ def draw_maps(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _columns(count: int) -> int:
-    """Put about 1.5 times as many maps in a row as there are rows; fill all rows if possible."""
     wanted = math.sqrt(1.5 * count)
     even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
     return min(even, key=lambda n: abs(n - wanted)) if even else math.ceil(wanted)

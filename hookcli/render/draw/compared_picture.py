@@ -16,6 +16,7 @@ from hookcli.render.draw.canvas import (
     NOTE_SIZE,
     TIDE,
     Canvas,
+    fill_bars,
     heading_height,
     load_palette,
     measure_text,
@@ -67,11 +68,10 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """The values to draw for one call and one image, from two tensors A and B.
+    """Maps (K, h, w) of K channels, or n bars (1, 1, n); if A or B is complex, magnitudes.
 
-    Maps are (K, h, w) of K channels, or n bars (1, 1, n); figures have one value per channel, (K,),
-    or one for all bars, (1,). If A or B is complex, all values are magnitudes. A drawn value that
-    stands for several is their mean or, in ``difference``, the one of the largest magnitude.
+    Figures have one value per channel, (K,), or one for all bars, (1,). A drawn value that stands
+    for several is their mean or, in ``difference``, the one of the largest magnitude.
     """
 
     a: Floats
@@ -86,7 +86,6 @@ class ComparedMaps:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the values are drawn as bars instead of feature maps."""
         return not len(self.channels)
 
 
@@ -109,7 +108,8 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
         return _take_bars(values, layout.channel_axis)
     notes = []
     if (axis := layout.frame_axis) is not None:
-        frame = _worst(difference, axis)
+        frames = np.moveaxis(difference, axis, 0)
+        frame = int(np.argmax(_scores(frames.reshape(len(frames), -1))))
         notes.append(f"the frame that differs most, {frame + 1} of {difference.shape[axis]}")
         one, two, difference = (np.take(each, frame, axis) for each in (one, two, difference))
     others = tuple(_other_tokens(each, layout) for each in (one, two, difference))
@@ -134,25 +134,19 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
     notes = [f"{count} channels differ{shown}", *notes]
     one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
-    low, high = _finite_range(both)
-    flat = difference.reshape(len(channels), -1)
     factor = max(1, -(-max(difference.shape[1:]) // TILE))
+    rows, columns = (np.arange(0, length, factor) for length in difference.shape[1:])
     if factor > 1:
         notes.append(
             f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of "
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
-    return ComparedMaps(
-        _shrink(one, factor),
-        _shrink(two, factor),
-        _shrink_to_largest(difference, factor),
-        low=low,
-        high=high,
-        largest=_largest(flat),
-        broken=(~np.isfinite(flat)).sum(1),
-        channels=channels,
-        notes=tuple(notes),
+    flat = difference.reshape(len(channels), -1)
+    one, two, difference = (
+        reduce(reduce(each, rows, 1), columns, 2)
+        for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
     )
+    return _describe(one, two, difference, both=both, flat=flat, channels=channels, notes=notes)
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
@@ -167,24 +161,32 @@ def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -
     run *= max(1, -(-count // MOST_BARS))
     one, two, difference = (each.reshape(1, 1, -1) for each in values)
     starts = np.arange(0, total, run)
-    one, two = _means(one, starts), _means(two, starts)
-    low, high = _finite_range(np.concatenate([one, two], 2)[0])
+    one, two = _means(one, starts, 2), _means(two, starts, 2)
     flat = difference[0]
     scores = _scores(flat.reshape(count, -1))
     differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
-    return ComparedMaps(
-        one,
-        two,
-        _extremes(difference, starts, 2),
-        low=low,
-        high=high,
-        largest=_largest(flat),
-        broken=(~np.isfinite(flat)).sum(1),
-        channels=np.zeros(0, np.int64),
-        notes=(f"{subject}, {most}", _bars_note(count, total, run)),
-    )
+    notes = [f"{subject}, {most}", _bars_note(count, total, run)]
+    both, none = np.concatenate([one, two], 2)[0], np.zeros(0, np.int64)
+    difference = _extremes(difference, starts, 2)
+    return _describe(one, two, difference, both=both, flat=flat, channels=none, notes=notes)
+
+
+def _describe(
+    a: Floats,
+    b: Floats,
+    difference: Floats,
+    *,
+    both: Floats,
+    flat: Floats,
+    channels: NDArray[np.int64],
+    notes: list[str],
+) -> ComparedMaps:
+    """``both`` (K, n) has the values of A and B, and ``flat`` (K, m) those of B - A."""
+    low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
+    largest = _largest(flat)
+    return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
@@ -200,13 +202,7 @@ def _bars_note(count: int, total: int, run: int) -> str:
     )
 
 
-def _worst(difference: Floats, axis: int) -> int:
-    rows = np.moveaxis(difference, axis, 0)
-    return int(np.argmax(_scores(rows.reshape(len(rows), -1))))
-
-
 def _as_maps(values: Floats, layout: Layout) -> Floats:
-    """Return the feature maps (C, h, w) of a tensor (1, …), which must have no frame axis."""
     image: Floats = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)
@@ -249,20 +245,6 @@ def _largest(rows: Floats) -> Floats:
     return largest
 
 
-def _shrink(maps: Floats, factor: int) -> Floats:
-    """Return the mean of each square of maps (K, h, w); squares at the edges may be smaller."""
-    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
-    sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
-    heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
-    means: Floats = sums / (heights[:, None] * widths)
-    return means
-
-
-def _shrink_to_largest(maps: Floats, factor: int) -> Floats:
-    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
-    return _extremes(_extremes(maps, rows, 1), columns, 2)
-
-
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
     """Split at ``starts``; return each part's value of largest magnitude, or NaN if it has one."""
     low = np.minimum.reduceat(values, starts, axis)
@@ -270,22 +252,22 @@ def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
     return np.where(-low > high, low, high)
 
 
-def _means(values: Floats, starts: NDArray[np.int64]) -> Floats:
-    lengths = np.diff([*starts, values.shape[2]])
+def _means(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
+    lengths = np.diff([*starts, values.shape[axis]])
     with np.errstate(invalid="ignore"):
-        return np.add.reduceat(values, starts, 2) / lengths
+        sums = np.add.reduceat(values, starts, axis)
+    means: Floats = sums / (lengths if axis == 2 else lengths[:, None])
+    return means
 
 
 def draw_compared_maps(
     compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
-    """Return a PNG and its size; ``signed`` centres also the colours of A and B on zero."""
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
-    """Return a label for each channel or, for bars, one for each of A, B and B - A."""
     if compared.is_flat:
         return _list_bar_labels(compared)
     columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
@@ -355,13 +337,14 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
         write_text(
             canvas, labels[index], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
         )
-        band = _band(values[index][0], levels[0, 0], *scales[index]).repeat(thick, 1)
+        low, high = scales[index]
+        bars = fill_bars(values[index][0], levels[0, 0], low, (high - low) or 1.0, _BAND)
+        band = bars.repeat(thick, 1)
         canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Scale A and B alike, around zero only with ``signed``, and B - A always around zero."""
     low, high, largest = (
         each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )
@@ -393,19 +376,6 @@ def _around_zero(values: Floats, largest: Floats) -> Pixels:
 def _round_levels(levels: Floats, mark: int) -> Pixels:
     finite = np.isfinite(levels)
     return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
-
-
-def _band(values: Floats, levels: Pixels, low: float, high: float) -> Pixels:
-    """Draw n values as bars (height, n) from ``low`` to ``high``; NaN and Inf have full height."""
-    finite, span = np.isfinite(values), (high - low) or 1.0
-    tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
-    zero = (0 - low) / span * (_BAND - 1)
-    heights = np.arange(_BAND)[:, None]
-    first = np.where(finite, np.minimum(tips, zero), 0).round()
-    last = np.where(finite, np.maximum(tips, zero), _BAND - 1).round()
-    inside = (heights >= first) & (heights <= last)
-    band: Pixels = np.where(inside, levels, BACKGROUND + 1).astype(np.uint8)
-    return band[::-1]
 
 
 @functools.cache

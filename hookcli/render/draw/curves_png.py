@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.draw.figures import add_axes, colors_of, start_figure
+from hookcli.render.draw.figures import add_axes, add_legend, colors_of, start_figure
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import short_name
 
@@ -25,8 +25,6 @@ _LEGEND = 20  # pixels
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A value of every layer."""
-
     name: str
     values: Sequence[float]  # NaN where there is none
     spread: Sequence[float] = ()  # drawn as a band; empty for none
@@ -39,7 +37,6 @@ def draw_curves(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of curves from 0 to 1, and of named ``levels``, drawn as lines."""
     colors = colors_of(theme)
     names = [short_name(name, _LONGEST) for name in layers]
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
@@ -70,19 +67,6 @@ def draw_curves(
         xs[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
     )
     axes.tick_params(axis="y", labelsize=8, labelcolor=colors.dim)
-    axes.tick_params(length=0)
     axes.grid(axis="y", color=colors.line, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        labelcolor=colors.ink,
-        borderaxespad=0.2,
-        columnspacing=1.4,
-        handlelength=1.6,
-    )
+    add_legend(axes, colors.ink, "lower left", (0, 1.01))
     return encode(figure, "png")

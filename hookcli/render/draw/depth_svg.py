@@ -28,8 +28,6 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The statistics of a module's output, and the module's number of parameters."""
-
     call_id: str
     mean: float
     std: float
@@ -38,7 +36,6 @@ class DepthPoint:
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return a point for each output with a mean and a standard deviation."""
     return [
         DepthPoint(
             row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
@@ -49,10 +46,7 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG drawing of statistics over depth; empty if no output has statistics."""
     points = list_depth_points(rows)
-    if not points:
-        return ""
     xs, step = svg.space_out(len(points))
     zeros = [point.zeros for point in points]
     params = [float(point.params) for point in points]
@@ -83,7 +77,6 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
-    """Return a histogram as SVG text; empty if there are no values."""
     if not counts or not max(counts):
         return ""
     width = 96 / len(counts)
@@ -140,7 +133,6 @@ def _bars(
     label: str,
     caption: str,
 ) -> str:
-    """Draw one bar per layer, from zero to ``scale``, which is at the y coordinate ``top``."""
     bars = "".join(
         svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
         for x, value in zip(xs, values, strict=True)
@@ -158,10 +150,7 @@ def _short(value: float) -> str:
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Return an SVG of gradient norms and ratios over depth; empty without any gradients."""
     layers = list_flow_layers(rows)
-    if not layers:
-        return ""
     xs, step = svg.space_out(len(layers))
     parts = [_legend(layers), _norms(layers, xs), _ratios(layers, xs, step)]
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
@@ -171,7 +160,6 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _norms(layers: Sequence[FlowLayer], xs: Sequence[float]) -> str:
-    """Mark what a logarithmic axis cannot show: NaN, Inf, zeros and missing gradients."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 

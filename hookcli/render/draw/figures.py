@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hookcli.config import EMBER
 from hookcli.records.pictures import LEVELS
@@ -27,8 +27,6 @@ _LIGHT = "#8c2f63 #1f6f9c #c07a00 #2e7d32 #b3372e #5b3fb0 #6f6f00 #007a72 #7a3b4
 
 @dataclass(frozen=True, slots=True)
 class Colors:
-    """The colours of a chart in one theme."""
-
     page: str
     ink: str
     dim: str
@@ -39,7 +37,6 @@ class Colors:
 
 @functools.cache
 def colors_of(theme: Theme) -> Colors:
-    """Return the colours of charts in a theme."""
     palette = load_palette(EMBER, theme)
     triples = [palette[3 * level : 3 * level + 3] for level in range(LEVELS)]
     scale = tuple(f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in triples)
@@ -49,7 +46,6 @@ def colors_of(theme: Theme) -> Colors:
 
 
 def list_colors(theme: Theme, count: int) -> list[str]:
-    """Return colours of a heat map at equal distances, from the lowest value to the highest."""
     scale = colors_of(theme).scale
     return [scale[step * (len(scale) - 1) // (count - 1)] for step in range(count)]
 
@@ -57,7 +53,6 @@ def list_colors(theme: Theme, count: int) -> list[str]:
 def start_figure(
     width: int, height: int, heading: Sequence[str], theme: Theme
 ) -> tuple[Figure, tuple[int, int]]:
-    """Return a figure with a heading, and its size; it is at least as wide as the heading."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 
     title, *lines = heading
@@ -72,7 +67,29 @@ def start_figure(
 
 
 def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) -> Axes:
-    """Add axes whose box is in pixels."""
+    """Add axes without a frame; the box is in pixels."""
     whole, tall = (figure.get_size_inches() * _DPI).round()
     box = (left / whole, bottom / tall, width / whole, height / tall)
-    return figure.add_axes(box, facecolor=figure.get_facecolor())
+    axes = figure.add_axes(box, facecolor=figure.get_facecolor())
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def add_legend(
+    axes: Axes,
+    ink: str,
+    loc: Literal["lower left", "lower right"],
+    corner: tuple[float, float],
+) -> None:
+    axes.legend(
+        loc=loc,
+        bbox_to_anchor=corner,
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        labelcolor=ink,
+        columnspacing=1.4,
+        borderaxespad=0.2,
+    )

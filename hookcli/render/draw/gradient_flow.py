@@ -18,10 +18,7 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradient norms of one call; the first call of a module has those of its parameters.
-
-    Numbers that are zero or not finite are left out, as a logarithmic axis cannot show them.
-    """
+    """The norms of one call; the first call of a module has those of its parameters."""
 
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient
@@ -32,7 +29,6 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """Return the norms of each call, in order, without gradients of inputs."""
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:

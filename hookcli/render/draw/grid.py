@@ -14,6 +14,7 @@ from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
     Canvas,
+    fill_bars,
     heading_height,
     measure_text,
     new_canvas,
@@ -69,7 +70,6 @@ def draw_maps(levels: Pixels, columns: int) -> Pixels:
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
 ) -> Canvas:
-    """Draw values as bars on one scale, 256 per row; ``signed`` colours them by their sign."""
     finite = np.isfinite(values)
     low = min(0.0, float(values[finite].min(initial=0)))
     span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
@@ -91,7 +91,6 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[TileBoxes]]:
-    """Draw a sheet: one row per layer, with the layer's name above the labelled tiles."""
     # If a single column would be too tall, the rows continue in further columns. Also returned:
     # each row's tile positions.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
@@ -169,7 +168,6 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """Draw values, or means of consecutive ones, as coloured columns, ``height // 3`` high."""
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
     shown = (
@@ -192,7 +190,6 @@ def _enlarge(tiles: Pixels, tile_size: int) -> Pixels:
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """Return the number of columns that makes a picture about square, with few empty cells."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -201,15 +198,8 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """Draw n values as bars (height, n * thick) from ``low``; NaN and Inf reach the top."""
     finite = np.isfinite(values)
-    shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
-    zero = round((0 - low) / span * (_BAR_HEIGHT - 1))
-    tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
-    heights = np.arange(_BAR_HEIGHT)[:, None]
-    inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
+    shares = (np.where(finite, values, 0) - low) / span
     own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # visible in both themes
-    colours = np.where(finite, own, LEVELS).astype(np.uint8)
-    colours = np.broadcast_to(colours, inside.shape)
-    strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)
-    return strip[::-1].repeat(thick, 1)
+    levels = np.where(finite, own, LEVELS).astype(np.uint8)
+    return fill_bars(values, levels, low, span, _BAR_HEIGHT).repeat(thick, 1)

@@ -50,8 +50,6 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws and writes grids and sheets of feature maps on threads; ``take`` waits for them."""
-
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         self.write = write
         self.style, self.model = style, model
@@ -61,17 +59,14 @@ class GridWriter:
         self._pending: list[Future[list[Grid]]] = []
 
     def title_of(self, image_key: str) -> str:
-        """Return the title of an image's pictures: the name of the model and the image's key."""
-        return _name_source(self.model, image_key)
+        return f"{for_page(self.model)}   {for_page(image_key)}"
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid and the maps of one layer, and return the grid's name in the folder."""
         file = picture_file(GRIDS, picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        """Queue the sheet of one image; ``rows`` has a picture for each row."""
         file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
@@ -86,7 +81,6 @@ class GridWriter:
         return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
-        """Drop the queued pictures, and wait for the pictures that the threads are drawing."""
         self._threads.shutdown(cancel_futures=True)
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
@@ -95,10 +89,22 @@ class GridWriter:
             self.write(other, to_vector(canvas, palette, self.style.format))
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
-        canvas, boxes = _render_grid(picture, self.style, self.model)
+        canvas, boxes = self._draw_grid(picture)
         self._write(file, canvas, self._palette)
         grid = _describe_grid(picture, file, canvas, boxes)
         return [replace(grid, maps=self._write_maps(picture, boxes))]
+
+    def _draw_grid(self, picture: Picture) -> tuple[Canvas, TileBoxes | None]:
+        content, style = picture.content, self.style
+        form = f"{shape_text(picture.shape)}   {picture.layout.text}"
+        title = f"{picture.call.id}   {form}   {self.title_of(picture.image)}"
+        if isinstance(content, Bars):
+            heading = [title, _bars_note(content)]
+            return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed), None
+        labels = [str(channel) for channel in content.channels.tolist()]
+        title += frame_note(picture.layout, picture.shape)
+        heading = [title, _channels_note(content, style), _scale_note(content, style)]
+        return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
     def _write_maps(self, picture: Picture, boxes: TileBoxes | None) -> ChannelMaps | None:
         content = picture.content
@@ -114,12 +120,7 @@ class GridWriter:
             error = (high - low) * _ERROR
             shared = (_shorten(low, error), _shorten(high, error))
         return ChannelMaps(
-            file,
-            size,
-            content.shown,
-            columns=boxes.columns,
-            signed=self.style.signed,
-            range=shared,
+            file, size, content.shown, columns=boxes.columns, signed=self.style.signed, range=shared
         )
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
@@ -130,17 +131,6 @@ class GridWriter:
             _describe_grid(picture, file, canvas, box)
             for picture, box in zip(rows, boxes, strict=True)
         ]
-
-
-def _render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, TileBoxes | None]:
-    content = picture.content
-    if isinstance(content, Bars):
-        heading = [_title(picture, model), _bars_note(content)]
-        return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed), None
-    labels = [str(channel) for channel in content.channels.tolist()]
-    title = _title(picture, model) + frame_note(picture.layout, picture.shape)
-    heading = [title, _channels_note(content, style), _scale_note(content, style)]
-    return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
 
 def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes | None) -> Grid:
@@ -197,17 +187,7 @@ def _render_sheet(
     return drawing.draw_sheet(parts, [title, note], style.tile)
 
 
-def _title(picture: Picture, model: str) -> str:
-    form = f"{shape_text(picture.shape)}   {picture.layout.text}"
-    return f"{picture.call.id}   {form}   {_name_source(model, picture.image)}"
-
-
-def _name_source(model: str, image_key: str) -> str:
-    return f"{for_page(model)}   {for_page(image_key)}"
-
-
 def frame_note(layout: Layout, shape: Sequence[int]) -> str:
-    """Return text for a title that says which frame of a clip is drawn; empty without frames."""
     axis = layout.frame_axis
     if axis is None:
         return ""

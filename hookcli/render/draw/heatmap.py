@@ -40,8 +40,6 @@ _CLIP = 99
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """The right half of a picture: a drawn map, and below it a bar that explains the colours."""
-
     pixels: NDArray[np.uint8]  # (H, W, 3)
     caption: str
     bar: NDArray[np.uint8]  # (1, W, 3): the colours from ``start`` to ``end``

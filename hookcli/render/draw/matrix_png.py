@@ -40,7 +40,6 @@ def draw_matrix(
     heading: Sequence[str],
     theme: Theme,
 ) -> tuple[bytes, Cells]:
-    """Return a PNG of a matrix of values from 0 to 1, and where its cells are."""
     from matplotlib.colors import ListedColormap  # takes 0.5 s: imported only for charts
 
     rows, columns = np.shape(values)
@@ -60,8 +59,7 @@ def draw_matrix(
     label: dict[str, Any] = {"fontsize": 7, "color": colors.dim, "parse_math": False}
     axes.set_yticks(range(0, rows, step), shown[0][::step], **label)
     axes.set_xticks(range(0, columns, step), shown[1][::step], rotation=90, **label)
-    axes.tick_params(length=0, pad=3)
-    axes.spines[:].set_visible(False)
+    axes.tick_params(pad=3)
     tall = min(rows * side, 160)
     beside = add_axes(figure, left + columns * side + _GAP, below + rows * side - tall, _BAR, tall)
     bar = figure.colorbar(image, cax=beside)

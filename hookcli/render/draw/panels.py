@@ -44,8 +44,6 @@ _RADIUS = 6  # of a ring
 
 @dataclass(frozen=True, slots=True)
 class PlaceMap:
-    """The places of one layer for one image: coloured, valued, or only marked."""
-
     grid: tuple[int, int]  # rows and columns
     colours: NDArray[np.uint8] | None  # (P, 3)
     values: NDArray[np.float64] | None  # (P,)
@@ -108,7 +106,6 @@ def _list_panels(
 
 
 def _open_photo(data: bytes | None, grid: tuple[int, int], side: int) -> Image.Image:
-    """Return an image with a longer side; without ``data``, an empty one with a grid's shape."""
     if data is None:
         rows, columns = grid
         scale = side / max(grid)

@@ -6,7 +6,7 @@ import io
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.canvas import load_font, measure_text
+from hookcli.render.draw.canvas import load_font
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,10 +28,8 @@ _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
-    """Return a picture as an SVG or PDF file with real text over one embedded image."""
     import numpy as np
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
-    from matplotlib.transforms import Bbox
 
     image = canvas.to_image(palette, has_text=False).convert("RGB")
     width, height = image.size
@@ -40,7 +38,7 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     ink = "#" + bytes(palette[-3:]).hex()
     for text in canvas.texts:
         ascent, _ = load_font(text.size).getmetrics()
-        written = figure.text(
+        figure.text(
             text.x / width,
             1 - (text.y + ascent) / height,
             text.words,
@@ -49,17 +47,10 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
             color=ink,
             parse_math=False,
         )
-        if measure_text(text.words, text.size) > text.width:
-            top = height - text.y
-            written.set_clip_box(
-                Bbox([[text.x, top - 2 * text.size], [text.x + text.width, top + text.size]])
-            )
-            written.set_clip_on(True)
     return encode(figure, form)
 
 
 def encode(figure: Figure, form: PictureFormat) -> bytes:
-    """Return the figure as a file with real text, always of the same bytes."""
     from matplotlib import rc_context
 
     stream = io.BytesIO()

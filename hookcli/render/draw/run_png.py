@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from hookcli.render.draw.depth_svg import list_depth_points
-from hookcli.render.draw.figures import DIM, INK, LINE
+from hookcli.render.draw.figures import DIM, INK, LINE, add_axes, add_legend, start_figure
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from hookcli.config import PictureFormat
     from hookcli.records.images import ImageResult
@@ -35,14 +34,15 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
-_LABEL = 0.15  # inches per label on the x axis
-_LONGEST = 30
+# Pixels of the gradient flow: of a layer and of all of them, and of both charts and around them
+_LABEL, _NARROWEST_FLOW, _WIDEST_FLOW = 14, 800, 1900
+_NORMS, _RATIOS, _BETWEEN, _LEFT, _RIGHT = 250, 96, 30, 60, 20
+_LONGEST, _WIDEST = 30, 60  # letters of a name on the axis, and in the overview
 
 
 def draw_overview(
     document: ReportDocument, read: Callable[[str], bytes], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of a run; ``read`` returns the content of a picture file of the run."""
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
@@ -60,7 +60,8 @@ def draw_overview(
     image = document.images[0]
     trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
-        f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
+        f"{document.model.name}   {document.model.weights}{trained}",
+        parse_math=False,
         x=0.05,
         ha="left",
         color=INK,
@@ -74,7 +75,15 @@ def draw_overview(
             tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
+        label.text(
+            0,
+            0.5,
+            short_name(grid.call_id, _WIDEST),
+            va="center",
+            color=INK,
+            fontsize=9,
+            parse_math=False,
+        )
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
@@ -89,16 +98,19 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     more = len(document.images) - 1
-    lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
+    lines = [
+        short_name(image.file, _WIDEST) + (f"   (the first of {more + 1} images)" if more else "")
+    ]
     for prediction in image.predictions:
         value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
         value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
-        lines.append(f"   {_plain(prediction.category)}{value}")
+        lines.append(f"   {short_name(prediction.category, _WIDEST)}{value}")
     claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
-    axes.text(0.02, 1, "\n".join(lines), va="top", color=INK, fontsize=10, linespacing=1.5)
+    style = {"color": INK, "fontsize": 10, "linespacing": 1.5}
+    axes.text(0.02, 1, "\n".join(lines), style, va="top", parse_math=False)
 
 
 def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
@@ -141,41 +153,24 @@ def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]
     return tiles
 
 
-def _plain(text: str) -> str:
-    """Return text as one short line that matplotlib does not parse as a formula."""
-    line = text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
-    return "".join(c if c.isprintable() else "?" for c in line).replace("$", r"\$")
-
-
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture with two charts over depth: gradient norms, and one ratio per layer."""
-    from matplotlib.figure import Figure  # takes 0.5 s: imported only for this chart
-
     layers = list_flow_layers(rows)
     names = [short_name(layer.call_id, _LONGEST) for layer in layers]
-    width = min(20.0, max(8.0, 1 + _LABEL * len(layers)))
-    bottom = 0.5 + 0.065 * max(map(len, names), default=0)
-    height = 4.5 + bottom + 0.25 * len(heading)
-    figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
-    top = 1 - (0.55 + 0.25 * len(heading)) / height
-    figure.subplots_adjust(0.75 / width, bottom / height, 1 - 0.2 / width, top, hspace=0.22)
-    norms, ratios = figure.subplots(2, sharex=True, height_ratios=[2.6, 1])
-    _write_heading(figure, heading)
+    wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))
+    below = 30 + 6 * max(map(len, names), default=0)
+    above = below + _RATIOS + _BETWEEN
+    height = above + _NORMS + 44 + 18 * len(heading)
+    figure, _ = start_figure(wide + _LEFT + _RIGHT, height, heading, "light")
+    ratios = add_axes(figure, _LEFT, below, wide, _RATIOS)
+    norms = add_axes(figure, _LEFT, above, wide, _NORMS)
     _plot_norms(norms, layers)
     _plot_ratios(ratios, layers)
-    _label_layers(ratios, names, width)
-    norms.tick_params(labelbottom=False, length=0)
+    norms.set_xticks([])
+    norms.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    _label_layers(ratios, names, wide)
     return encode(figure, form)
-
-
-def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
-    width, height = figure.get_size_inches()
-    for index, line in enumerate(heading):
-        style = {"fontsize": 9, "color": DIM} if index else {"fontsize": 13, "color": INK}
-        y = 1 - (0.15 + 0.25 * index) / height
-        figure.text(0.2 / width, y, line, style, va="top", parse_math=False)
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
@@ -194,17 +189,7 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
         if xs:
             axes.plot(xs, edges, shape, transform=axes.get_xaxis_transform(), **style)
     axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        labelcolor=INK,
-        handletextpad=0.3,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
+    add_legend(axes, INK, "lower right", (1, 1))
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
     axes.set_ylim(low - room, high + room)
@@ -225,13 +210,10 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
     axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
     axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_GRID)
 
 
-def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
-    step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
+def _label_layers(axes: Axes, names: Sequence[str], width: int) -> None:
+    step = max(1, -(-len(names) * _LABEL // width))
     xs = range(0, len(names), step)
     axes.set_xticks(xs, names[::step], rotation=90, fontsize=7, parse_math=False)
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)

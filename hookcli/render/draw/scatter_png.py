@@ -31,7 +31,6 @@ def draw_scatter(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of points (N, 2) in coloured groups; points in ``rings`` are emphasized."""
     coordinates, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
     drawn = _limit(groups, len(colors.series))
@@ -51,10 +50,8 @@ def draw_scatter(
     )
     axes.set_xlabel(names[0], fontsize=8, color=colors.dim)
     axes.set_ylabel(names[1], fontsize=8, color=colors.dim)
-    axes.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
+    axes.tick_params(labelsize=7, labelcolor=colors.dim)
     axes.grid(color=colors.line, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
     return encode(figure, "png")
 
 

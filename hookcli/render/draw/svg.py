@@ -20,13 +20,11 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def space_out(count: int) -> tuple[list[float], float]:
-    """Return the middles (x coordinates) of ``count`` adjacent columns, and a column's width."""
     step = (RIGHT - LEFT) / count
     return [LEFT + step * (index + 0.5) for index in range(count)], step
 
 
 def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
-    """Return a whole SVG drawing; ``label`` is for screen readers, ``kind`` the CSS class."""
     begin = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}" class="{kind}">'
     )
@@ -34,17 +32,14 @@ def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
 
 
 def rule(y: str) -> str:
-    """Return a horizontal line across the plot."""
     return f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}" class="zero"/>'
 
 
 def tick(y: str, text: str) -> str:
-    """Return a label to the left of the plot."""
     return f'<text x="{LEFT - 6}" y="{y}" class="tick">{text}</text>'
 
 
 def decades(low: int, high: int, at: Callable[[int], float]) -> str:
-    """Return labelled lines at powers of ten; ``at`` returns the y of an exponent."""
     return "".join(
         rule(f"{at(exponent):.1f}") + tick(f"{at(exponent) + 4:.1f}", power_of_ten(exponent))
         for exponent in list_ticks(low, high)
@@ -52,12 +47,10 @@ def decades(low: int, high: int, at: Callable[[int], float]) -> str:
 
 
 def caption(y: int, text: str) -> str:
-    """Return the caption of a plot; ``y`` is the y coordinate of the caption's baseline."""
     return f'<text x="{LEFT}" y="{y}" class="caption">{text}</text>'
 
 
 def bar(x: float, y: float, step: float, height: float) -> str:
-    """Return a bar in a column of width ``step``, centred on ``x``, with the upper edge ``y``."""
     width = min(step * 0.7, _MOST_BAR)
     return (
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -66,7 +59,6 @@ def bar(x: float, y: float, step: float, height: float) -> str:
 
 
 def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    """Return the heading (SVG) and, from ``start`` on, each shape with its meaning."""
     parts, x = [heading], LEFT + start
     for shape, text in entries:
         parts.append(
@@ -98,7 +90,6 @@ def _names_below(names: Sequence[str], xs: Sequence[float], base: int) -> str:
 
 
 def column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
-    """Return a column, centred on ``x``, with a tooltip; with an anchor, the column is a link."""
     hit = (
         f'<rect x="{x - step / 2:.1f}" y="0" width="{step:.1f}" height="{height}" class="hit"/>'
         f"<title>{escape(title)}</title>"
@@ -107,7 +98,6 @@ def column(x: float, step: float, height: int, title: str, anchor: str | None) -
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return the exponents of the powers of ten below and above all positive values."""
     logs = [math.log10(value) for value in values]
     if not logs:
         return -1, 1
@@ -115,16 +105,13 @@ def find_decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def list_ticks(low: int, high: int) -> list[int]:
-    """Return at most eight evenly spaced exponents to label, from ``low`` up to ``high``."""
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
 def short_name(call_id: str, longest: int) -> str:
-    """Return the end of a call id, without ``grad_output:``, for an axis."""
     shown = for_page(call_id).removeprefix("grad_output:")
     return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
 
 
 def power_of_ten(exponent: int) -> str:
-    """Return a power of ten as text: ``10⁻³``."""
     return "10" + str(exponent).translate(_SUPERSCRIPTS)

@@ -23,7 +23,6 @@ def shrink(seen: bytes) -> bytes:
 
 
 def draw_thumbnails(thumbnails: Sequence[bytes]) -> bytes:
-    """Return a JPEG file of what ``shrink`` returned, in rows of ``COLUMNS``."""
     rows = -(-len(thumbnails) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * SIDE, rows * SIDE))
     for index, thumbnail in enumerate(thumbnails):

@@ -12,11 +12,10 @@ from hookcli.outside import escape
 from hookcli.records.text import figure_text
 from hookcli.render.report.contact import lay_out
 from hookcli.render.report.templates import (
-    asset,
+    assets,
     hash_scripts,
     linked,
     make_environment,
-    ours,
     script_data,
 )
 
@@ -32,13 +31,12 @@ if TYPE_CHECKING:
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
 ) -> str:
-    """Return the page of an analysis, with ``values`` for its template, or else its ``rows``."""
     return _compile_template(verb).render(
         verb=verb,
         title=title,
         document=document,
         command=markup_escape(escape.for_shell(document.command or ())),
-        style=ours(asset("page.css") + asset("contact.css") + asset("analysis.css")),
+        style=assets("page.css", "contact.css", "analysis.css"),
         link=linked,
         **values,
     )
@@ -63,7 +61,6 @@ def arrange_images(
     total: int,
     shown: str = "those of which the run kept a picture",
 ) -> dict[str, Any]:
-    """Return the contact sheet; ``shown`` says which of the ``total`` images it has."""
     note = ""
     if len(pictures.images) < total:
         note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Thumbnails
-    from hookcli.records.report import ReportDocument
+    from hookcli.records.report import ReportDocument, TopChannel
     from hookcli.records.runs import Finding
 
 _FIRST = 60  # images shown until the reader asks for all of them
@@ -27,7 +27,6 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    """Return the images that the page shows, at most 2,000, in the order of the run."""
     # Of a larger run, images that findings name come first, then images with a picture of the
     # network's input; images without any picture are left out.
     images = document.images
@@ -44,7 +43,6 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return the values of the contact sheet for the page of a run."""
     shown = {image.key for image in images}
     groups = {
         number: Group(
@@ -92,7 +90,6 @@ def lay_out(
     note: str = "",
     sorts: Mapping[str, Sort] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the values that the template of a contact sheet shows."""
     # A tile's ``thumbnail`` is the position of its picture, and the column and row in it. Its
     # ``findings`` are the positions of groups; ``is_marked``: one of them has at most half of the
     # images.
@@ -110,27 +107,21 @@ def lay_out(
     common = {number for number, each in groups.items() if 2 * len(each.images) > each.among}
     same = os.path.commonprefix([image.file for image in images])  # noqa: RUF071  characters
     rules = (_rule(number, each, address) for number, each in enumerate(sheets))
+
+    def describe(image: ImageResult) -> dict[str, object]:
+        key, own = image.key, found.get(image.key, ())
+        return {
+            "image": image,
+            "name": image.file[same.rfind("/") + 1 :],
+            "thumbnail": at.get(key),
+            "findings": own,
+            "words": [groups[number].word for number in own if groups[number].is_mark],
+            "is_marked": not common.issuperset(own),
+            "numbers": {n: sort.numbers[key] for n, sort in sorts.items() if key in sort.numbers},
+        }
+
     return {
-        "tiles": [
-            {
-                "image": image,
-                "name": image.file[same.rfind("/") + 1 :],
-                "thumbnail": at.get(image.key),
-                "findings": found.get(image.key, ()),
-                "words": [
-                    groups[number].word
-                    for number in found.get(image.key, ())
-                    if groups[number].is_mark
-                ],
-                "is_marked": not common.issuperset(found.get(image.key, ())),
-                "numbers": {
-                    name: sort.numbers[image.key]
-                    for name, sort in sorts.items()
-                    if image.key in sort.numbers
-                },
-            }
-            for image in images
-        ],
+        "tiles": [*map(describe, images)],
         "findings": {number: group.title for number, group in groups.items()},
         "style": ours("\n".join(rules)),
         "first": _FIRST,
@@ -141,7 +132,6 @@ def lay_out(
 
 
 def count_named(finding: Finding, images: int) -> str:
-    """Return the number of images that a finding names, as text: ``80 of 100 images``."""
     named = len(finding.images)
     more = " or more" if named == MOST_NAMED < images else ""  # a finding never names more images
     return f"{named:,}{more} of {images:,} images"
@@ -154,20 +144,13 @@ def top_for_script(
     # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: index for index, image in enumerate(images)}
+
+    def describe(row: TopChannel) -> list[object]:
+        best = zip(row.images, row.values, strict=True)
+        return [row.channel, [[at.get(k, escape.for_page(k)), _shorten(v)] for k, v in best]]
+
     return [
-        [
-            index_of[call],
-            [
-                [
-                    row.channel,
-                    [
-                        [at.get(key, escape.for_page(key)), _shorten(value)]
-                        for key, value in zip(row.images, row.values, strict=True)
-                    ],
-                ]
-                for row in top_images.get(call, ())
-            ],
-        ]
+        [index_of[call], [*map(describe, top_images.get(call, ()))]]
         for call in index_of
         if call in top_images or call in document.ranked_images
     ]
@@ -199,7 +182,6 @@ def pack_ranked(
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
-    """Move facts that are equal for several images into forms; return forms and other facts."""
     forms: list[object] = []
     shared = []
     for each in facts:
@@ -223,7 +205,6 @@ def _choice(finding: Finding) -> str:
 
 
 def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
-    """Let the page contain the address (or the bytes) of the picture only once."""
     url = address(sheet.file)
     shown = f'url("{url}")' if url else "none"
     return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"

@@ -13,7 +13,7 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.draw import svg
 from hookcli.render.draw.svg import find_decades
-from hookcli.render.report.templates import asset, linked, make_environment, ours
+from hookcli.render.report.templates import assets, linked, make_environment, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,8 +32,6 @@ _NARROWEST = 4.0  # the width of the band of a culprit, at least
 
 @dataclass(frozen=True, slots=True)
 class DiffPicture:
-    """A picture of one call: the call in run A, in run B, and the difference B - A."""
-
     row: DiffRow
     file: str  # relative to the folder of the page
     size: tuple[int, int]  # width and height, in pixels
@@ -42,7 +40,6 @@ class DiffPicture:
 
 
 def render_difference(title: str, comparison: Comparison, pictures: Sequence[DiffPicture]) -> str:
-    """Return the HTML page of a comparison."""
     blame = comparison.blame
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
@@ -62,7 +59,7 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
         anchors=anchors,
         link=linked,
         plot=ours(draw_distances(comparison.rows, anchors, blame)),
-        style=ours(asset("page.css") + asset("diff.css")),
+        style=assets("page.css", "diff.css"),
     )
 
 
@@ -76,7 +73,6 @@ def _compile_template() -> Template:
 def draw_distances(
     rows: Sequence[DiffRow], anchors: Mapping[int, str], blame: Blame | None = None
 ) -> str:
-    """Return an SVG chart of the relative L2 and the tolerance of every call."""
     # With ``blame``, it also has the own error of every call, and marks the culprits. It is empty
     # for one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a
     # call.
@@ -85,68 +81,55 @@ def draw_distances(
         return ""
     xs, step = svg.space_out(len(rows))
     culprits = () if blame is None else blame.ids
-    if blame is None:
-        parts = [_legend(rows), _distances(rows, xs, step)]
-    else:
-        parts = [_legend_of_both(rows, culprits), _both_errors(rows, xs, step, culprits)]
+    at, axis = _axis(rows, xs, step)
+    placed = list(zip(rows, xs, strict=True))
+    radius = 3.2 if len(rows) < 100 else 2
+    parts = [_legend(rows, culprits, has_own=blame is not None)]
+    parts += [_culprit(x, max(step, _NARROWEST)) for row, x in placed if row.call_id in culprits]
+    parts += axis
+    if blame is not None:
+        inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
+        parts += [
+            _curve(inherited, xs, at, "inherited"),
+            _curve(own, xs, at, "own"),
+            *(
+                _own_error(row, x, at, 1.5 if row.call_id in culprits else radius / 3.2)
+                for row, x in placed
+            ),
+        ]
+    for row, x in placed:
+        verdict = "holds" if row.holds else "differs"
+        kind = verdict if blame is None else "inherited"
+        if value := _on_axis(row.rel_l2):
+            parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
+        elif row.rel_l2 is not None or not row.holds:
+            equal = row.rel_l2 == 0 and row.holds
+            parts.append(_mark(x, kind, is_zero=equal))
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
     return svg.drawing_of_calls(
         "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
     )
 
 
-def _distances(rows: Sequence[DiffRow], xs: Sequence[float], step: float) -> str:
-    at, parts = _axis(rows, xs, step)
-    radius = _radius(rows)
-    for row, x in zip(rows, xs, strict=True):
-        kind = "holds" if row.holds else "differs"
-        if value := _on_axis(row.rel_l2):
-            parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
-        elif row.rel_l2 is not None or not row.holds:
-            equal = row.rel_l2 == 0 and row.holds
-            shape, y = (_EQUAL, _BASE - 6) if equal else (_CROSS, _TOP + 8)
-            parts.append(_mark(shape, x, y, kind))
-    return "".join(parts)
-
-
-def _both_errors(
-    rows: Sequence[DiffRow], xs: Sequence[float], step: float, culprits: Collection[str]
-) -> str:
-    """Draw curves with gaps at calls without a distance, and at zeros; the axis is logarithmic."""
-    width = max(step, _NARROWEST)
-    bands = [
+def _culprit(x: float, width: float) -> str:
+    return (
         f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
         'class="culprit"/>'
-        for row, x in zip(rows, xs, strict=True)
-        if row.call_id in culprits
-    ]
-    at, parts = _axis(rows, xs, step)
-    inherited = [row.rel_l2 for row in rows]
-    own = [row.own_rel_l2 for row in rows]
-    parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
-    radius = _radius(rows)
-    for row, x in zip(rows, xs, strict=True):
-        if value := _on_axis(row.own_rel_l2):
-            scale = 1.5 if row.call_id in culprits else radius / 3.2
-            transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
-            parts.append(f'<path d="{_SQUARE}" transform="{transform}" class="own"/>')
-        elif row.own_rel_l2 is not None:
-            shape, y = (_EQUAL, _BASE - 12) if row.own_rel_l2 == 0 else (_CROSS, _TOP + 20)
-            parts.append(_mark(shape, x, y, "own"))
-        if value := _on_axis(row.rel_l2):
-            parts.append(
-                f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="inherited"/>'
-            )
-        elif row.rel_l2 is not None or not row.holds:
-            shape, y = (_EQUAL, _BASE - 6) if row.rel_l2 == 0 else (_CROSS, _TOP + 8)
-            parts.append(_mark(shape, x, y, "inherited"))
-    return "".join([*bands, *parts])
+    )
+
+
+def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: float) -> str:
+    if value := _on_axis(row.own_rel_l2):
+        transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
+        return f'<path d="{_SQUARE}" transform="{transform}" class="own"/>'
+    if row.own_rel_l2 is None:
+        return ""
+    return _mark(x, "own", is_zero=row.own_rel_l2 == 0)
 
 
 def _axis(
     rows: Sequence[DiffRow], xs: Sequence[float], step: float
 ) -> tuple[Callable[[float], float], list[str]]:
-    """Return a function from a distance to y, and the SVG of the decades and tolerances."""
     tolerances = [_limit(row) for row in rows]
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
     known = [value for error in errors if (value := _on_axis(error))]
@@ -177,33 +160,18 @@ def _curve(
     return f'<path d="{"".join(path)}" class="line {kind}"/>' if path else ""
 
 
-def _mark(shape: str, x: float, y: float, kind: str) -> str:
+def _mark(x: float, kind: str, *, is_zero: bool) -> str:
+    """Mark a zero at the lower edge, and a missing or infinite distance at the upper edge."""
+    inner = 6 if kind == "own" else 0
+    shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
 
 
-def _radius(rows: Sequence[DiffRow]) -> float:
-    return 3.2 if len(rows) < 100 else 2
-
-
-def _legend(rows: Sequence[DiffRow]) -> str:
-    entries = [
-        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
-        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
-        (f'<path d="{_EQUAL}" class="mark holds"/>', "equal", any(row.rel_l2 == 0 for row in rows)),
-        (
-            f'<path d="{_CROSS}" class="mark differs"/>',
-            "no distance",
-            any(not row.holds and not _on_axis(row.rel_l2) for row in rows),
-        ),
-        _tolerance_entry(rows),
-    ]
-    return _write_legend("relative L2 of the difference, call by call", 270, entries)
-
-
-def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
+def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool) -> str:
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
-    beyond = any(row.rel_l2 is None and not row.holds for row in rows)
-    entries = [
+    is_beyond = any(row.rel_l2 is None and not row.holds for row in rows)
+    zero, cross = ("either", "either") if has_own else ("holds", "differs")
+    own = [
         (
             '<path d="M-9,0H9" class="line inherited"/><circle r="3.2" class="inherited"/>',
             "inherited",
@@ -214,32 +182,36 @@ def _legend_of_both(rows: Sequence[DiffRow], culprits: Collection[str]) -> str:
             "own",
             any(_on_axis(row.own_rel_l2) for row in rows),
         ),
-        (f'<path d="{_EQUAL}" class="mark either"/>', "zero", any(each == 0 for each in errors)),
-        (
-            f'<path d="{_CROSS}" class="mark either"/>',
-            "no distance",
-            beyond or any(each and not _on_axis(each) for each in errors),
-        ),
-        _tolerance_entry(rows),
-        (
-            '<rect x="-4" y="-8" width="8" height="16" class="culprit"/>',
-            "culprit",
-            any(row.call_id in culprits for row in rows),
-        ),
     ]
-    return _write_legend("relative L2, call by call", 170, entries)
-
-
-def _tolerance_entry(rows: Sequence[DiffRow]) -> tuple[str, str, bool]:
-    shape = '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>'
-    return shape, "tolerance", any(_limit(row) for row in rows)
-
-
-def _write_legend(title: str, start: int, entries: Sequence[tuple[str, str, bool]]) -> str:
-    """Draw entries: shape, meaning, and whether it is there; the first shape is at ``start``."""
+    plain = [
+        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
+        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
+    ]
+    entries = [
+        *(own if has_own else plain),
+        (
+            f'<path d="{_EQUAL}" class="mark {zero}"/>',
+            "zero" if has_own else "equal",
+            0 in errors,
+        ),
+        (
+            f'<path d="{_CROSS}" class="mark {cross}"/>',
+            "no distance",
+            is_beyond or any(each and not _on_axis(each) for each in errors),
+        ),
+        (
+            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
+            "tolerance",
+            any(_limit(row) for row in rows),
+        ),
+        ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
+    ]
+    title = (
+        "relative L2, call by call" if has_own else "relative L2 of the difference, call by call"
+    )
     heading = f'<text x="{svg.LEFT}" y="14">{title}</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
-    return svg.legend(heading, start, present)
+    return svg.legend(heading, 170 if has_own else 270, present)
 
 
 def _limit(row: DiffRow) -> float | None:

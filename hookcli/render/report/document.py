@@ -8,20 +8,18 @@ from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
 from hookcli.records.attention_records import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
-from hookcli.records.runs import MOST_THUMBNAILS
-from hookcli.store.locations.names import is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.records.attention_records import AttentionRow
     from hookcli.records.pictures import ChannelMaps
-    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 _FIGURES = ("low", "high", "mean", "spread")
+_NAMED = ("image", "call_id")  # fields that the place of the facts in the page says
 _FLAT = {
     "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",
@@ -31,23 +29,10 @@ _FLAT_ELSE = "its maps have no height and width"
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
-    """Return the pictures of each image, by the key of the image."""
     found: dict[str, list[PictureT]] = {}
     for picture in pictures:
         found.setdefault(picture.image, []).append(picture)
     return found
-
-
-def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Return images and their sheets or folders of grids, if the page does not show all images."""
-    if len(document.images) <= MOST_THUMBNAILS:
-        return []
-    files = {grid.image: grid.file for grid in document.grids}
-    links = {
-        key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
-        for key, file in files.items()
-    }
-    return [(image.file, links[image.key]) for image in document.images if image.key in links]
 
 
 def for_script(
@@ -58,7 +43,6 @@ def for_script(
     is_first: bool,
     has_figures: bool = True,
 ) -> dict[str, object]:
-    """Return data for the page's script: the facts about the grids of one image."""
     # ``has_figures`` includes four figures of each channel, which take 12 MB for 1,000 images.
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -78,12 +62,10 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
 
 
 def explain_layout(layout: str) -> str:
-    """Return why a call whose tensor has this layout has no feature maps."""
     return _FLAT.get(layout, _FLAT_ELSE)
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """Return why layers have bars instead of feature maps, keyed by call id."""
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: explain_layout(layouts.get(grid.call_id, ""))
@@ -98,7 +80,6 @@ def attention_for_script(
     heats: Iterable[HeatPicture],
     address: Callable[[str], str],
 ) -> list[dict[str, object]]:
-    """Return the facts about the attention calls of one image that have pictures."""
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
     facts: list[dict[str, object]] = []
@@ -117,18 +98,9 @@ def attention_for_script(
 
 
 def _describe_attention(maps: AttentionMaps, address: str) -> dict[str, object]:
-    return {
-        "src": address,
-        "file": escape.for_page(maps.file),
-        "heads": maps.heads,
-        "patches": maps.patch_grid,
-        "queries": maps.query_grid,
-        "size": maps.map_grid,
-        "thinned": maps.is_thinned,
-        "token": maps.has_class_token,
-    }
+    known = to_fields(maps)
+    return {"src": address, **{name: known[name] for name in known if name not in _NAMED}}
 
 
 def shorten(call_id: str) -> str:
-    """Return the id of an attention call without the prefix ``attention:``."""
     return call_id.removeprefix("attention:")

@@ -35,7 +35,6 @@ def render_layers(
     total: int,
     pictures: Iterable[tuple[str, bytes]] = (),
 ) -> str:
-    """Return a result as HTML: lines, a table of some ``rows`` of ``total``, readable pictures."""
     names = [*rows[0]] if rows else []
     table = render_table(names, [[*row.values()] for row in rows], names[:_WORDS]) if rows else ""
     more = f"<div>and {total - len(rows)} more</div>" if total > len(rows) else ""
@@ -45,7 +44,6 @@ def render_layers(
 
 
 def render_lines(lines: Iterable[str]) -> str:
-    """Return lines as HTML."""
     return "".join(f"<div>{_text(line)}</div>" for line in lines)
 
 
@@ -61,14 +59,12 @@ def render_table(
 def read_pictures(
     names: Iterable[str], read: Callable[[str], bytes]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the captions and contents of the first pictures that can be read."""
     for name in islice(names, MOST_PICTURES):
         with suppress(OSError, ValueError):
             yield PurePosixPath(name).stem, read(name)
 
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines of text about a run: the weights, and the most serious findings."""
     yield f"weights: {weights}"
     for finding in findings[:MOST_NOTES]:
         yield f"{finding.rule}: {finding.sentence}"

@@ -40,12 +40,11 @@ from hookcli.render.report.document import (
     attention_for_script,
     explain_flat,
     for_script,
-    list_pictures,
     pictures_by_image,
     shorten,
 )
 from hookcli.render.report.templates import (
-    asset,
+    assets,
     hash_scripts,
     linked,
     make_environment,
@@ -99,7 +98,7 @@ def _compile_template() -> Template:
         "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
     }
-    environment.globals["shares"] = _SHARES
+    environment.globals |= {"assets": assets, "shares": _SHARES}
     return environment.get_template("page.html.j2")
 
 
@@ -107,26 +106,24 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = "gradients" in (document.command or ("", *document.options))[1:2]
-    anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     index_of = {row.call_id: index for index, row in enumerate(layers)}
+    anchors = {call_id: f"layer-{index}" for call_id, index in index_of.items()}
     grids = pictures_by_image(document.grids)
     drawn = [index for index, image in enumerate(images) if image.key in grids]
     start = drawn[0] if drawn else 0
     first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
-    script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
-    firing_script, attention_script = asset("firing.js"), asset("attention.js")
-    scripts, styles = [script], ["page.css", "viewer.css"]
+    scripts: list[tuple[str, ...]] = [("page.js", "viewer.js")]
+    styles = ["page.css", "viewer.css"]
     if several:
-        scripts += [contact_script, firing_script]
+        scripts += [("contact.js",), ("firing.js",)]
         styles.append("contact.css")
     if attention:
-        scripts.append(attention_script)
+        scripts.append(("attention.js",))
     if document.attention:
         styles.append("attention.css")
-    shown_calls = [escape.for_page(row.call_id) for row in layers]
     facts: dict[str, object] = {
-        "calls": shown_calls,
+        "calls": [escape.for_page(row.call_id) for row in layers],
         "kinds": [escape.for_page(f"{row.module_type} {shape_text(row.shape)}") for row in layers],
         "channels": [row.channels for row in layers],
         "images": len(images),
@@ -152,7 +149,6 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
             heat for heat in document.heats if heat.kind not in ("attention", "rollout")
         ),
         "rollouts_of": pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
-        "links": [(name, linked(location)) for name, location in list_pictures(document)],
         "anchors": anchors,
         "index_of": index_of,
         # the calls whose pictures the page shows
@@ -169,19 +165,14 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "data": script_data(facts),
         "grid_data": [script_data(each) for each in pictures],
         "attention_data": attention,
-        "script": ours(script),
-        "contact_script": ours(contact_script),
-        "firing_script": ours(firing_script),
-        "attention_script": ours(attention_script),
-        "hashes": hash_scripts(*scripts),
-        "style": ours("".join(map(asset, styles))),
+        "hashes": hash_scripts(*(assets(*names) for names in scripts)),
+        "style": assets(*styles),
     }
 
 
 def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
-    """Return a chart; empty for fewer than two layers, a sentence if no gradient can be drawn."""
     if not backwards:
         return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
     flow = list_flow_layers(layers)
@@ -222,7 +213,6 @@ def _describe_pictures(
 def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
-    """Map positions of images to facts; leave out images without pictures of attention."""
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
     facts = [
         attention_for_script(

@@ -16,7 +16,6 @@ from hookcli.outside.documents import to_fields
 
 
 def make_environment() -> Environment:
-    """Return a Jinja environment that escapes values and raises an error for an undefined name."""
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
@@ -40,13 +39,12 @@ def _escape(value: object) -> object:
 
 
 def linked(file: str) -> str:
-    """Return the relative URL of a file, given its name relative to the folder of the page."""
     return Markup(quote(file))  # noqa: S704  quote() leaves nothing to escape
 
 
-def asset(name: str) -> str:
-    """Return the text of a file in the folder ``assets``."""
-    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+def assets(*names: str) -> Markup:
+    folder = Path(__file__).parent / "assets"
+    return ours("".join((folder / name).read_text(encoding="utf-8") for name in names))
 
 
 def script_data(data: object) -> Markup:
@@ -56,6 +54,5 @@ def script_data(data: object) -> Markup:
 
 
 def hash_scripts(*texts: str) -> Markup:
-    """Return the SHA-256 of each script, in the notation of a Content-Security-Policy."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return ours(" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))

@@ -107,10 +107,6 @@ def grid_name(call: Call) -> str:
     return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
 
-def is_too_long(name: str) -> bool:
-    return len(name.rpartition("/")[2].rpartition(".")[0]) > _LONGEST_PICTURE
-
-
 def picture_file(folder: str, image_key: str, picture: str) -> str:
     return f"{folder}/{image_key}/{picture}"
 

@@ -49,9 +49,7 @@ def test_the_place_of_the_query_is_framed_in_the_picture_and_in_every_map():
     assert not (decode(plain) == MARK).all(-1).any()
 
 
-@pytest.mark.parametrize(
-    ("heads", "columns", "rows"), [(1, 1, 1), (3, 3, 1), (12, 4, 3), (16, 4, 4), (7, 4, 2)]
-)
+@pytest.mark.parametrize(("heads", "columns", "rows"), [(3, 3, 1), (12, 4, 3), (7, 4, 2)])
 def test_heads_are_in_rows_beside_the_picture(heads, columns, rows):
     maps = np.ones((heads, 4, 4), np.float32)
     height, width = decode(
@@ -69,14 +67,7 @@ def test_a_map_that_cannot_be_drawn_leaves_the_picture_grey(value):
     assert np.abs(grey.astype(int) - round(128 * 0.55)).max() <= 2
 
 
-def test_a_picture_that_is_not_square_keeps_its_proportions():
-    picture = draw_heads(seen(200, 100), np.ones((1, 2, 4), np.float32), ["0"], ["title"])
-    drawn = decode(picture)[TOP : TOP + 84, LEFT : LEFT + SIDE]
-    assert np.abs(drawn.astype(int) - 128).max() <= 2
-
-
 def seen(width: int = 224, height: int = 224) -> bytes:
-    """A JPEG of one grey."""
     stream = io.BytesIO()
     Image.new("RGB", (width, height), (128, 128, 128)).save(stream, "JPEG", quality=95)
     return stream.getvalue()
@@ -87,7 +78,6 @@ def decode(picture: Canvas) -> np.ndarray:
 
 
 def tile(picture: Canvas, index: int) -> np.ndarray:
-    """The picture (index 0) or a map of the first row."""
     left = LEFT + index * STEP
     return decode(picture)[TOP : TOP + SIDE, left : left + SIDE]
 

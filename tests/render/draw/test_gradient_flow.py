@@ -3,7 +3,6 @@ marks."""
 
 from __future__ import annotations
 
-import functools
 import io
 import itertools
 import math
@@ -17,7 +16,7 @@ from PIL import Image
 from hookcli.records.rows import LayerRow
 from hookcli.render.draw import depth_svg, gradient_flow, run_png
 from hookcli.render.draw.gradient_flow import FlowLayer
-from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,8 +28,12 @@ def test_layers_are_in_the_order_of_calls_with_their_parameters():
         output("conv", 1, 0.25),
         param("conv", 1, 4.0, ratio=0.02),
         param("conv", 1, 2.0, ratio=0.08),
+        param("class_token", 0, 5.0),
+        output("conv", 1, 9.0) | {"side": "grad_input"},
+        param("fc", 2, None) | {"reason": "it is frozen"},
     ]
     assert list_flow_layers(rows) == [
+        FlowLayer("class_token", None, (5.0,), None, "", ""),
         FlowLayer("conv", 0.25, (4.0, 2.0), 0.08, "", ""),
         FlowLayer("fc", 0.5, (), None, "", ""),
     ]
@@ -46,16 +49,6 @@ def test_parameters_of_a_module_that_is_called_twice_are_at_its_first_call():
         ("relu", (5.0,)),
         ("relu#1", ()),
     ]
-
-
-def test_parameters_of_a_module_without_a_call_have_a_place_of_their_own():
-    rows = [output("conv", 2, 1.0), param("class_token", 1, 5.0)]
-    assert [layer.call_id for layer in list_flow_layers(rows)] == ["class_token", "conv"]
-
-
-def test_gradients_of_inputs_are_left_out():
-    rows = [output("conv", 1, 1.0), output("conv", 1, 9.0) | {"side": "grad_input"}]
-    assert [layer.norm for layer in list_flow_layers(rows)] == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -84,50 +77,6 @@ def test_a_layer_with_one_broken_parameter_is_broken_and_keeps_what_is_finite():
     assert list_flow_layers(rows) == [FlowLayer("conv", 1.0, (3.0,), 0.5, "broken", "2 NaN, 0 Inf")]
 
 
-def test_a_frozen_parameter_of_a_layer_with_a_gradient_is_no_mark():
-    rows = [output("conv", 1, 1.0), param("conv", 1, None) | {"reason": "it is frozen"}]
-    assert list_flow_layers(rows) == [FlowLayer("conv", 1.0, (), None, "", "")]
-
-
-@pytest.mark.parametrize(
-    ("values", "decades"),
-    [([0.02, 30.0], (-2, 2)), ([1e-3], (-4, -2)), ([5e-3], (-3, -2)), ([], (-1, 1))],
-)
-def test_the_axis_spans_whole_decades_around_the_values(values, decades):
-    assert find_decades(values) == decades
-
-
-def test_there_are_at_most_eight_ticks():
-    assert list_ticks(-3, 1) == [-3, -2, -1, 0, 1]
-    assert list_ticks(-40, 38) == [-40, -28, -16, -4, 8, 20, 32]
-
-
-def test_a_power_of_ten_is_written_as_one():
-    assert [power_of_ten(e) for e in (-12, 0, 3)] == ["10⁻¹²", "10⁰", "10³"]
-
-
-def test_a_long_name_keeps_its_end():
-    assert short_name("grad_output:features.denseblock1.conv2", 12) == "…lock1.conv2"
-    assert short_name("conv#1", 12) == "conv#1"
-
-
-@pytest.mark.parametrize(("count", "width"), [(1, 880), (36, 880), (300, 2200)])
-def test_the_picture_grows_with_the_layers_up_to_20_inches(count, width):
-    assert decode(drawn_before(count)).shape[1] == width
-
-
-def test_each_layer_has_its_parameters_bar_in_the_order_of_calls():
-    """Ratios 1e-4, 1e-3, 1e-2: decades from -5 to -1, so the bars are 1, 2 and 3 parts of one
-    length."""
-    rows = [row for i in range(3) for row in layer(f"l{i}", i, ratio=10.0 ** (i - 4))]
-    blue = (decode(draw_flow(rows, ["title"])) == DOTS).all(-1)
-    heights = blue[len(blue) // 2 :].sum(0)
-    bars = [run.max() for run in np.split(heights, np.flatnonzero(np.diff(heights > 0)) + 1)]
-    tall = [int(bar) for bar in bars if bar]
-    assert len(tall) == 3
-    assert np.array(tall) / tall[0] == pytest.approx([1, 2, 3], rel=0.06)
-
-
 @pytest.mark.parametrize(
     ("fault", "colour", "high"),
     [
@@ -142,8 +91,8 @@ def test_a_layer_without_a_norm_is_marked_at_its_place_on_the_edge(fault, colour
     picture = decode(draw_flow(rows, ["title"]))
     rows_of_mark, columns = np.nonzero(near(picture, colour))
     rows_of_mark = rows_of_mark[
-        np.abs(columns - 470) < 8
-    ]  # the axes reach from 82 to 858; left of the legend
+        np.abs(columns - 460) < 8
+    ]  # the axes reach from 60 to 860; left of the legend
     rows_of_line, columns = np.nonzero(near(picture, LINE))
     assert rows_of_mark.size
     if high:
@@ -152,15 +101,16 @@ def test_a_layer_without_a_norm_is_marked_at_its_place_on_the_edge(fault, colour
         assert rows_of_mark.min() > rows_of_line.max()
 
 
-def test_rows_without_anything_finite_are_drawn():
-    rows = [output(f"l{i}", i, None) | {"nan_count": 1} for i in range(3)]
-    assert near(decode(draw_flow(rows, ["title"])), WARNING).any()
-    assert decode(draw_flow([], [])).shape[1] == 880
+def test_a_picture_of_nothing_finite_and_of_names_like_formulas_is_drawn():
+    rows = [output(f"$x_{i}^$ \n<b>", i, None) | {"nan_count": 1} for i in range(3)]
+    assert near(decode(draw_flow(rows, ["$\\frac$"])), WARNING).any()
+    assert decode(draw_flow([], ["title"])).shape[1] == 880
 
 
-def test_names_that_look_like_formulas_are_drawn_as_they_are():
-    rows = [output(f"$x_{i}^$ \n<b>", i, 1.0) for i in range(2)]
-    assert decode(draw_flow(rows, ["$\\frac$"])).shape[1] == 880
+def test_an_axis_has_at_most_eight_ticks_at_whole_decades():
+    assert find_decades([0.02, 30.0]) == (-2, 2)
+    assert list_ticks(-40, 38) == [-40, -28, -16, -4, 8, 20, 32]
+    assert power_of_ten(-12) == "10⁻¹²"
 
 
 def test_points_of_the_line_are_at_their_logarithms():
@@ -175,13 +125,6 @@ def test_the_line_is_broken_where_there_is_no_norm():
     rows = [output(f"l{i}", i, None if i == 2 else 1.0) for i in range(5)]
     lines = find(tree(rows), "polyline", "line")
     assert [len(line.get("points").split()) for line in lines] == [2, 2]
-
-
-def test_ticks_are_at_powers_of_ten():
-    rows = [output("a", 1, 0.02), output("b", 2, 30.0)]
-    ticks = [text for text in find(tree(rows), "text", "tick") if text.text.startswith("10")]
-    upper = [(text.text, float(text.get("y")) - 4) for text in ticks[:5]]
-    assert upper == [("10⁻²", 240), ("10⁻¹", 190), ("10⁰", 140), ("10¹", 90), ("10²", 40)]
 
 
 def test_bars_are_as_high_as_the_logarithm_of_the_ratio():
@@ -213,12 +156,12 @@ def test_marks_are_at_the_edges_and_in_the_legend_if_there_are_any():
     assert not find(tree([output("a", 1, 1.0)]), "path", "broken")
 
 
-@pytest.mark.parametrize(("count", "named"), [(1, 1), (36, 36), (300, 60)])
-def test_as_many_layers_are_named_as_have_room(count, named):
-    svg = tree(many(count))
+def test_as_many_layers_are_named_as_have_room():
+    svg = tree(many(300))
     names = [text for text in find(svg, "text", "tick") if text.get("transform")]
-    assert len(names) == named
-    assert len(list(svg.iter(f"{SVG}title"))) == count
+    assert len(names) == 60
+    assert names[0].text == "…block0.denselayer0.conv"
+    assert len(list(svg.iter(f"{SVG}title"))) == 300
     xs = [float(re.findall(r"[\d.]+", name.get("transform"))[0]) for name in names]
     assert all(b - a >= 12.9 for a, b in itertools.pairwise(xs))
 
@@ -230,10 +173,6 @@ def test_a_hostile_name_stays_text():
     assert "<script" not in draw_flow_svg(rows, {})
 
 
-def test_without_rows_there_is_no_drawing():
-    assert draw_flow_svg([], {}) == ""
-
-
 def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:
     return gradient_flow.list_flow_layers(whole(rows))
 
@@ -242,18 +181,11 @@ def draw_flow(rows: list[dict], heading: list[str]) -> bytes:
     return run_png.draw_flow(whole(rows), heading)
 
 
-@functools.cache
-def drawn_before(count: int) -> bytes:
-    """The picture of many layers, drawn once for all tests."""
-    return draw_flow(many(count), ["title"])
-
-
 def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:
     return depth_svg.draw_flow_svg(whole(rows), anchors)
 
 
 def whole(rows: list[dict]) -> list[LayerRow]:
-    """The rows with the columns that no drawing of gradients looks at."""
     others = {
         **dict.fromkeys(("module_type", "output_key", "dtype", "layout"), ""),
         **dict.fromkeys(("mean", "std", "min", "max", "zero_fraction")),
@@ -287,7 +219,6 @@ def layer(path: str, order: int, ratio: float) -> list[dict]:
 
 
 def many(count: int) -> list[dict]:
-    """Layers with a gradient that grows a thousandfold; one in three has parameters."""
     rows = []
     for i in range(count):
         path = f"features.denseblock{i // 60}.denselayer{i}.conv"

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -27,8 +26,6 @@ from hookcli.records.pictures import LABEL_ROW
 from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
-    TIDE,
-    colormap_of,
     draw_text,
     list_stops,
     load_map_palette,
@@ -67,16 +64,9 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """resnet18 with random weights on a real photo: its first block, drawn layer by layer."""
     out = tmp_path_factory.mktemp("grids") / "run"
     forms = ("conv1", "re:^layer1[.]0[.](conv|relu)", "fc")
     return Run(out, inspect(out, forms, GridStyle(top=4, tile=32)))
-
-
-@pytest.fixture(scope="module")
-def sheet_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    out = tmp_path_factory.mktemp("sheet") / "run"
-    return Run(out, inspect(out, ("conv1", "layer1.0.conv1", "fc"), GridStyle("sheet", tile=32)))
 
 
 def test_a_run_writes_one_file_a_call_named_by_order_path_and_call_index(run):
@@ -88,16 +78,8 @@ def test_a_run_writes_one_file_a_call_named_by_order_path_and_call_index(run):
         "005_layer1.0.relu#1.png",
         "006_fc.png",
     ]
-
-
-def test_every_record_names_its_own_picture(run):
-    files = [grid.file for grid in run.result.grids]
-    assert sorted(files) == sorted(
-        f"grids/cat/{file.name}" for file in (run.folder / "grids" / "cat").iterdir()
-    )
-    assert [grid.call_id for grid in run.result.grids if "relu#1" in grid.file] == [
-        "layer1.0.relu#1"
-    ]
+    files = [(grid.call_id, grid.file) for grid in run.result.grids]
+    assert ("layer1.0.relu#1", "grids/cat/005_layer1.0.relu#1.png") in files
 
 
 def test_a_tile_of_a_run_shows_the_activation_of_its_channel(run):
@@ -120,12 +102,6 @@ def test_a_tile_of_a_run_shows_the_activation_of_its_channel(run):
     assert list(found) == first_tile(picture)
 
 
-def test_a_sheet_is_one_picture_of_the_image_and_nothing_else_is_drawn(sheet_run):
-    drawn = [file.relative_to(sheet_run.folder) for file in sheet_run.folder.rglob("*.png")]
-    assert drawn == [Path("sheets/cat.png")]
-    assert [grid.file for grid in sheet_run.result.grids] == ["sheets/cat.png"] * 3
-
-
 def test_a_sheet_says_where_its_tiles_are():
     """Two layers of tiles of 2 x 3, drawn twice as large; between two tiles are 4 pixels."""
     levels = np.array(RAMP_LEVELS, np.uint8)
@@ -138,12 +114,6 @@ def test_a_sheet_says_where_its_tiles_are():
         [corners[0][1], corners[1][0]],
     ]
     assert {(p.width, p.height, p.step_x, p.columns) for p in boxes} == {(6, 4, 6 + 4, 2)}
-
-
-def test_no_pictures_are_written_when_none_are_asked_for(tmp_path):
-    result = inspect(tmp_path / "run", ("conv1",), GridStyle("none"))
-    assert list((tmp_path / "run").rglob("*.png")) == []
-    assert result.grids == ()
 
 
 def test_each_channel_goes_from_its_own_minimum_to_its_own_maximum(tmp_path):
@@ -160,14 +130,6 @@ def test_one_scale_a_layer_goes_from_the_least_to_the_largest_of_all_channels(tm
     assert len(find(pixels, enlarged(RAMP_LEVELS[1], 2))) == 1
 
 
-def test_a_large_map_is_shown_as_the_means_of_squares(tmp_path):
-    big = torch.tensor([[0.0, 2.0, 4.0, 4.0], [0.0, 2.0, 8.0, 8.0], *[[8.0, 8.0, 0.0, 0.0]] * 2])
-    pixels = drawn(tmp_path, nchw(big.repeat_interleave(4, 0).repeat_interleave(4, 1)[None]), STYLE)
-    # 16 x 16 on a tile of 8: squares of 2 x 2 are uniform here, and 8 is the largest value
-    levels = np.array([[0, 60, 120, 120], [0, 60, 239, 239], *[[239, 239, 0, 0]] * 2])
-    assert len(find(pixels, enlarged(levels, 2))) == 1
-
-
 def test_the_mean_of_a_square_is_drawn_and_not_one_of_its_values(tmp_path):
     checks = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(8, 8)
     checks[:2, :2] = 0.0
@@ -178,28 +140,28 @@ def test_the_mean_of_a_square_is_drawn_and_not_one_of_its_values(tmp_path):
     assert len(find(pixels, levels)) == 1
 
 
-def test_channels_last_are_drawn_as_the_channels_they_are(tmp_path):
-    layout = Layout("NHWC", 3, 2, 3)
-    pixels = drawn(tmp_path, (RAMP.permute(1, 2, 0).unsqueeze(0), layout), STYLE)
+TOKENS = torch.cat([torch.full((1, 2), 1000.0), RAMP.flatten(1).T])  # the first is no patch
+
+
+@pytest.mark.parametrize(
+    ("tensor", "layout"),
+    [
+        (RAMP.permute(1, 2, 0), Layout("NHWC", 3, 2, 3)),
+        (TOKENS, Layout("NLC", 2, 2, 3, prefix=1)),
+    ],
+    ids=["channels last", "tokens"],
+)
+def test_other_layouts_are_drawn_as_the_channels_they_have(tmp_path, tensor, layout):
+    pixels = drawn(tmp_path, (tensor.unsqueeze(0), layout), STYLE)
     assert [len(find(pixels, enlarged(levels, 2))) for levels in RAMP_LEVELS] == [1, 1]
 
 
-def test_tokens_are_folded_to_their_picture_without_the_class_token(tmp_path):
-    tokens = torch.cat([torch.full((1, 2), 1000.0), RAMP.flatten(1).T])
-    pixels = drawn(tmp_path, (tokens.unsqueeze(0), Layout("NLC", 2, 2, 3, prefix=1)), STYLE)
-    assert [len(find(pixels, enlarged(levels, 2))) for levels in RAMP_LEVELS] == [1, 1]
-
-
-def test_a_constant_channel_is_all_dark(tmp_path):
-    pixels = drawn(tmp_path, nchw(torch.full((1, 2, 3), 7.0)), STYLE)
-    assert len(find(pixels, np.full((4, 6), DARKEST))) == 1
-
-
-def test_nan_and_inf_have_a_colour_of_their_own_and_the_rest_keeps_its_scale(tmp_path):
-    maps = torch.tensor([[[0.0, 1.0, float("nan")], [float("inf"), -float("inf"), 2.0]]])
-    pixels = drawn(tmp_path, nchw(maps), STYLE)
+def test_nan_and_inf_have_a_colour_of_their_own_and_a_constant_channel_is_dark(tmp_path):
+    broken = torch.tensor([[0.0, 1.0, float("nan")], [float("inf"), -float("inf"), 2.0]])
+    pixels = drawn(tmp_path, nchw(torch.stack([broken, torch.full((2, 3), 7.0)])), STYLE)
     levels = [[0, 120, NOT_FINITE], [NOT_FINITE, NOT_FINITE, LIGHTEST]]
     assert len(find(pixels, enlarged(levels, 2))) == 1
+    assert len(find(pixels, np.full((4, 6), DARKEST))) == 1
     assert tuple(load_palette("ember")[3 * NOT_FINITE : 3 * NOT_FINITE + 3]) == CYAN
 
 
@@ -249,11 +211,6 @@ def test_a_bar_that_is_not_finite_is_full_and_in_its_own_colour(tmp_path):
     assert (pixels[top : bottom + 1, columns] == NOT_FINITE).all()
 
 
-def test_all_zeros_are_a_flat_line(tmp_path):
-    tops_and_bottoms = bars_in(drawn(tmp_path, nc([0.0] * 5), STYLE))
-    assert {top - bottom for top, bottom in tops_and_bottoms} == {0}
-
-
 def test_a_grid_looks_like_the_golden_one(tmp_path):
     style = GridStyle(tile=24, top=2)
     call = Call(LayerInfo("layer1.0.relu", "ReLU"), call_index=1, order=7)
@@ -281,26 +238,12 @@ def test_a_sheet_looks_like_the_golden_one(tmp_path):
     assert_golden("sheet.png", tmp_path / file)
 
 
-def test_the_same_pictures_are_the_same_bytes(tmp_path):
-    """Encoded on threads, in whatever order."""
-    calls = [Call(LayerInfo(f"layer{i}", "Conv2d"), order=i) for i in range(16)]
-    pictures = [picture_of(nchw(RAMP), STYLE, call) for call in calls]
-    first = [file.read_bytes() for file in write(tmp_path / "a", pictures, STYLE)]
-    second = [file.read_bytes() for file in write(tmp_path / "b", pictures, STYLE)]
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (Call(LayerInfo("conv1", "Conv2d"), order=3), "003_conv1.png"),
-        (Call(LayerInfo("relu", "ReLU"), 2, 14), "014_relu#2.png"),
-        (Call(LayerInfo("attn", "Attention"), order=5, output_key="1"), "005_attn.1.png"),
-        (Call(LayerInfo("fc", "Linear"), order=6, side="input"), "006_fc.input.png"),
         (Call(LayerInfo("a.b", "T"), 1, 1234, "input", "x.0"), "1234_a.b#1.x.0.input.png"),
         (Call(LayerInfo("", "ResNet"), order=1), "001_model.png"),
     ],
-    ids=["plain", "call index", "output key", "input", "all of them", "the model itself"],
 )
 def test_a_file_is_named_by_order_path_call_key_and_side(tmp_path, call, name):
     (file,) = write(tmp_path, [picture_of(nchw(RAMP), STYLE, call)], STYLE)
@@ -308,8 +251,7 @@ def test_a_file_is_named_by_order_path_call_key_and_side(tmp_path, call, name):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["../../escaped", "/etc/passwd", "..", "a/../../b", "a\\..\\b", "-rf", "a\nb\x00c", "é" * 500],
+    "text", ["../../escaped", "/etc/passwd", "..", "a\\..\\b", "a\nb\x00c", "é" * 500]
 )
 @pytest.mark.parametrize("where", ["module path", "output key"])
 def test_a_hostile_name_cannot_leave_the_folder_of_its_image(tmp_path, where, text):
@@ -320,41 +262,12 @@ def test_a_hostile_name_cannot_leave_the_folder_of_its_image(tmp_path, where, te
     assert [found for found in tmp_path.rglob("*") if found.is_file()] == [file]
 
 
-def test_names_that_become_the_same_on_disk_keep_their_own_files(tmp_path):
-    calls = [Call(LayerInfo(path, "T"), order=i) for i, path in enumerate(("a/b", "a_b"), 1)]
-    files = write(tmp_path, [picture_of(nchw(RAMP), STYLE, call) for call in calls], STYLE)
-    assert [file.name for file in files] == ["001_a_b.png", "002_a_b.png"]
-
-
 def test_a_folder_that_cannot_be_written_is_an_error_with_the_files_name(tmp_path):
     (tmp_path / "grids").write_text("in the way")
     writer = GridWriter(Directory(tmp_path).write, STYLE, "model")
     writer.write_grid(picture_of(nchw(RAMP), STYLE))
     with pytest.raises(OutputError, match="001_layer"):
         writer.take()()
-
-
-def test_a_matplotlib_map_has_matplotlibs_colours():
-    mine = np.array(load_palette("viridis")[: 3 * 240]).reshape(240, 3)
-    theirs = mpl.colormaps["viridis"](np.linspace(0, 1, 240), bytes=True)[:, :3]
-    assert [mine[0].tolist(), mine[-1].tolist()] == [[0x44, 0x01, 0x54], [0xFD, 0xE7, 0x25]]
-    assert np.abs(mine - theirs.astype(int)).max() <= 1
-
-
-def test_a_picture_is_saved_with_the_map_that_was_asked_for(tmp_path):
-    style = GridStyle(tile=8, colormap="viridis", top=1, rank="index")
-    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
-    colours = np.asarray(Image.open(file).convert("RGB"))
-    assert (colours == (0x44, 0x01, 0x54)).all(-1).sum() == 4  # the minimum, a square of 2 x 2
-    assert (colours == (0xFD, 0xE7, 0x25)).all(-1).sum() == 4  # the maximum
-
-
-def test_the_built_in_map_grows_lighter_all_the_way():
-    colours = np.array(load_palette("ember")[: 3 * 240]).reshape(240, 3)
-    lightness = colours @ (0.2126, 0.7152, 0.0722)
-    assert (np.diff(lightness) >= 0).all()
-    assert lightness[0] < 20
-    assert lightness[-1] > 235
 
 
 def test_a_map_that_does_not_exist_is_refused_by_name():
@@ -372,48 +285,15 @@ def test_signed_tiles_have_their_zero_in_the_grey_middle_of_the_built_in_map(tmp
     assert colours.tolist() == [[138, 192, 255], [40, 41, 48], [255, 172, 88]]
 
 
-def test_the_signed_map_is_equally_light_on_either_side_of_zero():
-    minus, plus = lightness_of("tide")[1:120][::-1], lightness_of("tide")[121:240]
-    assert (np.diff(minus) > -0.2).all()  # colours are whole numbers
-    assert (np.diff(plus) > -0.2).all()
-    assert np.abs(minus - plus).max() < 3.5
-    assert min(minus[-1], plus[-1]) - lightness_of("tide")[120] > 55
-
-
-def test_in_the_signed_map_values_that_are_not_finite_are_lighter_than_every_level():
-    assert lightness_of("tide")[NOT_FINITE] == pytest.approx(100, abs=0.01)
-    assert lightness_of("tide")[:NOT_FINITE].max() < 80
-
-
-def test_another_map_can_be_asked_for_signed_grids(tmp_path):
-    style = GridStyle(tile=8, signed=True, colormap="coolwarm")
-    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
-    with Image.open(file) as image:
-        assert image.getpalette()[: 3 * 240] == load_palette("coolwarm")[: 3 * 240]
-
-
 @pytest.mark.parametrize(
-    ("style", "note"),
+    ("colormap", "note"),
     [
-        (
-            GridStyle(signed=True),
-            "blue to orange: minus to plus each channel's largest magnitude; grey is zero",
-        ),
-        (
-            GridStyle(signed=True, scale="layer"),
-            "blue to orange: minus to plus the layer's largest magnitude; grey is zero",
-        ),
-        (
-            GridStyle(signed=True, colormap="coolwarm"),
-            (
-                "coolwarm from end to end: minus to plus each channel's largest magnitude; its "
-                "middle is zero"
-            ),
-        ),
+        (None, "blue to orange: minus to plus the layer's largest magnitude; grey is zero"),
+        ("gray", "gray from end to end: minus to plus the layer's largest magnitude"),
     ],
-    ids=["channel", "layer", "another map"],
 )
-def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, style, note):
+def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, colormap, note):
+    style = GridStyle(signed=True, scale="layer", colormap=colormap)
     (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
     written = draw_text(wrap_heading(["", note], 0)[1], NOTE_SIZE)  # a small grid: it is broken
     third_line = read_indices(file)[MARGIN + 40 :, MARGIN:]
@@ -433,12 +313,6 @@ def test_a_heading_wraps_at_the_width_of_its_grid_and_a_title_between_its_parts(
     assert not canvas.pixels[top + LABEL_ROW, MARGIN : MARGIN + 8].any()  # the first tile
 
 
-def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
-    style = GridStyle(tile=8, signed=True)
-    pixels = drawn(tmp_path, nc([3.0, -1.0, float("nan")]), style)
-    assert set(pixels[pixels <= NOT_FINITE].tolist()) == {200, 40, NOT_FINITE}
-
-
 def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
     style = GridStyle("sheet", tile=24, signed=True)
     writer = GridWriter(write_into(tmp_path), style, "model")
@@ -448,21 +322,12 @@ def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
     assert set(pixels[pixels <= NOT_FINITE].tolist()) == {120, 1, 180, NOT_FINITE}
 
 
-def lightness_of(colormap: str) -> NDArray:
-    """CIE L* of each of the 256 colours, 0 to 100."""
-    colours = np.array(load_palette(colormap)).reshape(256, 3) / 255
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
-    light = linear @ (0.2126, 0.7152, 0.0722)
-    return np.where(light > 0.008856, 116 * np.cbrt(light) - 16, 903.3 * light)
-
-
 def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:
     request = ModelRequest("resnet18", weights="random", device="cpu", size=64)
     return inspect_images(inspect_config(request, str(CAT), layers=forms, out=out, grids=style))
 
 
 def nchw(maps: torch.Tensor) -> tuple[torch.Tensor, Layout]:
-    """(C, h, w) as one image's activation."""
     return maps.unsqueeze(0), Layout("NCHW", 1, *maps.shape[1:])
 
 
@@ -479,7 +344,6 @@ def picture_of(
 
 
 def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]:
-    """The files of the pictures, complete."""
     writer = GridWriter(write_into(folder), style, "model")
     files = [folder / writer.write_grid(picture) for picture in pictures]
     writer.take()()
@@ -492,7 +356,6 @@ def drawn(folder: Path, activation: tuple[torch.Tensor, Layout], style: GridStyl
 
 
 def read_indices(file: Path) -> NDArray:
-    """(H, W) palette indices, as they stand in the file."""
     with Image.open(file) as image:
         return np.asarray(image)
 
@@ -502,27 +365,22 @@ def enlarged(levels: object, factor: int) -> NDArray:
 
 
 def find(pixels: NDArray, block: NDArray) -> list[tuple[int, int]]:
-    """Where ``block`` stands in the picture, as (row, column) of its upper left corner."""
     windows = np.lib.stride_tricks.sliding_window_view(pixels, block.shape)
     return [(int(y), int(x)) for y, x in np.argwhere((windows == block).all((2, 3)))]
 
 
 def first_tile(pixels: NDArray) -> list[int]:
-    """Row and column where the first pixel of the colour map stands; text and page have other
-    indices."""
     return [int(index) for index in np.argwhere(pixels <= NOT_FINITE)[0]]
 
 
 def count_tiles(pixels: NDArray, width: int) -> int:
-    """How many tiles of this width stand side by side in the picture's only row of them."""
     columns = (pixels <= NOT_FINITE).any(0).sum()
     return int(columns) // width
 
 
 def bars_in(pixels: NDArray) -> list[tuple[int, int]]:
-    """Top and bottom row of each bar, from the left; bars of one value touch and are 8 wide."""
     inside = pixels <= NOT_FINITE
-    columns = np.flatnonzero(inside.any(0))[4::8]
+    columns = np.flatnonzero(inside.any(0))[4::8]  # bars touch and are 8 wide
     spans = [np.flatnonzero(inside[:, column]) for column in columns]
     return [(int(rows[0]), int(rows[-1])) for rows in spans]
 
@@ -588,15 +446,3 @@ def test_numbers_of_a_sheet_are_whole_or_left_out(side, shown):
     labels = [text for text in canvas.texts if text.words in ("123", "7")]
     assert [text.words for text in labels] == ["123", "7"] * shown
     assert all(draw_text(text.words, text.size).shape[1] <= text.width for text in labels)
-
-
-def test_the_palette_of_gradients_does_not_depend_on_that_of_activations(monkeypatch):
-    """If activations were drawn in viridis, gradients would still have a palette around zero."""
-    monkeypatch.setattr("hookcli.render.draw.canvas.EMBER", "viridis")
-    assert colormap_of(GridStyle()) == "viridis"
-    assert colormap_of(GridStyle(signed=True)) == TIDE
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_colormap_that_is_named_is_used_whatever_is_drawn(signed):
-    assert colormap_of(GridStyle(colormap="ember", signed=signed)) == "ember"

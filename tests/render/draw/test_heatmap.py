@@ -18,24 +18,16 @@ LEFT, GAP = 10, 12  # of the left picture from the edge, and between the two
 BAR = 8
 
 
-def test_the_picture_is_left_as_the_network_saw_it():
-    left, _ = panels(draw_heat(seen(), np.ones((7, 7), np.float32), ["title"]))
-    assert left.shape == (SIDE, SIDE, 3)
-    assert np.abs(left.astype(int) - GREY).max() <= 2  # JPEG
-
-
 def test_a_value_of_the_map_is_drawn_over_its_part_of_the_picture():
     """One of 7 x 7 values: row 1 and column 4, 32 pixels a value, so the middle is at (48, 144)."""
-    _, right = panels(draw_heat(seen(), planted(1, 4), ["title"]))
+    picture = draw_heat(seen(), planted(1, 4), ["title"])
+    assert_heading(picture, ["title", "map of 7x7 enlarged to 224x224; largest value 1"])
+    left, right = panels(picture)
+    assert np.abs(left.astype(int) - GREY).max() <= 2  # JPEG
     hot = lightness(right) > 200
     rows, columns = np.nonzero(hot)
     assert (rows.mean(), columns.mean()) == pytest.approx((47.5, 143.5), abs=1)
-    assert not hot[96:].any()
-
-
-def test_the_picture_is_left_alone_where_the_map_is_zero():
-    _, right = panels(draw_heat(seen(), planted(1, 4), ["title"]))
-    assert np.abs(right[96:].astype(int) - round(GREY * 0.55)).max() <= 2
+    assert np.abs(right[96:].astype(int) - round(GREY * 0.55)).max() <= 2  # zeros
 
 
 def test_between_two_values_the_map_is_straight():
@@ -48,20 +40,6 @@ def test_between_two_values_the_map_is_straight():
     assert len(set(row.tolist())) > 80  # not one step in the middle
     assert (row[: SIDE // 4 - 1] == 0).all()
     assert (row[3 * SIDE // 4 + 1 :] == row[-1]).all()
-
-
-def test_the_map_has_one_look_whatever_its_unit():
-    values = planted(2, 2)
-    once = draw_heat(seen(), values, ["title"])
-    tiny = draw_heat(seen(), (values * 1e-30).astype(np.float32), ["title"])
-    assert np.array_equal(panels(once)[1], panels(tiny)[1])
-
-
-def test_values_below_zero_are_drawn_as_zero():
-    values = planted(1, 4)
-    below = np.where(values == 0, np.float32(-3), values)
-    first, second = (draw_heat(seen(), each, ["title"]) for each in (below, values))
-    assert np.array_equal(decode(first), decode(second))
 
 
 def test_the_colours_of_places_range_from_the_smallest_to_the_largest_value():
@@ -92,34 +70,20 @@ def test_places_without_a_range_of_values_are_not_drawn_and_the_heading_says_why
     assert canvas.texts[1].words.endswith(f"not drawn: {why}")
 
 
-def test_places_with_the_largest_numbers_do_not_overflow():
-    values = np.array([[-3e38, 3e38]], np.float32)
-    words = [text.words for text in draw_places(seen(), values, "title", "the sum").texts]
-    assert words[-2:] == ["-3e+38", "3e+38"]
-
-
 @pytest.mark.parametrize("draw", [draw_heat, draw_saliency])
 @pytest.mark.parametrize(
     "values",
     [
-        np.zeros((7, 7)),
         np.full((7, 7), np.nan),
         np.where(np.eye(7) == 1, np.inf, 1.0),
         np.full((7, 7), -1.0),
     ],
-    ids=["zero", "all NaN", "some Inf", "below zero"],
+    ids=["all NaN", "some Inf", "below zero"],
 )
 def test_a_map_that_cannot_be_drawn_leaves_the_picture_alone(draw, values):
     picture = decode(draw(seen(), values.astype(np.float32), ["a heading that is long"]))
     assert picture.shape[1] < LEFT + 2 * SIDE  # no second picture
     assert (np.abs(picture.astype(int) - GREY).max(-1) <= 2).sum() >= SIDE * SIDE
-
-
-def test_the_heading_says_how_large_the_map_is_and_its_largest_value():
-    assert_heading(
-        draw_heat(seen(), planted(0, 0) * np.float32(0.25), ["title"]),
-        ["title", "map of 7x7 enlarged to 224x224; largest value 0.25"],
-    )
 
 
 def test_the_heading_says_why_a_map_is_not_drawn():
@@ -137,13 +101,6 @@ def test_the_heading_says_why_a_map_is_not_drawn():
     )
 
 
-def test_a_small_picture_is_enlarged_by_a_whole_factor():
-    left, right = panels(draw_heat(seen(32), planted(1, 4), ["title"]))
-    assert left.shape == right.shape == (SIDE, SIDE, 3)
-    squares = right.reshape(32, 7, 32, 7, 3)
-    assert (squares == squares[:, :1, :, :1]).all()
-
-
 def test_the_lightest_colour_begins_at_the_99th_percentile():
     """0 to 9999 in a square of 100 x 100: the percentile is 9899.01, and half of it is half the
     colour."""
@@ -152,18 +109,6 @@ def test_the_lightest_colour_begins_at_the_99th_percentile():
     assert tuple(right[-1, -1]) == tuple(right[-3, 0]) == (255, 236, 170)  # 9999 and 9900
     assert tuple(right[0, 0]) == (14, 14, 18)
     assert np.abs(right[3 * 49, 3 * 50].astype(int) - (135, 125, 94)).max() <= 1  # 4950
-
-
-def test_the_heading_says_what_the_lightest_colour_means():
-    values = np.arange(10_000, dtype=np.float32).reshape(100, 100)
-    assert_heading(
-        draw_saliency(seen(100), values, ["title"]),
-        [
-            "title",
-            "largest |gradient| over the colours, 100x100",
-            "lightest from the 99th percentile (9.9e+03) up; largest value 1e+04",
-        ],
-    )
 
 
 def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
@@ -178,7 +123,6 @@ def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
 
 
 def seen(side: int = SIDE, grey: int = GREY) -> bytes:
-    """A square JPEG of one grey."""
     stream = io.BytesIO()
     Image.new("RGB", (side, side), (grey, grey, grey)).save(stream, "JPEG", quality=95)
     return stream.getvalue()
@@ -195,7 +139,6 @@ def decode(picture: Canvas) -> np.ndarray:
 
 
 def panels(picture: Canvas, side: int = SIDE) -> tuple[np.ndarray, np.ndarray]:
-    """What stands left and right; below are the bar, 4 pixels off, and a line of text."""
     pixels = decode(picture)
     bottom = len(pixels) - LEFT - 16 - BAR
     top = bottom - side
@@ -208,7 +151,6 @@ def lightness(pixels: np.ndarray) -> np.ndarray:
 
 
 def assert_heading(picture: Canvas, lines: list[str]) -> None:
-    """The picture begins with exactly these lines, as the grids write theirs."""
     got = decode(picture)
     expected = decode(new_canvas(lines, got.shape[1] - 2 * LEFT, 0))
     assert expected.shape[1] == got.shape[1]

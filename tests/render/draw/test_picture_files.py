@@ -25,6 +25,8 @@ def test_an_svg_has_the_text_as_text_and_the_maps_as_an_image_of_the_same_pixels
     root = parse(to_vector(picture(), PALETTE, "svg"))
     texts = [(node.text, node.get("x"), node.get("y")) for node in root.iter(f"{SVG}text")]
     assert texts == [("conv1   $net$ <cat>", "10", "23"), ("0", "10", "54")]
+    for node in root.iter(f"{SVG}text"):
+        assert node.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
     (image,) = root.iter(f"{SVG}image")
     data = base64.b64decode(image.get("{http://www.w3.org/1999/xlink}href").partition(",")[2])
     with Image.open(io.BytesIO(data)) as embedded:
@@ -32,13 +34,6 @@ def test_an_svg_has_the_text_as_text_and_the_maps_as_an_image_of_the_same_pixels
     without = picture().to_image(PALETTE, has_text=False).convert("RGB")
     assert image.get("transform").startswith("scale(1 -1)")  # matplotlib embeds it upside down
     assert np.array_equal(pixels[::-1], np.asarray(without))
-
-
-def test_a_reader_of_the_svg_keeps_all_spaces():
-    root = parse(to_vector(picture(), PALETTE, "svg"))
-    for node in root.iter(f"{SVG}text"):
-        assert node.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
-        assert "white-space: pre;" in node.get("style")
 
 
 def test_a_pdf_embeds_its_font_and_holds_one_image():
@@ -70,17 +65,7 @@ def parse(svg):
 
 
 def picture():
-    """A title and a tile under its label."""
     canvas = new_canvas(["conv1   $net$ <cat>"], 40, 30)
     write_text(canvas, "0", (10, 44), size=10, width=40)
     canvas.pixels[56:60, 10:20] = np.arange(10, dtype=np.uint8) * 20
     return canvas
-
-
-def test_text_that_is_cut_in_the_png_is_cut_in_the_svg_too():
-    whole, cut = (new_canvas(["t"], 80, 30) for _ in range(2))
-    write_text(whole, "1234", (10, 44), size=10, width=60)
-    write_text(cut, "1234", (10, 44), size=10, width=6)
-    palette = load_palette("ember")
-    assert b"clip-path=" not in to_vector(whole, palette, "svg")
-    assert b"clip-path=" in to_vector(cut, palette, "svg")

@@ -12,7 +12,6 @@ from hookcli.render.report.diff_page import DiffPicture, draw_distances, render_
 
 
 def row_of(order, rel_l2, own=None, **other):
-    """A row of the call ``call<order>``; its rank is its order."""
     values = {
         "rank": order, "order": order, "call_id": f"call{order}", "other_call_id": f"call{order}",
         "module_type": "Conv2d", "holds": False, "reason": "", "metric": "max-abs",
@@ -40,7 +39,6 @@ def render(*culprits, blames=True, rows=ROWS):
 
 
 def cells(page):
-    """The texts of the cells of the table of calls, line by line."""
     return [
         [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", line)]
         for line in re.findall(r'<tr id="row-.*?</tr>', page, re.DOTALL)
@@ -63,11 +61,6 @@ def test_culprits_are_marked_in_the_table_and_above_their_pictures():
     assert "Conv2d 1x3, a culprit</span></h3>" in render("call2")
 
 
-def test_the_page_explains_both_errors():
-    assert "Inherited: the distance as B ran." in render()
-    assert "Inherited: the distance as B ran." not in render(blames=False)
-
-
 def test_the_names_of_culprits_are_escaped():
     rows = (ROWS[0], replace(ROWS[1], call_id="<b>", other_call_id="<b>"))
     page = render("<b>", rows=rows)
@@ -86,7 +79,6 @@ INF = float("inf")
 
 
 def draw(*rows, culprits=()):
-    """Return the chart, without the columns and names below it, and the legend in words."""
     text = draw_distances(rows, {row.rank: "here" for row in rows}, blame_of(*culprits))
     legend = re.findall(r'<text x="13" y="4">([^<]*)</text>', text)
     return text[text.rindex('y="4">') :], legend
@@ -121,12 +113,6 @@ def test_a_culprit_has_a_band_and_a_larger_mark():
     assert "relative L2 0.0001  own 0.0001  differs<" in chart
 
 
-def test_a_culprit_among_many_calls_has_a_band_that_can_be_seen():
-    rows = [row_of(order, 1e-2, 1e-4) for order in range(1, 1001)]
-    chart, _ = draw(*rows, culprits=["call500"])
-    assert 'width="4.0" height="236" class="culprit"/>' in chart
-
-
 def test_zeros_are_marks_below_the_axis_and_gaps_of_the_curve():
     chart, legend = draw(
         row_of(1, 1e-2, 1e-4), row_of(2, 0.0, 0.0, holds=True), row_of(3, 1e-2, 1e-4)
@@ -150,8 +136,8 @@ def test_what_has_no_distance_is_a_cross():
     crosses = re.findall(r"translate\(([\d.]+) (\d+)\)\" class=\"mark (\w+)\"", chart)
     assert crosses == [
         ("167.5", "50", "own"),
-        ("167.5", "38", "inherited"),
         ("390.5", "50", "own"),
+        ("167.5", "38", "inherited"),
         ("390.5", "38", "inherited"),
         ("613.5", "38", "inherited"),
     ]

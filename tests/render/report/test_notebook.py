@@ -20,8 +20,6 @@ CELLS = layer_cells("conv1", "Conv2d", "1x64x112x112", FIGURES)
 
 
 class Reader(HTMLParser):
-    """The tags and the texts of a page."""
-
     def __init__(self, page):
         super().__init__()
         self.tags, self.texts = [], []

@@ -19,13 +19,10 @@ from PIL import Image
 
 from hookcli.outside.documents import DamagedError, convert
 from hookcli.outside.escape import for_page, reversible
-from hookcli.reading.report import read_report, remake_report
 from hookcli.reading.run_files import open_files
 from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import contact
-from hookcli.render.report import document as report_document
 from hookcli.render.report import page as run_page
-from hookcli.store.locations.directory import Directory
 from tests.conftest import run_in
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
@@ -34,15 +31,12 @@ HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
 
 
 def render_report(whole, folder=None):
-    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its
-    folder lacks."""
     state = FolderState(missing=tuple(whole.get("missing", ())))
     read = folder and folder.read
     return run_page.render_report(convert(whole, ReportDocument), state, read)
 
 
 def document(name="conv", file="cat.png", **more):
-    """A run of one layer on one image, as ``report.json`` holds it."""
     row = {
         "order": 1, "call_id": name, "module_path": name, "module_type": "Conv2d", "call_index": 0,
         "side": "output", "output_key": "", "shape": [1, 2, 4, 4], "dtype": "float32",
@@ -95,18 +89,15 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def test_the_page_names_the_versions_of_the_libraries_that_ran_the_model():
-    versions = {"hookcli": "1", "torch": "2", "torchvision": "3", "timm": "", "python": "3.11"}
-    page = Page(render_report(document(versions=versions | {"onnxruntime": "1.32"})))
-    assert "hookcli 1, torch 2, torchvision 3, onnxruntime 1.32" in page.text
-
-
 def test_the_page_says_what_the_document_says():
-    page = Page(render_report(document()))
+    versions = {"hookcli": "0.1.0", "torch": "2", "torchvision": "0", "timm": ""}
+    versions |= {"python": "3.11", "onnxruntime": "1.32"}
+    page = Page(render_report(document(versions=versions, written={"conv": "by relu (ReLU)"})))
     text = " ".join(" ".join(page.text).split())
     for said in (
         *("Not trained.", "conv 12.5%", "1 of 2 of conv (0.5, threshold 0.2)", "25.0%"),
-        *("1/2", "unused"),
+        *("1/2", "unused", "hookcli 0.1.0, torch 2, torchvision 0, onnxruntime 1.32"),
+        "Overwritten in place by relu (ReLU) after it returned",
     ):
         assert said in text
     assert [img.get("src") for img in page.all("img")][:2] == [
@@ -152,8 +143,6 @@ SEEN = 'a%20%41 "\\u202eb\\n'
 
 
 def all_named(name):
-    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds
-    it."""
     name = reversible(name)
     whole = document(name, name)
     layer, finding = {"layer": name}, whole["findings"][0]
@@ -174,7 +163,6 @@ def all_named(name):
 
 
 def texts(page, tag):
-    """What stands in each element of a kind, without the marks inside it."""
     inside = re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page, re.DOTALL)
     return [html.unescape(re.sub("<.*?>", "", each)) for each in inside]
 
@@ -205,17 +193,6 @@ def test_the_policy_lets_only_the_pages_own_script_run_and_nothing_be_fetched():
     assert "http" not in policy
 
 
-def test_a_page_of_one_file_holds_its_pictures(tmp_path):
-    for name in ("grids/cat/001_conv.png", "seen/cat.jpg"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (4, 4)).save(tmp_path / name)
-    pictures = [
-        img.get("src") for img in Page(render_report(document(), open_files(tmp_path))).all("img")
-    ][:2]
-    assert pictures[0].startswith("data:image/jpeg;base64,")
-    assert pictures[1].startswith("data:image/png;base64,")
-
-
 def test_the_picture_of_a_sheet_is_once_in_a_page_of_one_file(tmp_path):
     whole, keys = document(), ("cat", "dog", "elk")
     for color, key in enumerate(keys):
@@ -238,39 +215,30 @@ def test_the_picture_of_a_sheet_is_once_in_a_page_of_one_file(tmp_path):
     assert text.count("data:image/jpeg") == 3
 
 
-def test_a_run_without_findings_or_pictures_says_so():
-    text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
-    assert "No rule found anything." in text
-    assert "No feature maps were drawn." in text
-
-
 def many(count, **more):
-    """A run of images ``i0.png``, ``i1.png``, … in one folder, without pictures."""
     image = document()["images"][0] | {"seen": ""}
     images = [image | {"key": f"i{n}", "file": f"photos/i{n}.png"} for n in range(count)]
     return document(images=images, **more)
 
 
 def found_in(*numbers, rule="nan"):
-    """A finding that names images."""
     finding = {"rule": rule, "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
     return finding | {"images": [f"i{number}" for number in numbers]}
 
 
 def tiles(text):
-    """The tiles of the contact sheet: the name of each image, and the attributes of its item."""
     sheet = text.partition('<ul class="contact"')[2].partition("</ul>")[0]
     names = re.findall("<bdi>(.*?)</bdi>", sheet)
     return dict(zip(names, Page(sheet).all("li"), strict=True))
 
 
 def test_every_image_has_a_tile_that_opens_and_the_first_60_tiles_are_visible():
-    text = render_report(many(1000))
+    text = render_report(many(100))
     seen = ["hidden" not in tile for tile in tiles(text).values()]
-    assert seen == [True] * 60 + [False] * 940
-    assert list(tiles(text)) == [f"i{number}.png" for number in range(1000)]
+    assert seen == [True] * 60 + [False] * 40
+    assert list(tiles(text)) == [f"i{number}.png" for number in range(100)]
     assert [each["data-panel"] for each in Page(text).all("template")] == [
-        str(number) for number in range(1000)
+        str(number) for number in range(100)
     ]
 
 
@@ -291,32 +259,24 @@ def test_a_finding_of_many_images_is_one_line_and_a_mark_on_each_of_them():
     assert choices[-2:] == ["nan, conv (1)", "small, conv (3)"]
 
 
-@pytest.mark.parametrize(("count", "said"), [(200, "200"), (1000, "200 or more")])
-def test_a_finding_with_200_images_may_have_more(count, said):
-    text = render_report(many(count, findings=[found_in(*range(200))]))
-    assert f"<strong>{said} of {count:,} images:</strong>" in text
+def test_a_finding_with_200_images_may_have_more():
+    text = render_report(many(201, findings=[found_in(*range(200))]))
+    assert "<strong>200 or more of 201 images:</strong>" in text
 
 
 @pytest.fixture
 def most_20(monkeypatch):
-    """Instead of 2,000 images, the page shows at most 20."""
     monkeypatch.setattr(contact, "MOST_THUMBNAILS", 20)
-    monkeypatch.setattr(report_document, "MOST_THUMBNAILS", 20)
 
 
-@pytest.mark.parametrize(
-    ("named", "shown"),
-    [([24], [*range(18), 23, 24]), (range(1, 25), [*range(1, 20), 24])],
-)
-def test_a_page_of_too_many_images_shows_those_with_findings_first(most_20, named, shown):
+def test_a_page_of_too_many_images_shows_those_with_findings_first(most_20):
+    named = [*range(1, 23), 24]
     whole = many(25, findings=[found_in(*named)])
     whole["images"][24]["seen"] = whole["images"][23]["seen"] = "seen/i.jpg"
     keys = [f"i{number}" for number in range(22)]
     whole["thumbnails"] = [{"file": "thumbnails/000000.jpg", "columns": 8, "images": keys}]
-    if len(named) > 1:  # 23 has a picture, and no finding
-        whole["findings"][0]["images"].remove("i23")
     text = render_report(whole)
-    assert list(tiles(text)) == [f"i{number}.png" for number in shown]
+    assert list(tiles(text)) == [f"i{number}.png" for number in (*range(1, 20), 24)]
     assert "20 of 25 images are shown" in text
 
 
@@ -362,9 +322,8 @@ PICTURES = {
     },
 }
 OUTSIDE = (
-    *("../x.png", "grids/../../x.png", "/etc/x.png", "//host/share/x.png"),
-    *("https://host/x.png", "grids\\x.png", "grids/a\nb.png", "grids/x.png\n"),
-    *("grids/%2e%2e/x.png", "</style><script>", '"); } * { display: none; } .t9 { x: url("'),
+    *("../x.png", "/etc/x.png", "//host/share/x.png", "https://host/x.png", "grids\\x.png"),
+    *("grids/x.png\n", "grids/%2e%2e/x.png", '"); } * { display: none; } .t9 { x: url("'),
 )
 
 
@@ -380,10 +339,7 @@ def test_a_picture_outside_the_run_folder_is_refused_by_its_field(field):
 @pytest.mark.parametrize(
     ("files", "names"),
     [
-        (["a/b/1.png", "a/b/2.png"], ["1.png", "2.png"]),
-        (["a/b/1.png", "a/c/1.png"], ["b/1.png", "c/1.png"]),
         (["1.png", "a/1.png"], ["1.png", "a/1.png"]),
-        (["a/1.png", "a/1.png"], ["1.png", "1.png"]),
         (["/a/b/x/1.png", "/a/c.png"], ["b/x/1.png", "c.png"]),
         (["ab/1.png", "ac/1.png"], ["ab/1.png", "ac/1.png"]),
     ],
@@ -414,65 +370,13 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
     assert forms == [[form], [form | {"size": [300, 60]}]]
 
 
-@pytest.mark.parametrize(
-    ("count", "file", "said", "link"),
-    [
-        (20, "sheets/{}.png", None, None),
-        (21, "sheets/{}.png", "All 10 sheets", "sheets/{}.png"),
-        (21, "grids/{}/001_conv.png", "All 10 folders of grids", "grids/{}/"),
-    ],
-)
-def test_a_page_of_too_many_images_links_to_pictures_and_embeds_none(
-    most_20, tmp_path, count, file, said, link
-):
-    whole = document()
-    image, grid = whole["images"][0], whole["grids"][0]
-    keys = [f"i{number}" for number in range(count)]
-    whole |= {
-        "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
-        "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:10]],
-    }
-    for text in (render_report(whole), render_report(whole, open_files(tmp_path))):
-        section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
-        links = re.findall('<a href="(.*?)">(.*?)</a>', section)
-        wanted = [(link.format(key), f"a b/{key}?.png") for key in keys[:10]] if link else []
-        assert links == wanted
-        assert texts(section, "summary") == ([said] if said else [])
-
-
-def test_a_number_that_is_not_known_is_not_shown():
-    finding = {"rule": "nan", "layer": "", "number": None, "threshold": 0.0, "sentence": "NaN"}
-    (said,) = texts(render_report(document(findings=[finding])).partition('"findings"')[2], "li")[
-        :1
-    ]
-    assert said.split() == ["nan", "NaN"]
-
-
-@pytest.mark.parametrize(("count", "lazy"), [(1, 0), (2, 1)])
-@pytest.mark.parametrize("file", ["grids/cat/001_conv.png", "sheets/cat.png"])
-def test_the_pictures_of_one_image_do_not_wait_to_be_looked_at(count, lazy, file):
-    whole = document()
-    grids = [whole["grids"][0] | {"file": file}]
-    images = [whole["images"][0] | {"key": key} for key in ("cat", "dog")[:count]]
-    text = render_report(document(images=images, grids=grids))
-    maps = text.partition('<section id="maps">')[2].partition("</section>")[0]
-    assert file in maps
-    assert maps.count('loading="lazy"') == lazy
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ("detection", "Nothing was detected."),
-        ("own", "The output is not of a form that can be read as predictions."),
-    ],
-)
-def test_an_image_of_which_nothing_is_said_has_the_reason(task, said):
+def test_an_image_of_which_nothing_is_said_has_the_reason():
     whole = document()
     images = [whole["images"][0] | {"predictions": []}]
-    page = render_report(whole | {"images": images, "model": whole["model"] | {"task": task}})
-    predictions = page.partition('class="predictions">')[2].partition("</div>")[0]
-    assert texts(predictions, "p") == [said]
+    for task, said in (("detection", "Nothing was detected."), ("own", "The output is not of a")):
+        page = render_report(whole | {"images": images, "model": whole["model"] | {"task": task}})
+        predictions = page.partition('class="predictions">')[2].partition("</div>")[0]
+        assert texts(predictions, "p")[0].startswith(said)
 
 
 def test_channels_that_fire_inside_the_box_are_ordered_by_their_score():
@@ -499,11 +403,6 @@ def test_layers_that_are_not_spatial_are_listed_with_the_reason():
         " ".join(Page(render_report(document(grids=[grid], layers=[row]))).text).split()
     )
     assert "Not spatial conv drawn as bars: one value per channel, without height and width" in text
-
-
-def test_the_layer_that_overwrites_another_is_shown_beside_it():
-    text = " ".join(Page(render_report(document(written={"conv": "by relu (ReLU)"}))).text)
-    assert "Overwritten in place by relu (ReLU) after it returned" in text
 
 
 def test_a_sheet_is_once_in_the_page_and_its_layers_lead_to_the_table():
@@ -543,7 +442,6 @@ def test_images_that_the_page_does_not_show_are_named_by_their_keys(most_20):
 
 
 def unpacked(text):
-    """The images of every channel, as the script of the page reads them."""
     (packed,) = re.findall('id="ranked">(.*?)<', text)
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
@@ -553,7 +451,6 @@ def drawn_of(*keys):
 
 
 def options(text):
-    """The images that can be chosen for the section of feature maps."""
     return texts(text.partition('<select id="image">')[2].partition("</select>")[0], "option")
 
 
@@ -564,31 +461,13 @@ def test_only_images_with_pictures_can_be_chosen_and_the_first_of_them_is_shown(
     assert Page(maps).all("img")[0]["src"] == "i1.png"
 
 
-@pytest.mark.parametrize(("keys", "said"), [([], "No feature maps"), (["i2"], "Of photos/i2.png")])
-def test_without_two_images_with_pictures_there_is_no_menu_of_them(keys, said):
-    text = render_report(many(4, grids=drawn_of(*keys)))
-    assert 'id="image"' not in text
-    assert texts(text.partition('<section id="maps">')[2], "p")[0].startswith(said)
-
-
-def test_that_the_model_is_not_trained_is_said_once():
-    finding = document()["findings"][0] | {"rule": "untrained", "layer": "", "sentence": "no use"}
-    text = render_report(document(findings=[finding]))
-    said = " ".join(texts(text.partition("<body")[2], "(?:p|li)"))
-    assert said.count("Not trained.") == 1
-    assert not re.search("meaningless|untrained|no use", said.lower())
-    assert "No rule found anything." in said
-
-
 def deep(*layers, **more):
-    """A run of several layers, each with changes to what is known of it."""
     known = document()["layers"][0]
     rows = [known | {"call_id": f"layer{n}", "order": n} | each for n, each in enumerate(layers)]
     return document(layers=rows, grids=[], findings=[], **more)
 
 
 def captions(text):
-    """The words in the chart over depth that are no numbers."""
     return re.findall('class="caption">(.*?)<', text)
 
 
@@ -619,34 +498,12 @@ def test_gradients_that_are_all_zero_have_a_sentence_instead_of_a_chart():
     assert '<svg viewBox="0 0 960' not in text
 
 
-def test_numbers_and_their_headers_are_aligned_alike():
-    text = render_report(deep({}, {}))
-    table = text.partition('<table id="table">')[2].partition("</table>")[0]
-    heads = ["number" in each.get("class", "") for each in Page(table).all("th")]
-    cells = ["number" in each.get("class", "") for each in Page(table).all("td")]
-    assert cells == 2 * heads
-    assert heads == [True, False, False, False, *[True] * 7, False]
-
-
-def test_a_layer_without_figures_has_empty_cells():
-    whole = document()
-    row = whole["layers"][0] | dict.fromkeys(
-        ("mean", "std", "min", "max", "zero_fraction", "dead_channels")
-    )
-    assert "None" not in " ".join(Page(render_report(whole | {"layers": [row]})).text)
-
-
 TOP = {"channel": 0, "images": ["cat", "dog"], "values": [1.0]}
 CONTRADICTIONS: dict[str, tuple[dict, str]] = {
     "2 images and 1 value": (
         {"top_images": {"conv": [TOP]}},
         "top images: 1 values of 2 images",
     ),
-    "3 images of 2 channels": (
-        {"ranked_images": {"conv": {"each": 2, "images": [0, 0, 0], "values": [1.0, 2.0, 3.0]}}},
-        "ranked_images: 3 images and 3 values, 2 for each",
-    ),
-    "no version of torch": ({"versions": {"hookcli": "1", "torchvision": "1"}}, "lacks 'torch'"),
     "a picture of no layer": ({"layers": []}, "grids[0] shows 'conv', which is no layer"),
     "no columns": (
         {"thumbnails": [{"file": "thumbnails/000000.jpg", "columns": 0, "images": ["cat"]}]},
@@ -655,10 +512,6 @@ CONTRADICTIONS: dict[str, tuple[dict, str]] = {
     "1 score of 2 tiles": (
         {"grids": [document()["grids"][0] | {"score": [1.0]}]},
         "1 scores of 2 tiles",
-    ),
-    "more parameters than there are numbers": (
-        {"layers": [document()["layers"][0] | {"params": 10**400}]},
-        "layers[0].params: expected `int` <= ",
     ),
 }
 
@@ -671,12 +524,6 @@ def test_a_document_whose_parts_contradict_each_other_is_refused(what):
     assert reason in str(caught.value)
 
 
-def test_a_mistake_in_the_page_is_not_taken_for_a_damaged_file(ran, monkeypatch):
-    monkeypatch.setattr(run_page, "_make_page", lambda *_: dict[str, str]()["mistake"])
-    with pytest.raises(KeyError, match="mistake"):
-        remake_report(ran)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     home = tmp_path_factory.mktemp("made")
@@ -687,17 +534,8 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def ran(made, tmp_path):
-    """A run, as if it had been made here."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return Path("run")
-
-
-def test_a_run_leaves_its_page(ran):
-    text = (ran / "report.html").read_text()
-    assert text == run_page.render_report(*read_report(open_files(ran)))
-    linked = [img["src"] for img in Page(text).all("img") if "src" in img]
-    assert all((ran / file).is_file() for file in linked)
-    assert (ran / "report.html").stat().st_size < 300_000
 
 
 def test_the_page_is_made_again_from_the_folder_without_torch(ran):
@@ -724,25 +562,16 @@ def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
     assert "is the folder of an unfinished run" in run("report", "run").err
 
 
-@pytest.mark.parametrize(
-    "part",
-    [{"images": 5}, {"layers": None}, {"findings": ["x"]}, {"seen": 5}, {"focus": 5}],
-    ids=str,
-)
-def test_a_document_with_a_part_of_another_kind_is_refused(run, part):
-    whole = document() | {key: value for key, value in part.items() if key != "seen"}
-    if "seen" in part:
-        whole["images"] = [whole["images"][0] | part]
+def test_a_document_with_a_part_of_another_kind_is_refused(run):
     Path("run").mkdir()
-    Path("run/report.json").write_text(json.dumps(whole))
+    Path("run/report.json").write_text(json.dumps(document(findings=["x"])))
     ended = run("report", "run")
     assert (ended.code, ended.out) == (2, "")
     assert re.match(r"error: 'run/report.json' is damaged: .+\n", ended.err)
-    assert "Traceback" not in ended.err
     assert not Path("run/report.html").exists()
 
 
-@pytest.mark.parametrize("content", [b'{"schema_version": 1, "images', b"[]", None])
+@pytest.mark.parametrize("content", [b"[]", None])
 def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, content):
     manifest = ran / "manifest.json"
     if content is None:
@@ -765,41 +594,13 @@ def test_a_page_that_is_not_known_to_be_the_runs_is_left_alone(ran, run):
     assert (ran / "report.html").read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_no_file_in_the_place_of_the_page_is_left_alone(ran, run, kind):
+def test_a_link_in_the_place_of_the_page_is_left_alone(ran, run):
     (ran / "report.html").unlink()
-    if kind == "link":
-        Path("keep.html").write_text("mine")
-        (ran / "report.html").symlink_to("../keep.html")
-    else:
-        os.mkfifo(ran / "report.html")
+    Path("keep.html").write_text("mine")
+    (ran / "report.html").symlink_to("../keep.html")
     ended = run("report", "run")
     assert (ended.code, ended.out) == (5, "")
-    assert (ran / "report.html").is_symlink() or (ran / "report.html").is_fifo()
-
-
-def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
-    def killed(*_args, **_words):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("hookcli.store.locations.directory.os.replace", killed)
-        assert run("report", "run").code == 130
-    (ran / ".partial-report.html").write_bytes(b"half")
-    assert run("report", "run").code == 0
-    assert not (ran / ".partial-report.html").exists()
-
-
-def test_a_name_with_a_nul_in_a_manifest_is_no_files(ran, run):
-    manifest = json.loads((ran / "manifest.json").read_bytes())
-    manifest["sizes"]["seen/\0.jpg"] = 3
-    manifest["files"].append("seen/\0.jpg")
-    (ran / "manifest.json").write_text(json.dumps(manifest))
-    ended = run("diff", "run", "run")
-    assert ended.code == 0
-    assert "is missing" in ended.err
-    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
-    assert run("inspect", "resnet18", PHOTO, *words, "--overwrite").code == 0
+    assert (ran / "report.html").is_symlink()
 
 
 def test_a_golden_file_never_takes_the_place_of_a_file_of_a_run(ran, run):
@@ -818,13 +619,6 @@ def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
     manifest = json.loads((ran / "manifest.json").read_bytes())
     assert manifest["sizes"]["report.html"] == (ran / "report.html").stat().st_size > 100_000
     assert run("golden", "run", "-o", "g.json").err.count("not as the run left it") == 0
-
-
-def test_a_run_is_not_disturbed_while_it_is_written(ran, run):
-    with Directory(ran).lock():
-        ended = run("report", "run")
-    assert (ended.code, ended.out) == (5, "")
-    assert ended.err.splitlines()[-2] == "error: another run is writing into 'run'"
 
 
 def test_a_picture_and_a_table_that_are_not_as_the_run_left_them_are_named(ran, run):
@@ -853,11 +647,6 @@ def test_resume_of_a_complete_run_names_what_is_gone(ran, run):
         "error: --resume: the run in 'run' is complete, but seen/cat.jpg is missing",
         "hint: start again with --overwrite, or choose another -o",
     ]
-
-
-def test_a_whole_run_is_not_said_to_be_incomplete(ran, run):
-    assert run("report", "run").err == ""
-    assert "Incomplete." not in texts((ran / "report.html").read_text(), "strong")
 
 
 def test_a_file_of_any_name_is_on_the_page_that_is_made_again(run):

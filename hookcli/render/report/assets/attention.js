@@ -68,21 +68,21 @@
     }
 
     function take(own, whole) {
-      const [rows, columns] = own.queries, [height, width] = own.size;
-      if (whole.naturalWidth !== columns * width || whole.naturalHeight !== (rows + own.token) * own.heads * height) {
+      const [rows, columns] = own.query_grid, [height, width] = own.map_grid;
+      if (whole.naturalWidth !== columns * width || whole.naturalHeight !== (rows + own.has_class_token) * own.heads * height) {
         return takeAway(`The maps of this call have another size than the run says: ${own.file}`);
       }
       maps = own;
-      part("token").hidden = !own.token;
+      part("token").hidden = !own.has_class_token;
       part("halves").hidden = false;
-      if (!photo.naturalWidth) box.style.setProperty("--ratio", `${own.patches[1]} / ${own.patches[0]}`);
-      const [down, across] = Math.max(...own.patches) <= FINEST ? own.patches : own.queries;
+      if (!photo.naturalWidth) box.style.setProperty("--ratio", `${own.patch_grid[1]} / ${own.patch_grid[0]}`);
+      const [down, across] = Math.max(...own.patch_grid) <= FINEST ? own.patch_grid : own.query_grid;
       part("lines").style.backgroundSize = `${100 / across}% ${100 / down}%`;
-      part("thinned").textContent = own.thinned ? `Thinned for this page: ${rows} x ${columns} of ${own.patches.join(" x ")} patches have maps, averaged down to ${height} x ${width}. --save attention keeps all.` : "";
+      part("thinned").textContent = own.is_thinned ? `Thinned for this page: ${rows} x ${columns} of ${own.patch_grid.join(" x ")} patches have maps, averaged down to ${height} x ${width}. --save attention keeps all.` : "";
       const entropy = calls[call].entropy;
       part("heads").replaceChildren(...Array.from({ length: own.heads }, (_, head) => {
         const map = picture("map", own.src);
-        Object.assign(map.style, { width: `${100 * columns}%`, height: `${100 * (rows + own.token) * own.heads}%` });
+        Object.assign(map.style, { width: `${100 * columns}%`, height: `${100 * (rows + own.has_class_token) * own.heads}%` });
         const tile = element("div", "tile", ...(seen ? [picture("photo", seen)] : []), map, element("div", "frame"));
         tile.setAttribute("role", "img");
         const mean = typeof entropy[head] === "number" ? element("span", "dim", `, entropy ${entropy[head].toFixed(2)}`) : "";
@@ -91,17 +91,17 @@
       show();
     }
 
-    const isToken = () => point === null && maps.token;
-    const cells = () => maps.queries.map((count, axis) => Math.min(Math.floor((point ?? [0.5, 0.5])[1 - axis] * count), count - 1));
+    const isToken = () => point === null && maps.has_class_token;
+    const cells = () => maps.query_grid.map((count, axis) => Math.min(Math.floor((point ?? [0.5, 0.5])[1 - axis] * count), count - 1));
 
     function show() {
-      const [row, column] = isToken() ? [maps.queries[0], 0] : cells();
+      const [row, column] = isToken() ? [maps.query_grid[0], 0] : cells();
       const who = isToken() ? "the class token" : "the patch";
       for (const [head, tile] of box.querySelectorAll(".tile").entries()) tile.setAttribute("aria-label", `What ${who} looks at, head ${head}`);
       part("token").ariaPressed = isToken();
       // the patch in the middle of the cell's patches
-      const [down, across] = [row, column].map((cell, axis) => Math.floor((2 * cell + 1) * maps.patches[axis] / (2 * maps.queries[axis])));
-      const [high, wide] = maps.patches;
+      const [down, across] = [row, column].map((cell, axis) => Math.floor((2 * cell + 1) * maps.patch_grid[axis] / (2 * maps.query_grid[axis])));
+      const [high, wide] = maps.patch_grid;
       for (const frame of box.querySelectorAll(".frame")) {
         frame.hidden = isToken();
         Object.assign(frame.style, { left: `${100 * across / wide}%`, top: `${100 * down / high}%`, width: `${100 / wide}%`, height: `${100 / high}%` });
@@ -126,8 +126,8 @@
       const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
       if (!maps || !step) return;
       event.preventDefault();
-      const next = cells().map((cell, axis) => Math.min(Math.max(cell + step[axis], 0), maps.queries[axis] - 1));
-      point = [1, 0].map((axis) => (next[axis] + 0.5) / maps.queries[axis]);
+      const next = cells().map((cell, axis) => Math.min(Math.max(cell + step[axis], 0), maps.query_grid[axis] - 1));
+      point = [1, 0].map((axis) => (next[axis] + 0.5) / maps.query_grid[axis]);
       show();
     });
     showCall(0);
