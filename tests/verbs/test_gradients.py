@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -340,6 +341,20 @@ def test_edits_that_cannot_be_made(run, net, command, edit, message):
         assert (code, out) == (2, "")
         assert err.startswith(f"error: {message}"), err
         assert not Path("out").exists()
+
+
+def test_how_far_images_are_from_the_unedited_run_adds_up(run, net):
+    # channel 0 of both images is scaled to nothing: 3 of the hypotenuse of 3 and 4, and 1 of that
+    # of 1 and 2
+    one, two = np.zeros((3, 2, 2), np.float32), np.zeros((3, 2, 2), np.float32)
+    one[0], one[1], two[0], two[1] = 3, -4, 1, -2
+    np.save("pixels.npy", np.stack([one, two]))
+    words = ("inspect", net, *OWN[:-1], "conv", "--edit", "conv{0}:zero", "--batch-size", "2")
+    assert run(*words).code == 0
+    expected = math.sqrt(((3 / 5) ** 2 + 1 / 5) / 2)
+    assert math.isclose(float(rows()["conv"]["change"]), expected, rel_tol=1e-6)
+    each = pq.read_table("out/records.parquet").column("change").to_pylist()
+    assert each == pytest.approx([3 / 5, math.sqrt(1 / 5)])
 
 
 def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
