@@ -44,7 +44,6 @@ All commands: hookcli --help
 
 @functools.cache
 def build_command(name: str) -> Any:
-    """Import the module of the verb ``name``, and return its command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     from hookcli.cli.command import make_command  # takes 50 ms, which hookcli --help does not need
 
@@ -60,7 +59,6 @@ class _Group(TyperGroup):
     """The top-level command, which lists all commands without importing any."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names of all commands; Typer's own method would import every command."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
@@ -107,7 +105,6 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line, and end the process with the exit code."""
     memory.collect_rarely()
     # Pillow usually allocates blocks of 16 MB, which glibc may keep when a large picture is freed.
     # glibc maps each block of over 32 MB on its own, and returns it to the system (mallopt(3)).

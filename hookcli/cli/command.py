@@ -27,7 +27,6 @@ _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
 def make_command(verb: Verb) -> Callable[..., int]:
-    """Return a function for Typer: it calls the verb with the options, and prints the outcome."""
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
@@ -67,7 +66,6 @@ def _list_shown(verb: Verb) -> Iterator[Option]:
 
 
 def make_parameter(option: Option) -> Parameter:
-    """Default an optional parameter to None, which shows whether the user gave the option."""
     flag, kind = option.flag, option.field.kind
     if flag.many or flag.read is not None or kind is Any:
         kind = list[str] if flag.many else str

@@ -95,8 +95,6 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The runs to analyse, and where the results go."""
-
     call: Call
     source: RunOrModel
     forms: tuple[str, ...]  # the layers that the user chose
@@ -109,7 +107,6 @@ class Analysis:
 
     @property
     def common(self) -> dict[str, Any]:
-        """The fields that the documents of all analyses have."""
         folder = "" if self.location is None else str(self.location)
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
@@ -142,16 +139,13 @@ class Analysis:
         self.call.plan(f"{self.call.verb}: {what}, about {needed} of memory{into}")
 
     def count(self, total: int, noun: str, *, is_long: bool = True) -> Progress:
-        """Return a bar for ``total`` steps, which are called ``noun``."""
         return self.call.listener.count(total, noun, is_long=is_long)
 
     def where(self, name: str) -> str:
-        """Return how a caption names a file of the analysis."""
         return name if self.location is None else str(self.location / name)
 
     @contextmanager
     def folder(self) -> Iterator[ResultFolder]:
-        """Yield the folder in which the ``with`` block writes the files, and name its page."""
         from hookcli.analysis.folder import make_folder
 
         with leave_on_termination(), make_folder(self.location, self.command) as folder:
@@ -162,13 +156,11 @@ class Analysis:
     def write_page(
         self, folder: ResultFolder, title: str, document: AnalysisDocument, values: Any
     ) -> None:
-        """Write the page, whose template has ``values`` besides the document."""
         from hookcli.render.report.analysis_page import render_analysis
 
         folder.write(PAGE, render_analysis(self.call.verb, title, document, values).encode())
 
     def list_weights(self) -> tuple[str, ...]:
-        """Return where the weights of the runs come from, for the caption."""
         return tuple(dict.fromkeys(weights_text(each.model) for each in self.facts))
 
 
@@ -187,22 +179,18 @@ class AnalysisOutcome(Outcome, Generic[Result]):
     result: Result
 
     def document(self) -> Any:
-        """Return what was found, as ``--format json`` prints it."""
         return self.result
 
     @property
     def notes(self) -> Sequence[Note]:
-        """What the verb said, in order."""
         return self.analysis.call.notes
 
     @property
     def exit_code(self) -> int:
-        """6 if images of the run that was made for the analysis were skipped, else 0."""
         return self.analysis.exit_code
 
     @property
     def page(self) -> Page:
-        """The page with all results."""
         return Page(self.files, PAGE)
 
 
@@ -311,7 +299,6 @@ def _name(source: RunOrModel) -> str:
 
 
 def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterator[Group]:
-    """Yield the groups on a page of the images with each label, of ``total`` images."""
     from hookcli.render.report.contact import Group
 
     for label, keys in images.items():
@@ -320,5 +307,4 @@ def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterato
 
 
 def memory_text(number: float) -> str:
-    """Return a number of bytes as text: ``12 MB``."""
     return f"{max(1, round(number / 1e6)):,} MB"

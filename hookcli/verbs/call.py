@@ -43,11 +43,9 @@ class Progress(ProgressListener):
     done = 0
 
     def chunk_done(self, done: int, skipped: int = 0) -> None:  # noqa: ARG002
-        """Count steps; ``done`` also counts the ``skipped`` ones."""
         self.done = done
 
     def step(self, steps: int = 1) -> None:
-        """Count further steps."""
         self.chunk_done(self.done + steps)
 
     def __enter__(self) -> Progress:
@@ -75,11 +73,9 @@ class Listener:
 
     @property
     def shows_downloads(self) -> bool:
-        """Whether libraries show the progress of their downloads."""
         return _is_watched()
 
     def hear(self, note: Note) -> None:
-        """Show a message at once, or leave it to the outcome."""
         if note.level == "warning":
             warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
@@ -99,7 +95,6 @@ class Listener:
         return (_NotebookBar if _is_notebook() else _Bar)(total, noun)
 
     def no_data(self) -> AbstractContextManager[None]:
-        """Keep what other code prints out of the data on stdout."""
         return nullcontext()
 
 
@@ -157,31 +152,24 @@ def _depth() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a verb."""
-
     verb: str
     given: Collection[str] = ()  # the names of the keywords that the user gave
     listener: Listener = field(default_factory=Listener)
     notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
     def plan(self, text: str) -> None:
-        """Say what will be done."""
         self._tell("plan", text)
 
     def say(self, text: str) -> None:
-        """Say what the user may want to know."""
         self._tell("note", text)
 
     def warn(self, text: str) -> None:
-        """Say what may make the result wrong or incomplete."""
         self._tell("warning", text)
 
     def answer(self, text: str) -> None:
-        """Say what the user asked for."""
         self._tell("answer", text)
 
     def fail(self, text: str) -> None:
-        """Say which rule failed."""
         self._tell("failure", text)
 
     def _tell(self, level: Level, text: str) -> None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.comparison.worst_calls import WorstCalls
-    from hookcli.config import RunRequest
     from hookcli.distance.comparison import Comparison
 
 _FEW_IMAGES = 8  # this many images need no progress bar
@@ -137,14 +136,19 @@ def compare(
 def _make_config(
     call: Call, run: RunRequest, request: CompareRequest, at: ObservedSide
 ) -> CompareConfig:
-
-    other = read_against(request.against, run)
+    other = _read_against(request.against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
     if is_graph and "layers" not in call.given:
         run = replace(run, layers=("leaf",))
         other = replace(other, run=replace(other.run, layers=run.layers))
     if request.keep_export is not None:
-        other = replace(other, export=keep_export_in(request.keep_export, other.export))
+        export = other.export
+        if export is None or export.file is not None or export.way in _BARE:
+            raise RequestError(
+                "`keep_export` needs a model to export",
+                "`against=['onnx']`, or `against=['torch-export']`",
+            )
+        other = replace(other, export=replace(export, keep=request.keep_export))
     return CompareConfig(run, other, at, blame=request.blame, match=request.match)
 
 
@@ -180,8 +184,7 @@ def _run(
     return result
 
 
-def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request for variant B: ``request`` with the changes that ``words`` name."""
+def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     # Only ``edit`` and ``prune`` may occur several times.
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
@@ -257,13 +260,3 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
         )
     changed: dict[str, Any] = {name: value}
     return replace(model, **changed)
-
-
-def keep_export_in(file: Path, export: ExportRequest | None) -> ExportRequest:
-    """Return the request for an export that is kept in a file."""
-    if export is None or export.file is not None or export.way in _BARE:
-        raise RequestError(
-            "`keep_export` needs a model to export",
-            "`against=['onnx']`, or `against=['torch-export']`",
-        )
-    return replace(export, keep=file)

@@ -55,7 +55,6 @@ class Export(FileOutcome):
     """The files of an export: arrays or tables, then lists of the images of their rows."""
 
     def document(self) -> ExportDocument:
-        """Return the names of the files."""
         return ExportDocument(files=self.rows)
 
 

@@ -42,15 +42,12 @@ class Golden(Outcome):
 
     @property
     def rows(self) -> Sequence[GoldenCall]:
-        """The calls of the document."""
         return self.golden.calls
 
     def document(self) -> GoldenFile:
-        """Return the document."""
         return self.golden
 
     def table(self) -> Table[GoldenCall]:
-        """Return all calls, with their statistics."""
         from hookcli.records.golden import GoldenCall
 
         columns: dict[str, Callable[[GoldenCall], str]] = {
@@ -65,7 +62,6 @@ class Golden(Outcome):
         return Table(look=look, rows=self.rows)
 
     def text(self) -> str:
-        """Return the document as text, or the name of the file that holds it."""
         from hookcli.comparison.golden import render_golden
 
         return "".join(f"{file}\n" for file in self.files.values()) or render_golden(self.golden)

@@ -80,7 +80,6 @@ class Inspection(Outcome):
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        """The rows of ``layers.csv``: one per layer call and output tensor."""
         return self.result.rows
 
     def __repr__(self) -> str:
@@ -89,22 +88,18 @@ class Inspection(Outcome):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings, the most serious first."""
         return self.result.findings
 
     @property
     def exit_code(self) -> int:
-        """7 if a rule of ``fail_on`` found something, 6 if images were skipped, else 0."""
         return self.result.exit_code
 
     @property
     def run_folder(self) -> str:
-        """The run folder."""
         return self.result.out_dir
 
     @cached_property
     def files(self) -> Mapping[str, Path | bytes]:
-        """By name, where each file was written, or what it holds if nothing was written."""
         folder = to_location(self.run_folder)
         if isinstance(folder, Url):
             return memory.read_all(folder)
@@ -121,7 +116,6 @@ class Inspection(Outcome):
 
     @property
     def page(self) -> Page:
-        """The page of the run."""
         from hookcli.store.locations.names import PAGE
 
         return Page(self.files, PAGE)
@@ -144,11 +138,9 @@ class Inspection(Outcome):
         return self.run.figures().to_pandas()
 
     def document(self) -> RunDocument:
-        """Return the rows with the model, the images and the findings."""
         return _document(self.config, self.result)
 
     def table(self) -> Table[LayerRow]:
-        """Return all rows, with the predictions and the findings below."""
         drops = _DROPS[self.config.command]
         look = Look(
             kind=LayerRow,
@@ -176,11 +168,9 @@ class Planned(UnwrittenOutcome):
 
     @property
     def exit_code(self) -> int:
-        """6 if images would be skipped, else 0."""
         return errors.choose_code(skipped=bool(self.skipped))
 
     def text(self) -> str:
-        """Return nothing, as the plan is a message."""
         return ""
 
 

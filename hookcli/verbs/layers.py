@@ -71,13 +71,11 @@ class LayerSurvey(UnwrittenOutcome):
     sort: Sort
 
     def document(self) -> LayersDocument:
-        """Return the layers with the cost of the whole model."""
         return LayersDocument(
             model=self.model, input_shape=self.input_shape, total=self.total, layers=self.rows
         )
 
     def table(self) -> Table[SurveyRow]:
-        """Return all layers, without columns that are empty."""
         empty = set()
         if self.total.flops is None:
             empty |= {"MFLOPs"} if self.total.counted_flops is None else set()

@@ -80,7 +80,6 @@ class ImageMap(AnalysisOutcome["MapDocument"]):
         return self.result.images
 
     def table(self) -> Table[MapRow]:
-        """Return the images that are farthest from all others."""
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(), rows=self.rows[:_OUTLIERS], caption=caption)
 

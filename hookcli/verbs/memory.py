@@ -32,7 +32,6 @@ _numbers = itertools.count(1)
 
 
 def new_folder() -> Url:
-    """Return a folder in memory that nothing else uses."""
     from hookcli.store.locations import storage
 
     storage.check_url(_ROOT)  # imports fsspec, which ``forget`` could not after a Ctrl-C here
@@ -40,7 +39,6 @@ def new_folder() -> Url:
 
 
 def forget(folder: Url) -> None:
-    """Delete a folder in memory."""
     from hookcli.store.locations import storage
 
     for name in storage.list_files(folder):
@@ -55,7 +53,6 @@ class Holder:
 
 
 def read_all(folder: Url) -> dict[str, bytes]:
-    """Return the content of each file of a folder in memory, by name."""
     from hookcli.store.locations import storage
 
     names = list(storage.list_files(folder))

@@ -28,7 +28,6 @@ def begin(call: Call, skipped: Sequence[SkippedImage], *models: ModelInfo) -> No
 
 
 def warn_of_skipped(call: Call, skipped: Sequence[SkippedImage]) -> None:
-    """Warn about the images that could not be used, with one line for each reason."""
     for reason in dict.fromkeys(image.reason for image in skipped):
         files = [repr(image.file) for image in skipped if image.reason == reason]
         some = f"{count(len(files), 'image')} ({', '.join(files[:3])}{and_more(len(files) - 3)})"
@@ -43,7 +42,6 @@ def warn_of_damage(call: Call, damage: Sequence[str]) -> None:
 
 
 def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
-    """Say how inputs other than single pictures, such as clips and pairs, were made."""
     for note in dict.fromkeys(image.note for image in images if image.note):
         call.say(f"the model saw {note}")
     for text, is_warning in describe_intensities(images):
@@ -51,7 +49,6 @@ def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
 
 
 def describe_uncalled(call: Call, uncalled: Sequence[Uncalled], chosen: Collection[str]) -> None:
-    """Say which of the ``chosen`` layers did not run, with one line for each reason."""
     for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         call.say(f"not called{number}: {group.names}: {group.reason}")

@@ -37,11 +37,9 @@ class ModelList(UnwrittenOutcome):
     rows: tuple[CatalogEntry, ...]
 
     def document(self) -> ModelsDocument:
-        """Return all models."""
         return ModelsDocument(models=self.rows)
 
     def table(self) -> Table[CatalogEntry]:
-        """Return all models."""
         return Table(look=_LOOK, rows=self.rows)
 
 

@@ -60,7 +60,6 @@ class Table(Generic[Row]):
     caption: Sequence[str] = ()
 
     def cells(self) -> dict[str, Sequence[str]]:
-        """Return the text of each row, by column."""
         return {name: [*map(show, self.rows)] for name, show in self.look.columns.items()}
 
     def __repr__(self) -> str:  # as Markdown, which is easy to read as it is
@@ -137,7 +136,6 @@ class UnwrittenOutcome(Outcome):
 
     @property
     def files(self) -> Mapping[str, Path | bytes]:
-        """Nothing."""
         return {}
 
 
@@ -150,7 +148,6 @@ class FileOutcome(Outcome):
     files: Mapping[str, Path | bytes]
 
     def table(self) -> Table[FileRow]:
-        """Return all files."""
         columns: dict[str, Callable[[FileRow], str]] = {
             "file": lambda row: row.file,
             "call": lambda row: row.call_id,

@@ -108,7 +108,6 @@ class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     rows: tuple[PlacesRow, ...]
 
     def table(self) -> Table[PlacesRow]:
-        """Return the first rows."""
         return Table(look=_look(), rows=self.rows[:_SHOWN], caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:

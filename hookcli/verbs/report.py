@@ -43,7 +43,6 @@ class Report(FileOutcome):
         return Page({**pictures, **self.files}, PAGE)
 
     def document(self) -> PageDocument:
-        """Return the name of the page, and which pictures are missing."""
         complete, missing = self.state.complete, self.state.missing
         return PageDocument(files=self.rows, complete=complete, missing=missing)
 

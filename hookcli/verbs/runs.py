@@ -24,7 +24,7 @@ from hookcli.config import (
 )
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.outside.files import scratch_folder
-from hookcli.outside.flags import Flag, list_fields
+from hookcli.outside.flags import Flag, list_fields, list_paths
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import count
@@ -54,7 +54,6 @@ _FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 
 
 def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
-    """Prepare a run, and say the plan and the warnings."""
     # If the run folder will be kept (``keeps``), the plan names the folder and its size.
     from hookcli.plan.prepare import prepare_run
 
@@ -68,7 +67,6 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
 
 
 def execute(call: Call, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
-    """Execute a prepared run with a bar, and warn of skipped images."""
     # If the run folder will be kept (``keeps``), errors mention ``resume``.
     is_long = prepared.settings.is_long
     bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
@@ -100,7 +98,6 @@ def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
 
 
 def plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
-    """Return the plan of a run in a sentence."""
     what = f"{config.run.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
@@ -143,18 +140,15 @@ class RunOrModel:
 
     @property
     def is_run(self) -> bool:
-        """Whether the user named a run instead of a model."""
         is_local = _is_run(self.model) or not self.images
         return choose(self.model, local=is_local, remote=True)
 
     def use_storage(self) -> None:
-        """Let hookcli open URLs with the options of the storage that the user gave."""
         from hookcli.store.locations.storage import use_options
 
         use_options(self.storage)
 
     def make_config(self, call: Call, tensors: TensorRequest) -> InspectConfig:
-        """Return the request that runs the model, and draws no feature maps."""
         return InspectConfig(
             with_downloads(call, self.run),
             grids=GridStyle("none"),
@@ -165,7 +159,6 @@ class RunOrModel:
 
 
 def with_downloads(call: Call, run: RunRequest) -> RunRequest:
-    """Return the request with torch's download bar switched on or off."""
     return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
 
 
@@ -179,7 +172,8 @@ def open_runs(
     source.use_storage()
     names = (source.model, *source.images)
     for name in names:
-        if not (_is_run(name) or choose(name, local=_is_folder(name), remote=True)):
+        is_folder = os.path.isdir(to_local(name))  # noqa: PTH112  also if the name is too long
+        if not (_is_run(name) or choose(name, local=is_folder, remote=True)):
             _refuse(call, name, source)
     if len(names) > most:
         raise RequestError(
@@ -187,7 +181,8 @@ def open_runs(
             f"{'one' if most == 1 else 'up to two'}",
             "compare two runs with `hookcli.similarity`, or `hookcli.diff`",
         )
-    needs_model = {*_list_parameters(RunOrModel)}.difference(_FOR_RUNS).union(also)
+    options = {flag.parameter for _, flag in list_paths(list_fields(RunOrModel))}
+    needs_model = options.difference(_FOR_RUNS).union(also)
     for name in call.given:
         if name in needs_model:
             raise RequestError(
@@ -206,11 +201,8 @@ def _refuse(call: Call, name: str, source: RunOrModel) -> None:
             f"{source.model!r} is the folder of a run, and {name!r} is not",
             f"`hookcli.{call.verb}(RUN)`, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
         )
-    what = (
-        f"{name!r} is no folder"
-        if os.path.lexists(to_local(name))
-        else f"there is no folder {name!r}"
-    )
+    exists = os.path.lexists(to_local(name))
+    what = f"{name!r} is no folder" if exists else f"there is no folder {name!r}"
     raise RequestError(
         f"{what}, and no image was given",
         f"`hookcli.{call.verb}(MODEL, IMAGE...)`, or the folder of a run",
@@ -220,27 +212,8 @@ def _refuse(call: Call, name: str, source: RunOrModel) -> None:
 def _is_run(name: str) -> bool:
     from hookcli.store.locations.names import MANIFEST, REQUEST
 
-    folder = Path(to_local(name))
-    try:
-        has_one = any((folder / each).is_file() for each in (REQUEST, MANIFEST))
-    except OSError:  # whatever reads the name next says why
-        has_one = False
-    return choose(name, local=has_one, remote=False)
-
-
-def _is_folder(name: str) -> bool:
-    try:
-        return Path(to_local(name)).is_dir()
-    except OSError:
-        return False
-
-
-def _list_parameters(request: type) -> Iterator[str]:
-    for field in list_fields(request):
-        if field.flag is not None:
-            yield field.parameter
-        if field.request is not None:
-            yield from _list_parameters(field.request)
+    files = (Path(to_local(name), each) for each in (REQUEST, MANIFEST))
+    return choose(name, local=any(map(os.path.isfile, files)), remote=False)
 
 
 @contextmanager

@@ -39,7 +39,6 @@ class Schema(UnwrittenOutcome):
     rows: tuple[()] = ()
 
     def text(self) -> str:
-        """Return the schema as JSON."""
         return json.dumps(self.schema, indent=1) + "\n"
 
 

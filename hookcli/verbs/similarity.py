@@ -53,7 +53,6 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
     partners: tuple[PairRow, ...]
 
     def document(self) -> SimilarityDocument:
-        """Return every pair, and for each layer the most similar other layer."""
         from hookcli.analysis.similarity import SimilarityDocument
 
         return SimilarityDocument(
@@ -66,7 +65,6 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
         )
 
     def table(self) -> Table[PairRow]:
-        """Return for each layer of the first run the most similar other layer."""
         return Table(look=_look(), rows=self.partners, caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:

@@ -75,7 +75,6 @@ def _print_brief(table: Table[Any], headlines: Sequence[str], output_format: str
 
 
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
-    """Print on stdout the error that ended a command, as ``json`` or as a line of ``jsonl``."""
     document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
     render = json_text.render_line if output_format == "jsonl" else json_text.render_json
     console.print_data(render(document))
@@ -89,7 +88,6 @@ def _print_wrapped(lines: Iterable[str]) -> None:
 
 
 def _text_width() -> int:
-    """Return ``COLUMNS`` or the terminal's width; 400 without one, 80 if it reports none."""
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
             return max(_NARROW, asked)
@@ -138,7 +136,6 @@ def _foot(look: Look[Any], cells: Mapping[str, Sequence[str]], column: str) -> I
 
 
 def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> list[str]:
-    """A column whose text may be wrapped needs at most 32 characters."""
     widths = {}
     for name, texts in cells.items():
         longest = max(map(len, [name, *texts]))
