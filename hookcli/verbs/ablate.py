@@ -47,14 +47,12 @@ class Ablation(UnwrittenOutcome):
     """Channels, ranked by how much the score changes without them.
 
     Attributes:
-        config: what was asked.
         result: the model, the images with their scores, and the layers that did not run.
-        top: how many rows the table has.
     """
 
     config: AblationConfig
     result: AblationResult
-    top: int
+    top: int  # rows of the table
 
     @property
     def rows(self) -> tuple[ChannelRow, ...]:

@@ -166,13 +166,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutcome(Outcome, Generic[Result]):
-    """The outcome of an analysis.
-
-    Attributes:
-        analysis: the runs, and where the results went.
-        files: by name, where each file was written; the file itself if nothing was written.
-        result: what was found.
-    """
+    """The outcome of an analysis; ``result`` is what it found."""
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]

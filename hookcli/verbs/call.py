@@ -56,20 +56,15 @@ class Progress(ProgressListener):
 
 
 class Listener:
-    """A Python program that hears a verb: of warnings as Python warnings, and with a bar.
+    """Shows a Python program what a verb says: Python warnings, and a progress bar."""
 
-    ``writes`` is whether a verb without ``out`` writes into its usual folder, and ``wants_rows``
-    whether somebody reads all rows; a table alone needs few. ``starts_workers`` is whether other
-    processes may read images unasked: on most systems they run the program's file again.
-    """
-
-    writes = False
-    wants_rows = True
+    writes = False  # whether a verb without ``out`` writes into its usual folder
+    wants_rows = True  # whether somebody reads all rows; a table alone needs few
+    # Whether other processes may read images unasked: on most systems they run the program again
     starts_workers = False
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
-        """``to_words`` puts keywords in place of the names that messages have."""
-        self.to_words = to_words
+        self.to_words = to_words  # puts keywords in place of the names that messages have
 
     @property
     def shows_downloads(self) -> bool:
@@ -80,13 +75,13 @@ class Listener:
             warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
-        """Called when the models are loaded and begin to run."""
+        """Called before the models run."""
 
     def end(self) -> None:
-        """Called when the outcome is known: what is said from now on stands below it."""
+        """Called when the outcome is known: later messages are printed below it."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when the models of a source are known; None stands for the quick sources."""
+        """Called when the models of a source are known; None for the quick sources."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar for ``total`` steps, called ``noun``; it shows nothing for short work."""

@@ -152,9 +152,6 @@ class ComparisonOutcome(Outcome):
     """How far two runs differ, or one model that ran in two ways.
 
     Attributes:
-        notes: what the verb said, in order.
-        command: the words of the command that repeats the comparison.
-        style: which calls the table has.
         result: what was compared, and how far it differs; the worst call is first.
         files: by name, where the page and its pictures are; empty without ``pictures``.
     """

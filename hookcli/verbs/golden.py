@@ -29,10 +29,8 @@ class Golden(Outcome):
     """A run as one small document, with which ``hookcli.diff`` compares later runs.
 
     Attributes:
-        notes: what the verb said, in order.
-        golden: the document, with the statistics and the sketch of each call.
+        golden: the statistics and the sketch of each call.
         files: by its name, where the document was written; empty without ``out``.
-        exit_code: 6 if images of the run that was made for the document were skipped, else 0.
     """
 
     notes: Sequence[Note]

@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hookcli import errors
-from hookcli.errors import RequestError
 from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import HELD, Url, to_location
 from hookcli.records.attention_records import mean_over_heads
@@ -65,18 +64,14 @@ class Inspection(Outcome):
         (1, 256, 14, 14)
 
     Attributes:
-        config: what was asked.
         result: the model, the images, and a row per layer call; see ``RunResult``.
-        notes: what was said, in order.
-        knows_input: whether the model says how its input is prepared.
-        holder: what keeps the files of a run in memory.
     """
 
     config: RunConfig
     result: RunResult
     notes: Sequence[Note]
-    knows_input: bool
-    holder: memory.Holder | None = None
+    knows_input: bool  # whether the model says how its input is prepared
+    holder: memory.HeldFolder | None = None  # keeps the files of a run in memory
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
@@ -122,8 +117,6 @@ class Inspection(Outcome):
 
     def __getitem__(self, call_id: str) -> Any:
         """Return the saved tensors of a call as an array (images, …)."""
-        if not isinstance(call_id, str):
-            raise RequestError(f"a call has a name, not {call_id!r}", "such as run['layer3']")
         return self.run[call_id]
 
     def __iter__(self) -> Iterator[str]:
@@ -138,7 +131,20 @@ class Inspection(Outcome):
         return self.run.figures().to_pandas()
 
     def document(self) -> RunDocument:
-        return _document(self.config, self.result)
+        from hookcli.verbs.documents import RunDocument
+
+        result = self.result
+        return RunDocument(
+            command=repeatable(command_words(self.config.command, self.config)),
+            run_folder="" if result.out_dir.startswith(HELD) else result.out_dir,
+            model=result.model,
+            images=result.images,
+            skipped=result.skipped,
+            uncalled=tuple(layer.row() for layer in result.uncalled),
+            findings=result.findings,
+            layers=result.rows,
+            attention=result.attention,
+        )
 
     def table(self) -> Table[LayerRow]:
         drops = _DROPS[self.config.command]
@@ -158,13 +164,9 @@ class Inspection(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(UnwrittenOutcome):
-    """What a run would do (``dry_run``); nothing ran, and nothing was written.
+    """What a run would do (``dry_run``); nothing ran, and nothing was written."""
 
-    Attributes:
-        skipped: how many images could not be used.
-    """
-
-    skipped: int
+    skipped: int  # images that could not be used
 
     @property
     def exit_code(self) -> int:
@@ -186,7 +188,7 @@ def inspect_run(
     is_held = config.folder.out is None and not call.listener.writes
     if is_held:
         config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
-    holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
+    holder = memory.HeldFolder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
         plan = prepared.settings.plan
@@ -293,22 +295,6 @@ def _attention_text(row: AttentionRow) -> str:
     if distance is not None:
         parts.append(f"{distance:.1f} patches away")
     return ", ".join([*parts, row.reason] if row.reason else parts)
-
-
-def _document(config: RunConfig, result: RunResult) -> RunDocument:
-    from hookcli.verbs.documents import RunDocument
-
-    return RunDocument(
-        command=repeatable(command_words(config.command, config)),
-        run_folder="" if result.out_dir.startswith(HELD) else result.out_dir,
-        model=result.model,
-        images=result.images,
-        skipped=result.skipped,
-        uncalled=tuple(layer.row() for layer in result.uncalled),
-        findings=result.findings,
-        layers=result.rows,
-        attention=result.attention,
-    )
 
 
 def _input_text(config: RunConfig, model: ModelInfo) -> str:

@@ -55,18 +55,11 @@ _COUNTED: dict[Sort, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSurvey(UnwrittenOutcome):
-    """The layers of a model, and what they cost for one image.
-
-    Attributes:
-        model: the name of the model.
-        input_shape: the shape of the model's input, with the leading axis 1.
-        total: the cost of the whole model.
-        sort: the order of the rows.
-    """
+    """The layers of a model, and what they cost for one image."""
 
     model: str
-    input_shape: tuple[int, ...]
-    total: ModelTotal
+    input_shape: tuple[int, ...]  # with the leading axis 1
+    total: ModelTotal  # the cost of the whole model
     rows: tuple[SurveyRow, ...]
     sort: Sort
 

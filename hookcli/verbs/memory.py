@@ -45,7 +45,7 @@ def forget(folder: Url) -> None:
         storage.remove_file(folder / name)
 
 
-class Holder:
+class HeldFolder:
     """Keeps a folder in memory as long as something refers to this object."""
 
     def __init__(self, folder: Url) -> None:

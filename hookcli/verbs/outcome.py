@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hookcli.errors import DONE, RequestError
+from hookcli.errors import DONE
 from hookcli.outside import tables
 from hookcli.records.rows import FileRow
 from hookcli.records.text import count, shape_text
@@ -162,14 +162,9 @@ class FileOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, in a file or in memory; a notebook shows it in a frame.
+    """A page, in a file or in memory; a notebook shows it in a frame."""
 
-    Attributes:
-        files: by name, where the page and its pictures are, or what they hold.
-        name: the name of the page.
-    """
-
-    files: Mapping[str, Path | bytes] = field(repr=False)
+    files: Mapping[str, Path | bytes] = field(repr=False)  # of the page and of its pictures
     name: str
 
     @property
@@ -195,8 +190,4 @@ class Page:
 
 
 def _read(file: Path | bytes) -> bytes:
-    try:
-        return file if isinstance(file, bytes) else file.read_bytes()
-    except OSError as error:
-        message = f"cannot read {str(file)!r}: {error.strerror or error}"
-        raise RequestError(message, "call the function again") from error
+    return file if isinstance(file, bytes) else file.read_bytes()

@@ -101,8 +101,7 @@ class PlacesRequest:
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     """What was asked of the places of layers, summed up for each layer and image.
 
-    Attributes:
-        result: the answers. What is known of each place is in a file, ``places.parquet``.
+    The answer for each place is in a file, ``places.parquet``.
     """
 
     rows: tuple[PlacesRow, ...]

@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(FileOutcome):
-    """The page of a run.
+    """The page of a run."""
 
-    Attributes:
-        state: how the folder differs from what the run wrote.
-    """
-
-    state: FolderState
+    state: FolderState  # how the folder differs from what the run wrote
 
     @property
     def page(self) -> Page:
