@@ -78,11 +78,6 @@ class SavedCall:
         """The keys of the images with a saved tensor, in the run's order."""
         return self.run.images_of(self.call_id)
 
-    @property
-    def width(self) -> int:
-        """The number of saved values of one image."""
-        return math.prod(self.run.shape_of(self.call_id)[1:])
-
     def read(self, only: str | None = None) -> Iterator[Block]:
         """Yield saved tensors in blocks, in the order of the shards, or that of one image."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
@@ -161,11 +156,6 @@ class SavedCall:
         if layout.channel_axis is not None and (layout.is_spatial or layout.prefix):
             return shape[layout.channel_axis]
         return math.prod(shape[1:])
-
-    @property
-    def size(self) -> int:
-        """The size of ``pool_features`` in bytes, as far as the first image shows."""
-        return 4 * len(self.images) * self.features
 
     def _check_pool(self, how: Pool) -> None:
         if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):

@@ -137,12 +137,6 @@ class PlacesQuestion:
         number = min(_DRAWN, max(1, _MOST_DRAWN // max(1, places)))
         return tuple(dict.fromkeys([self.image] * bool(self.image) + list(images)))[:number]
 
-    def estimate_memory(self, calls: Sequence[SavedCall], images: int) -> int:
-        """Return the bytes of the largest matrix whose eigenvectors hookcli finds."""
-        if self.kind != "components" or self.bases is not None:
-            return 0
-        return 24 * max(min(call.features, call.places * images) for call in calls) ** 2
-
     def answer(
         self, call: SavedCall, drawn: Sequence[str], room: int, table: TableWriter
     ) -> LayerAnswers:

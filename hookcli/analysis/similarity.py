@@ -173,15 +173,6 @@ def compare_layers(
     )
 
 
-def estimate_cost(calls: Sequence[SavedCall]) -> tuple[float, float]:
-    """Return about how much memory and how much disk a comparison needs, in bytes."""
-    images = max(len(call.images) for call in calls)
-    similarities = [len(batch) ** 2 for batch in split_images(images)]
-    features = min(_PART, 4 * images * max(call.width for call in calls))
-    memory = 2 * features + 8 * sum(similarities) + 12 * max(similarities) + _SLICE
-    return memory, 4 * sum(similarities) * len(calls)
-
-
 def split_images(count: int) -> list[NDArray[np.int64]]:
     """Return the batches of images, each as positions among ``count`` images."""
     # More than 2,000 images are drawn at random, always the same ones, in batches of about 256.

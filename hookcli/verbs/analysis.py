@@ -49,7 +49,6 @@ PageTheme: TypeAlias = Annotated[
 ]
 Result = TypeVar("Result")
 _FOLDER = Path("hookcli-analyses")
-_PROGRAM = 160_000_000  # bytes: what an analysis of few images needs
 
 
 LayersOf: TypeAlias = Annotated[
@@ -132,11 +131,9 @@ class Analysis:
             raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
         return rest
 
-    def say_plan(self, what: str, memory: float) -> None:
-        """Say the plan; ``memory`` is what the analysis needs itself, in bytes."""
-        needed = memory_text(_PROGRAM + memory)
+    def say_plan(self, what: str) -> None:
         into = "" if self.location is None else f", into {self.location}"
-        self.call.plan(f"{self.call.verb}: {what}, about {needed} of memory{into}")
+        self.call.plan(f"{self.call.verb}: {what}{into}")
 
     def count(self, total: int, noun: str, *, is_long: bool = True) -> Progress:
         return self.call.listener.count(total, noun, is_long=is_long)
@@ -298,7 +295,3 @@ def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterato
     for label, keys in images.items():
         name = reversible(label)
         yield Group(f"{name} ({len(keys)})", name, frozenset(keys), total, is_mark=False)
-
-
-def memory_text(number: float) -> str:
-    return f"{max(1, round(number / 1e6)):,} MB"

@@ -121,7 +121,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
     calls = analysis.choose_calls(run, style.pool)
     call, reason = (calls[-1], "") if analysis.forms else choose_features(run, calls)
     why = f" ({reason})" if reason else ""
-    analysis.say_plan(f"{call.call_id}{why}, {count(len(call.images), 'image')}", 4 * call.size)
+    analysis.say_plan(f"{call.call_id}{why}, {count(len(call.images), 'image')}")
     with analysis.count(len(call.images), "images") as progress:
         features = replace(call, on_read=progress.step).pool_features(style.pool)
     try:

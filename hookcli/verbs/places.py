@@ -27,7 +27,6 @@ _TABLE, _PICTURES = "places.parquet", "pictures"
 _SHOWN = 20  # rows of the table
 _MOST_EMBEDDED = 12_000_000  # bytes of features on the page
 _RAMP = 16  # colours of similarity on the page
-_MEMORY = 60_000_000  # bytes of blocks, pictures and the page: measured with 20,000 images
 _QUESTIONS: dict[str, Question] = {
     "pca": "components",
     "similar": "similarity",
@@ -172,10 +171,7 @@ def _answer(
     )
     drawn = question.choose_drawn(calls, run.images)
     images = 2 if other else len(run.images)
-    analysis.say_plan(
-        f"{count(len(calls), 'layer')}, {count(images, 'image')}, {kind}",
-        _MEMORY + question.estimate_memory(calls, images),
-    )
+    analysis.say_plan(f"{count(len(calls), 'layer')}, {count(images, 'image')}, {kind}")
     layers: list[LayerAnswers] = []
     steps, room = question.passes * len(calls) * images, _MOST_EMBEDDED // len(calls)
     bar = analysis.count(steps, "images read", is_long=steps > 0)

@@ -130,7 +130,7 @@ def _probe(
     calls = analysis.choose_calls(run, style.pool)
     others, other_keys = steps.open_control(run, control, calls, keys, style.pool)
     what = (count(len(calls), "layer"), count(len(keys), "image"), count(len(classes), "label"))
-    analysis.say_plan(", ".join(what), 4 * max(call.size for call in calls))
+    analysis.say_plan(", ".join(what))
     how = (known, style.pool, style.folds)
     with analysis.count(len(calls) + len(others), "layers") as progress:
         least = len(calls) if analysis.forms else 1

@@ -10,13 +10,7 @@ from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.analysis import WholePool
 from hookcli.records.text import count
-from hookcli.verbs.analysis import (
-    Analysis,
-    AnalysisOptions,
-    AnalysisOutcome,
-    memory_text,
-    open_analysis,
-)
+from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
 from hookcli.verbs.call import Call
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
@@ -116,7 +110,7 @@ def similarity(
 
 
 def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
-    from hookcli.analysis.similarity import compare_layers, estimate_cost
+    from hookcli.analysis.similarity import compare_layers
 
     calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
     a, b = (calls[0], calls[1] if len(calls) > 1 else ())
@@ -125,12 +119,7 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
             f"{a[0].call_id!r} is the only layer, and similarity compares layers",
             "choose more `layers`, or name a second run",
         )
-    memory, disk = estimate_cost((*a, *b))
-    analysis.say_plan(
-        f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}, about "
-        f"{memory_text(disk)} of temporary files",
-        memory,
-    )
+    analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}")
     with analysis.count(len(a) + len(b), "layers") as progress:
         may_leave_out = not analysis.forms
         done = progress.chunk_done

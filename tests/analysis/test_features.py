@@ -152,12 +152,6 @@ def test_features_that_are_not_finite_are_refused_by_the_image(tmp_path):
         [*call.read_places()]
 
 
-def test_the_size_of_features_is_known_without_reading(tmp_path):
-    calls = open_toy(tmp_path / "run", maps=MAPS, tokens=TOKENS, layouts={"tokens": "NLC"})
-    assert calls["maps"].size == calls["maps"].pool_features().nbytes
-    assert calls["tokens"].size == calls["tokens"].pool_features("class").nbytes
-
-
 def test_images_of_one_shape_may_have_different_proportions(tmp_path):
     """24 tokens are 4 x 6 places of a wide image and 6 x 4 of a tall one."""
     tokens = DRAW.normal(size=(2, 24, 3)).astype(np.float32)
