@@ -113,20 +113,16 @@ class Analysis:
         """Return the saved calls of a run that the user chose; ``pool`` is for a hint."""
         from hookcli.analysis.features import open_calls
 
-        def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:
-            try:
-                return open_calls(run, forms, pool)
-            except RequestError as error:
-                if not (forms and run.calls):
-                    raise
-                hint = f"{error.hint}; of a run, name saved layers, with * and ?"
-                raise RequestError(error.message, hint) from error
-
-        calls = choose(self.forms if self.source.is_run else ())
-        if not (self.source.is_run and self.source.run.exclude):
-            return calls
-        left_out = {each.call_id for each in choose(self.source.run.exclude)}
-        rest = tuple(each for each in calls if each.call_id not in left_out)
+        forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())
+        try:
+            calls = open_calls(run, forms, pool)
+            others = {each.call_id for each in open_calls(run, left_out, pool)} if left_out else ()
+        except RequestError as error:
+            if not ((forms or left_out) and run.calls):
+                raise
+            hint = f"{error.hint}; of a run, name saved layers, with * and ?"
+            raise RequestError(error.message, hint) from error
+        rest = tuple(each for each in calls if each.call_id not in others)
         if not rest:
             raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
         return rest
@@ -221,9 +217,7 @@ def open_analysis(
         raise RequestError(what, "keep the run: `keep_run`")
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
-        facts = tuple(
-            _describe_run(run, shown(name)) for run, name in zip(runs, names, strict=True)
-        )
+        facts = tuple(map(_describe_run, runs, map(shown, names)))
         return Analysis(call, source, forms, runs, facts, command, location, output, exit_code)
 
     if is_run:
@@ -240,10 +234,8 @@ def open_analysis(
         if location is None:
             check_memory(len(files))
         if len(files) < least:
-            raise RequestError(
-                f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",
-                "name more images",
-            )
+            what = f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}"
+            raise RequestError(what, "name more images")
         for name in names:
             find_image(files, name)
 

@@ -51,6 +51,7 @@ _BARE = ("channels-last", "compile")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
 _EXPORTS = (*GRAPH_FILES, "compile")
 _MOST_THREADS = 1024
+_TWICE = "one run B at a time: compare twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,7 @@ def compare(
         models = [config.run.model.name, config.other.run.model.name]
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
-    inspected = InspectConfig(config.run, at=at)
-    command = repeatable(command_words("compare", inspected, request))
+    command = repeatable(command_words("compare", InspectConfig(config.run, at=at), request))
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 
@@ -188,9 +188,8 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     # Only ``edit`` and ``prune`` may occur several times.
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
-            raise RequestError(
-                f"`against` {name}=… was given {number} times", "one run B at a time: compare twice"
-            )
+            what = f"`against` {name}=… was given {number} times"
+            raise RequestError(what, _TWICE)
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
         name, _, value = word.partition("=")
@@ -224,16 +223,13 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
         return replace(other, channels_last=True)
     if name in _EXPORTS:
         if other.export is not None:
-            raise RequestError(
-                f"`against` {other.export.way} and `against` {name} are two ways to run B",
-                "one run B at a time: compare twice",
-            )
+            what = f"`against` {other.export.way} and `against` {name} are two ways to run B"
+            raise RequestError(what, _TWICE)
         return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
         if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
-            raise RequestError(
-                f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
-            )
+            what = f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}"
+            raise RequestError(what, "threads=1")
         return replace(other, threads=int(value))
     if name == "edit":
         run = replace(run, edits=(*run.edits, value))
@@ -255,8 +251,7 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
         return replace(model, seed=int(value))
     (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
     if choices and value not in choices:
-        raise RequestError(
-            f"`against` {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
-        )
+        what = f"`against` {name}={value}: no such {name}"
+        raise RequestError(what, f"one of: {', '.join(choices)}")
     changed: dict[str, Any] = {name: value}
     return replace(model, **changed)

@@ -86,13 +86,11 @@ class PlacesRequest:
             raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
         for name, owner in _OWNERS.items():
             if getattr(self, name) and owner != asked[0]:
-                raise RequestError(
-                    f"`{name}` belongs to `{owner}`", f"add `{owner}`, or leave it out"
-                )
+                hint = f"add `{owner}`, or leave it out"
+                raise RequestError(f"`{name}` belongs to `{owner}`", hint)
         if self.image is not None and asked == ["pca"]:
-            raise RequestError(
-                "`image` belongs to `similar` and `correspond`", "leave it out, or add one of them"
-            )
+            what = "`image` belongs to `similar` and `correspond`"
+            raise RequestError(what, "leave it out, or add one of them")
         return _QUESTIONS[asked[0]]
 
 

@@ -176,19 +176,15 @@ def open_runs(
         if not (_is_run(name) or choose(name, local=is_folder, remote=True)):
             _refuse(call, name, source)
     if len(names) > most:
-        raise RequestError(
-            f"{names[most]!r} is one run too many: `hookcli.{call.verb}` takes "
-            f"{'one' if most == 1 else 'up to two'}",
-            "compare two runs with `hookcli.similarity`, or `hookcli.diff`",
-        )
+        taken = f"`hookcli.{call.verb}` takes {'one' if most == 1 else 'up to two'}"
+        hint = "compare two runs with `hookcli.similarity`, or `hookcli.diff`"
+        raise RequestError(f"{names[most]!r} is one run too many: {taken}", hint)
     options = {flag.parameter for _, flag in list_paths(list_fields(RunOrModel))}
     needs_model = options.difference(_FOR_RUNS).union(also)
     for name in call.given:
         if name in needs_model:
-            raise RequestError(
-                f"`{name}` needs a model and images, but {source.model!r} is a run's folder",
-                f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
-            )
+            what = f"`{name}` needs a model and images, but {source.model!r} is a run's folder"
+            raise RequestError(what, f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`")
     runs = tuple(load_run(name) for name in names)
     for run in runs:
         warn_of_damage(call, run.damage)
@@ -230,10 +226,8 @@ def run_model(
 
     for name in config.run.images.names:
         if _is_run(name):
-            raise RequestError(
-                f"{name!r} is the folder of a run, and {config.run.model.name!r} is not",
-                "name a model and images, or only runs",
-            )
+            what = f"{name!r} is the folder of a run, and {config.run.model.name!r} is not"
+            raise RequestError(what, "name a model and images, or only runs")
     with _open_folder(keep) as folder:
         kept = keep is not None
         try:

@@ -115,21 +115,15 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
     calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
     a, b = (calls[0], calls[1] if len(calls) > 1 else ())
     if not b and len(a) < 2:
-        raise RequestError(
-            f"{a[0].call_id!r} is the only layer, and similarity compares layers",
-            "choose more `layers`, or name a second run",
-        )
+        what = f"{a[0].call_id!r} is the only layer, and similarity compares layers"
+        raise RequestError(what, "choose more `layers`, or name a second run")
     analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}")
-    with analysis.count(len(a) + len(b), "layers") as progress:
+    with analysis.count(len(a) + len(b), "layers") as bar:
         may_leave_out = not analysis.forms
-        done = progress.chunk_done
-        result = compare_layers(a, b, style.pool, done, may_leave_out=may_leave_out)
+        result = compare_layers(a, b, style.pool, bar.chunk_done, may_leave_out=may_leave_out)
     if len(result.a) < (1 if b else 2) or not result.b:
-        raise RequestError(
-            f"too few layers are left: {result.left_out[0]!r} and others have the same features "
-            "for all images",
-            "choose other `layers`",
-        )
+        same = f"{result.left_out[0]!r} and others have the same features for all images"
+        raise RequestError(f"too few layers are left: {same}", "choose other `layers`")
     return result
 
 
