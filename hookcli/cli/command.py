@@ -14,7 +14,7 @@ from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
-from hookcli.verbs.call import Listener, Progress
+from hookcli.verbs.call import Progress, VerbListener
 from hookcli.verbs.keywords import Option, Verb
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def make_parameter(option: Option) -> Parameter:
     )
 
 
-class TerminalListener(Listener):
+class TerminalListener(VerbListener):
     """Prints what a verb says on stderr; with ``quiet``, only warnings."""
 
     writes = starts_workers = True

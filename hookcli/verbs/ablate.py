@@ -12,7 +12,7 @@ from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import ChannelRow
 from hookcli.records.runs import weights_text
 from hookcli.records.text import count
-from hookcli.verbs.call import Call, Progress
+from hookcli.verbs.call import Progress, VerbCall
 from hookcli.verbs.documents import AblationDocument
 from hookcli.verbs.inspection import Planned, finite_text, score_text
 from hookcli.verbs.keywords import TABLES, Without, verb
@@ -89,7 +89,7 @@ class Ablation(UnwrittenOutcome):
 
 @verb(*TABLES)
 def ablate(
-    call: Call,
+    call: VerbCall,
     config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
     top: Annotated[
         int,
@@ -139,7 +139,7 @@ def ablate(
     return Ablation(notes=call.notes, config=config, result=result, top=top)
 
 
-def _plan(call: Call, config: AblationConfig) -> Planned:
+def _plan(call: VerbCall, config: AblationConfig) -> Planned:
     from hookcli.plan.prepare import prepare_ablation
 
     with call.listener.no_data():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
     from hookcli.render.report.contact import Group
     from hookcli.store.results import ResultFolder
-    from hookcli.verbs.call import Call, Note, Progress
+    from hookcli.verbs.call import Note, Progress, VerbCall
 
 FeaturePool: TypeAlias = Annotated[
     Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
@@ -94,7 +94,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    call: Call
+    call: VerbCall
     source: RunOrModel
     forms: tuple[str, ...]  # the layers that the user chose
     runs: tuple[Run, ...]
@@ -183,7 +183,7 @@ class AnalysisOutcome(Outcome, Generic[Result]):
 
 @contextmanager
 def open_analysis(
-    call: Call,
+    call: VerbCall,
     source: RunOrModel,
     style: Any,
     output: AnalysisOptions,

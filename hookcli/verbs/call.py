@@ -55,7 +55,7 @@ class Progress(ProgressListener):
         """Take the bar away."""
 
 
-class Listener:
+class VerbListener:
     """Shows a Python program what a verb says: Python warnings, and a progress bar."""
 
     writes = False  # whether a verb without ``out`` writes into its usual folder
@@ -146,10 +146,10 @@ def _depth() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class VerbCall:
     verb: str
-    given: Collection[str] = ()  # the names of the keywords that the user gave
-    listener: Listener = field(default_factory=Listener)
+    given: Collection[str]  # the names of the keywords that the user gave
+    listener: VerbListener
     notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
     def plan(self, text: str) -> None:

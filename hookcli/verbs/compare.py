@@ -29,7 +29,7 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import command_words, repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
@@ -88,7 +88,7 @@ class CompareRequest:
 
 @verb(*TABLES)
 def compare(
-    call: Call,
+    call: VerbCall,
     run: Annotated[RunRequest, Without("edit", "prune", "categories")],
     tolerance: Tolerance,
     request: CompareRequest,
@@ -134,7 +134,7 @@ def compare(
 
 
 def _make_config(
-    call: Call, run: RunRequest, request: CompareRequest, at: ObservedSide
+    call: VerbCall, run: RunRequest, request: CompareRequest, at: ObservedSide
 ) -> CompareConfig:
     other = _read_against(request.against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
@@ -153,7 +153,7 @@ def _make_config(
 
 
 def _run(
-    call: Call, config: CompareConfig, tolerance: Tolerance, worst: WorstCalls | None
+    call: VerbCall, config: CompareConfig, tolerance: Tolerance, worst: WorstCalls | None
 ) -> Comparison:
     from hookcli.plan.prepare import prepare_comparison
 

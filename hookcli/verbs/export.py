@@ -23,7 +23,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_location
 from hookcli.records.rows import FileRow
 from hookcli.store.locations.names import portable_name
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
@@ -61,7 +61,7 @@ class Export(FileOutcome):
 
 @verb(*FILES)
 def export(
-    call: Call,
+    call: VerbCall,
     run: RunFolder,
     to: Annotated[
         Literal["npy", "csv"],

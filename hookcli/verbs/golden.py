@@ -12,7 +12,7 @@ from hookcli.errors import DONE
 from hookcli.outside.flags import Flag
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import Without, verb
 from hookcli.verbs.outcome import Look, Outcome, Table
 from hookcli.verbs.runs import RunOrModel, open_runs, run_model
@@ -71,7 +71,7 @@ def _figure(name: str, row: GoldenCall) -> str:
 
 @verb()
 def golden(
-    call: Call,
+    call: VerbCall,
     source: Annotated[RunOrModel, Without("categories")],
     at: ObservedSide = DEFAULTS.at,
     out: Annotated[

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
-    from hookcli.verbs.call import Call, Note
+    from hookcli.verbs.call import Note, VerbCall
     from hookcli.verbs.documents import RunDocument
 
 _FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
@@ -177,7 +177,7 @@ class Planned(UnwrittenOutcome):
 
 
 def inspect_run(
-    call: Call, config: RunConfig, *, dry_run: bool, time: bool
+    call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
     """Run images through a model, and write the run folder; with ``dry_run``, only say the plan."""
     config = replace(config, run=with_downloads(call, config.run))
@@ -203,7 +203,7 @@ def inspect_run(
     )
 
 
-def _plan(call: Call, config: RunConfig) -> Planned:
+def _plan(call: VerbCall, config: RunConfig) -> Planned:
     from hookcli.plan.prepare import plan_run
 
     with call.listener.no_data():
@@ -385,7 +385,7 @@ def _prediction(prediction: Prediction) -> str:
     return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
-def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     _warn_of_missing_channels(call, config, result)
     _warn_of_overflow(call, config, result)
     if config.run.images.range != "full" and not any(each.intensities for each in result.images):
@@ -398,7 +398,7 @@ def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
         call.warn(f"{option}: no picture of {result.undrawn[0]}{more}: {why}")
 
 
-def _warn_of_missing_channels(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn_of_missing_channels(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
@@ -414,7 +414,7 @@ def _warn_of_missing_channels(call: Call, config: RunConfig, result: RunResult) 
             call.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
 
 
-def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn_of_overflow(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
     over = [
@@ -430,7 +430,9 @@ def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
         )
 
 
-def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
+def _sum_up(
+    call: VerbCall, config: RunConfig, result: RunResult, *, time: bool, is_held: bool
+) -> None:
     describe_images(call, result.images)
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     describe_uncalled(call, result.uncalled, chosen)

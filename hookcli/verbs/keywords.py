@@ -29,7 +29,7 @@ from hookcli.outside.flags import (
     read_field,
 )
 from hookcli.outside.urls import choose, shown
-from hookcli.verbs.call import Call, Listener
+from hookcli.verbs.call import VerbCall, VerbListener
 from hookcli.verbs.memory import held
 
 R = TypeVar("R")
@@ -82,7 +82,7 @@ class Option:
 class Verb:
     """What the command line and the reference need to know of a verb."""
 
-    function: Callable[..., Any]  # takes the ``Call`` first
+    function: Callable[..., Any]  # takes the ``VerbCall`` first
     fields: tuple[Field, ...]  # the parameters of the function, without the call
     options: tuple[Option, ...]  # in the order of ``--help``
     formats: tuple[str, ...]  # of ``--format``; without any, the outcome is printed as a text
@@ -91,9 +91,9 @@ class Verb:
     def name(self) -> str:
         return self.function.__name__
 
-    def run(self, given: Mapping[str, Any], listener: Listener) -> Any:
+    def run(self, given: Mapping[str, Any], listener: VerbListener) -> Any:
         _refuse_useless([each.flag for each in self.options], given)
-        call = Call(self.name, frozenset(given), listener)
+        call = VerbCall(self.name, frozenset(given), listener)
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
@@ -141,10 +141,9 @@ def _name_saving(command: re.Match[str]) -> str:
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make a public function of a function whose parameters are requests or have a ``Flag``."""
-    # The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments
-    # of the command line may be given by position. If a parameter has the same name as a keyword of
-    # a request, only the parameter becomes a keyword; its value also fills the field of the
-    # request. ``formats`` are the words of ``--format``.
+    # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
+    # position. A parameter replaces the keyword of a request that has the same name; its value also
+    # fills the field of the request. ``formats`` are the words of ``--format``.
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         returned = function.__annotations__.pop("return")  # its types would be imported
@@ -173,7 +172,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             words = dict(zip(positional, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
-                    outcome: R = made.run(made.read(named), Listener(made.to_keywords))
+                    outcome: R = made.run(made.read(named), VerbListener(made.to_keywords))
                     return outcome
             except HookcliError as error:
                 error.message = made.to_keywords(error.message)

@@ -10,7 +10,7 @@ from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import LayersDocument
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
@@ -122,7 +122,7 @@ class LayersRequest:
 
 @verb(*TABLES)
 def layers(
-    call: Call,
+    call: VerbCall,
     model: Annotated[
         ModelRequest,
         Without("weights", "seed", "device", "dtype", "resize", "interpolation", "categories"),

@@ -24,7 +24,7 @@ from hookcli.verbs.analysis import (
     labels_flag,
     open_analysis,
 )
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -86,7 +86,7 @@ class ImageMap(AnalysisOutcome["MapDocument"]):
 
 @verb(*TABLES)
 def map(  # noqa: A001  the name of the command
-    call: Call,
+    call: VerbCall,
     source: RunOrModel,
     style: MapRequest,
     output: AnalysisOptions,

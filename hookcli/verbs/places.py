@@ -10,7 +10,7 @@ from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -130,7 +130,7 @@ class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
 
 @verb(*TABLES)
 def places(
-    call: Call, source: RunOrModel, style: PlacesRequest, output: AnalysisOptions
+    call: VerbCall, source: RunOrModel, style: PlacesRequest, output: AnalysisOptions
 ) -> PlacesOutcome:
     """Colour the places of layers by their components, or find similar and matching places.
 

@@ -13,7 +13,7 @@ from hookcli.outside.urls import HELD, shown, to_location
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.store.locations.names import PAGE
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import PageDocument
 from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
@@ -48,7 +48,7 @@ class Report(FileOutcome):
 
 @verb(*FILES)
 def report(
-    call: Call,
+    call: VerbCall,
     run: RunFolder,
     single_file: Annotated[
         bool, Flag("--single-file", "Embed the pictures in the page, so that you can send it.")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hookcli.reading.load import Run
     from hookcli.run.listener import ProgressListener
     from hookcli.run.result import RunResult
-    from hookcli.verbs.call import Call
+    from hookcli.verbs.call import VerbCall
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
@@ -53,7 +53,7 @@ _ROOM = "set TMPDIR to a folder with free space"
 _FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 
 
-def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
+def prepare(call: VerbCall, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
     # If the run folder will be kept (``keeps``), the plan names the folder and its size.
     from hookcli.plan.prepare import prepare_run
 
@@ -66,7 +66,7 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
     return prepared
 
 
-def execute(call: Call, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
+def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
     # If the run folder will be kept (``keeps``), errors mention ``resume``.
     is_long = prepared.settings.is_long
     bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
@@ -148,7 +148,7 @@ class RunOrModel:
 
         use_options(self.storage)
 
-    def make_config(self, call: Call, tensors: TensorRequest) -> InspectConfig:
+    def make_config(self, call: VerbCall, tensors: TensorRequest) -> InspectConfig:
         return InspectConfig(
             with_downloads(call, self.run),
             grids=GridStyle("none"),
@@ -158,12 +158,12 @@ class RunOrModel:
         )
 
 
-def with_downloads(call: Call, run: RunRequest) -> RunRequest:
+def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
     return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
 
 
 def open_runs(
-    call: Call, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
+    call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
     """Open the finished runs that the user named, at most ``most``."""
     # ``also`` names further options that need a model.
@@ -191,7 +191,7 @@ def open_runs(
     return runs
 
 
-def _refuse(call: Call, name: str, source: RunOrModel) -> None:
+def _refuse(call: VerbCall, name: str, source: RunOrModel) -> None:
     if name != source.model:
         raise RequestError(
             f"{source.model!r} is the folder of a run, and {name!r} is not",
@@ -214,7 +214,7 @@ def _is_run(name: str) -> bool:
 
 @contextmanager
 def run_model(
-    call: Call,
+    call: VerbCall,
     config: InspectConfig,
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,

@@ -11,7 +11,7 @@ from hookcli.outside.flags import Flag
 from hookcli.records.analysis import WholePool
 from hookcli.records.text import count
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -83,7 +83,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
 
 @verb(*TABLES)
 def similarity(
-    call: Call, source: RunOrModel, style: SimilarityRequest, output: AnalysisOptions
+    call: VerbCall, source: RunOrModel, style: SimilarityRequest, output: AnalysisOptions
 ) -> Similarity:
     """Compare every pair of layers, of one run or of two: which compute the same?
 

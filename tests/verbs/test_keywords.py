@@ -13,7 +13,7 @@ from hookcli import __main__ as entry
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.verbs import subjects
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import PANELS, verb
 
 
@@ -44,7 +44,7 @@ def make_command():
     seen = []
 
     @verb()
-    def paint(call: Call, colours: Colours, thing: Thing = "wall") -> None:
+    def paint(call: VerbCall, colours: Colours, thing: Thing = "wall") -> None:
         seen.append((colours, thing))
 
     return paint, seen
@@ -76,7 +76,7 @@ def test_a_parameter_with_the_name_of_an_option_takes_its_place():
 
     @verb()
     def paint(
-        call: Call, colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3
+        call: VerbCall, colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3
     ) -> None:
         seen.append((colours.coats, often))
 
@@ -98,7 +98,7 @@ def test_every_panel_of_a_help_is_known():
 
 @verb()
 def decorate(
-    call: Call,
+    call: VerbCall,
     things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
     brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
     paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
