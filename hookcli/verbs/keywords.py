@@ -205,8 +205,6 @@ def read_value(option: Option, value: Any) -> Any:
         return [f"{key}={_read_item(option, key, each)}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and "\0" in value:
-        raise RequestError(f"`{option.name}` cannot be {reprlib.repr(value)}", "leave out the NUL")
     if flag.many:
         parts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
         items = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in parts]
