@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from hookcli.outside import parse
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import Location, to_location
+from hookcli.outside.urls import Location
 
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
@@ -503,7 +503,7 @@ class FolderRequest:
     """Output: where to write a run, and what it may replace there.
 
     Attributes:
-        out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
+        out: Only a run on a cluster can write to a URL.
     """
 
     out: Annotated[
@@ -522,10 +522,6 @@ class FolderRequest:
             "--verify", "With --resume: compare images by content, not by time.", needs="--resume"
         ),
     ] = False
-
-    def __post_init__(self) -> None:
-        if self.out is not None:  # in a notebook, users easily pass a string
-            object.__setattr__(self, "out", to_location(self.out))
 
 
 @dataclass(frozen=True, slots=True)

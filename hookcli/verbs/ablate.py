@@ -39,6 +39,7 @@ _LOOK = Look(
     fold=("layer",),
     drop=("plain", "score"),
 )
+_MANY = 100  # forwards; fewer need no progress bar
 _IMAGES = 10  # scores are shown for at most this many images
 
 
@@ -125,7 +126,8 @@ def ablate(
         def begin_bar(plan: AblationPlan) -> None:
             nonlocal bar
             call.plan(_plan_text(config, plan))
-            bar = call.listener.count(plan.forwards, "forwards", is_long=True)
+            is_long = plan.forwards > _MANY
+            bar = call.listener.count(plan.forwards, "forwards", is_long=is_long)
             stack.enter_context(bar)
 
         def step() -> None:

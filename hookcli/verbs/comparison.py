@@ -54,7 +54,6 @@ _LOOK = Look(
         *("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
         *("median channel", "worst channel"),
     ),
-    narrow=("#", "mark", "rel L2"),
 )
 
 

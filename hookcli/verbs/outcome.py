@@ -39,7 +39,6 @@ class Look(Generic[Row]):
     words: tuple[str, ...]  # hold text; the others hold numbers, aligned to the right
     fold: tuple[str, ...]  # may be wrapped
     drop: tuple[str, ...]  # matter least, and are left out where there is no room, in this order
-    narrow: tuple[str, ...] = ()  # left out later, if wrapped texts would get a few letters only
     foot: tuple[str, ...] = ()  # if dropped, each text is below the table, with its rows' names
     messages: tuple[str, ...] = ()  # may have words of Python, as messages do
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BRIEF = ("table", "md")  # the formats for people, who see the most important rows
 
-_FOLDED, _LEAST = 32, 12  # the usual and the least width of a column with wrapped text
+_FOLDED = 32  # the width of a column with wrapped text
 _WIDE = 400  # width of a table that is not on a terminal
 _USUAL = 80  # width of a terminal that does not report its width
 _HEIGHT = 25  # keeps Rich from reading COLUMNS, which may not be a number
@@ -142,11 +142,6 @@ def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> lis
         widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
     for name in look.drop:
         if sum(widths.values()) <= _text_width():
-            break
-        widths.pop(name, None)
-    for name in look.narrow:
-        least = (min(w, 3 + _LEAST) if n in look.fold else w for n, w in widths.items())
-        if sum(least) <= _text_width():
             break
         widths.pop(name, None)
     return [*widths]
