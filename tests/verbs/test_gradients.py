@@ -109,7 +109,6 @@ def test_every_figure_is_the_one_worked_out_by_hand(run, net):
 @pytest.mark.parametrize(
     ("words", "value", "slope"),
     [
-        (("--target", "0"), 24.0, 1.0),
         (("--score", "probability"), 1.0, 0.0),
         (("--score", "cross-entropy", "--target", "0"), 24.0, 1.0),
         (("--score", "sum"), 72.0, 1.0),

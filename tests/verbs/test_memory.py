@@ -410,11 +410,6 @@ def test_a_run_without_a_call_is_named_by_its_model(picture):
             "give the name of a model",
         ),
         (
-            lambda model, picture: hookcli.compare(model, picture, against=[model, "onnx"]),
-            "`against` cannot be [a Net, 'onnx']",
-            "give a text, or a list of texts",
-        ),
-        (
             lambda model, picture: hookcli.inspect(model, picture, input={"facts": object()}),
             "`input` cannot have a object as 'facts'",
             "give a file .npy, a text or a number",
@@ -437,12 +432,3 @@ def test_what_cannot_be_used_is_named_in_one_line(model, picture, call, message,
     with pytest.raises(hookcli.HookcliError) as caught:
         call(model.eval(), picture)
     assert (caught.value.message, caught.value.hint) == (message, hint)
-
-
-def test_a_probe_says_why_pictures_in_memory_give_no_control_of_the_pixels(model):
-    pytest.importorskip("sklearn")
-    pictures = [Image.new("RGB", (8, 8), (20 * number, 0, 0)) for number in range(10)]
-    run = hookcli.inspect(model.eval(), pictures, size=8, layers="fc", save="tensors", pool="mean")
-    reason = "image-0 was in memory, and no run keeps it: give it as a file"
-    with pytest.warns(hookcli.HookcliWarning, match=reason):
-        hookcli.probe(run, labels=list("ab" * 5))
