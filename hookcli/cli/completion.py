@@ -28,9 +28,5 @@ def save_model_names(source: str | None = None) -> None:
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()
-    file = names_file(source)
-    with contextlib.suppress(OSError):
-        if read_regular(file) == data:
-            return
     with contextlib.suppress(OutputError):
-        write_atomic(file, data)
+        write_atomic(names_file(source), data)
