@@ -44,7 +44,6 @@ All commands: hookcli --help
 
 @functools.cache
 def build_command(name: str) -> Any:
-    """Import the module of the verb ``name``, and return its command as a click command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     from hookcli.cli.command import make_command  # takes 50 ms, which hookcli --help does not need
 
@@ -60,7 +59,6 @@ class _Group(TyperGroup):
     """The top-level command, which lists all commands without importing any."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names of all commands; Typer's own method would import every command."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
@@ -107,7 +105,6 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line, and end the process with the exit code."""
     memory.collect_rarely()
     # Pillow usually allocates blocks of 16 MB, which glibc may keep when a large picture is freed.
     # glibc maps each block of over 32 MB on its own, and returns it to the system (mallopt(3)).
@@ -121,18 +118,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=console.FIT, newline="\n")
-    ended = False
     try:
-        try:
-            code = _run()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the exit code
-        except KeyboardInterrupt:  # a late Ctrl-C, or a second one while the first was reported
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            code = _report_interrupt()
-        ended = True
-    finally:
-        if not ended:
-            sys.excepthook = _report_bug  # only now, because Typer installs its own hook
+        code = _run()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the exit code
+    except KeyboardInterrupt:  # a late Ctrl-C, or a second one while the first was reported
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = _report_interrupt()
+    except BaseException:
+        sys.excepthook = _report_bug  # only now, because Typer installs its own hook
+        raise
     console.close_stdout()
     # after a Ctrl-C inside exec() of a text, sys.exit would end the process by SIGINT
     memory.end_process(code)
@@ -191,9 +185,8 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _report_interrupt()
     except SystemExit as leave:
-        closed_pipe = (
-            leave.code == 1 and sys.stdout is not stdout
-        )  # Typer exits with 1 when `| head` has closed the pipe
+        # Typer exits with 1 when `| head` has closed the pipe
+        closed_pipe = leave.code == 1 and sys.stdout is not stdout
         return 0 if closed_pipe else int(leave.code or 0)
     if code == errors.INTERRUPTED:  # Typer caught the interrupt
         return _report_interrupt()
@@ -214,9 +207,8 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
         message = f"No such command: {words[0]}"
         guess = guesses.guess_command(words, COMMANDS)
     elif kind == "MissingParameter" and len(words) > 1 and "'IMAGE'" in message:
-        guess = (
-            f"hookcli {command} {words[1]} photo.jpg; its layers alone: hookcli layers {words[1]}"
-        )
+        model = words[1]
+        guess = f"hookcli {command} {model} photo.jpg; its layers alone: hookcli layers {model}"
     elif kind == "MissingParameter" and "'--against'" in message:
         guess = "--against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B"
     see = " ".join(filter(None, ["see: hookcli", command, "--help"]))

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from hookcli.outside import parse
 from hookcli.outside.flags import Flag
-from hookcli.outside.urls import Location, to_location
+from hookcli.outside.urls import Location
 
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
@@ -104,13 +104,9 @@ class GridStyle:
     """Pictures: how feature maps are drawn.
 
     Attributes:
-        mode: ``auto`` means ``none`` for more than 200 images. For up to 200 images, ``auto`` means
-            ``layers`` if there are at most eight images or if each image is named, and ``sheet`` if
-            images come from folders or globs.
-        channels: hookcli draws these channels whatever their rank; None draws the first ``top``
-            channels by rank.
+        mode: ``auto`` means ``none`` for more than 200 images, ``layers`` for up to eight images or
+            if each is named, and otherwise ``sheet``.
         rank: ``spread`` ranks channels by their standard deviation.
-        tile: A picture of an attention head is 2.6 times as large as ``tile``.
     """
 
     mode: Annotated[
@@ -163,13 +159,7 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """Tensors: which part of each tensor to save, and in which form.
-
-    Attributes:
-        pool: A number such as ``"7"`` saves the means on a grid of 7 x 7.
-        dtype: None keeps the dtype of the tensor.
-        channels: Channels are counted from 0 and saved in the given order; None saves all channels.
-    """
+    """Tensors: which part of each tensor to save, and in which form."""
 
     UNASKED: ClassVar[tuple[str, str]] = (
         "`pool`, `save.dtype` and `save.channels` are for `tensors.save`",
@@ -257,13 +247,12 @@ class ModelRequest:
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        size: None uses the preprocessing of the weights, as it does for ``mean``, ``std`` and
+        size: None uses the preprocessing of the weights, also for ``mean``, ``std`` and
             ``interpolation``.
-        resize: None scales the short side in proportion to ``size``, as in the preprocessing of the
-            weights.
-        bands: Empty uses all bands of the pictures; ``mean`` and ``std`` have a number for each.
-        arguments: Each argument is a pair of its name and the text that the user wrote.
-        inputs: Pairs like ``arguments``, for the calls of the model: files, numbers, or lists.
+        resize: None scales the short side in proportion to ``size``.
+        bands: Empty uses all bands of the pictures.
+        arguments: Pairs of a name and the text that the user wrote.
+        inputs: Pairs like ``arguments``: files, numbers, or lists.
         inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
             name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
     """
@@ -403,12 +392,10 @@ class ImageRequest:
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
-        clip: The files of a folder are the frames of a clip, in the order of their names; numbers
-            count as numbers.
+        clip: The frames are in the order of their names; numbers count as numbers.
         range: ``minmax`` takes the smallest and the largest value of each picture, ``percent:P``
             its percentiles P and 100 - P.
-        page: The page of each file, counted from 0, or ``all``; None reads page 0, and says so if
-            a file has more.
+        page: None reads page 0, and says so if a file has more.
     """
 
     names: Annotated[
@@ -500,11 +487,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class FolderRequest:
-    """Output: where to write a run, and what it may replace there.
-
-    Attributes:
-        out: A string is read as a path or a URL. Only a run on a cluster can write to a URL.
-    """
+    """Output: where to write a run, and what it may replace there."""
 
     out: Annotated[
         Location | None,
@@ -523,10 +506,6 @@ class FolderRequest:
         ),
     ] = False
 
-    def __post_init__(self) -> None:
-        if self.out is not None:  # in a notebook, users easily pass a string
-            object.__setattr__(self, "out", to_location(self.out))
-
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
@@ -534,8 +513,6 @@ class TensorRequest:
 
     Attributes:
         max_disk: The limit in 1e9 bytes, for all tensors together.
-        attention: Whether to save the attention probabilities of all heads, queries and keys in the
-            chosen layers.
         only: Of a run of all layers, the ones to observe: ``features`` is the layer with the
             features of the model, and ``act`` are the activations. None observes all.
     """
@@ -590,7 +567,6 @@ class ClusterRequest:
     """Machine: the Ray cluster, and the cores and GPUs of each worker.
 
     Attributes:
-        address: ``auto`` starts a cluster with the cores and GPUs of this machine.
         cpus: The number of cores is also the number of torch's threads in each worker.
         gpus: None gives each worker one GPU if the model runs on a GPU.
     """

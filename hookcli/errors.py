@@ -73,23 +73,18 @@ class HookcliError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self._notes: list[str] = []
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
-        """The hint, which Python shows below a traceback, and the notes of other code."""
-        return [*([f"hint: {self.hint}"] if self.hint else []), *self._notes]
-
-    def add_note(self, note: str, /) -> None:
-        """Keep a note of other code, which Python shows below the hint."""
-        self._notes.append(note)
+        """The hint, which Python shows below a traceback."""
+        return [f"hint: {self.hint}"] if self.hint else []
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
-        state = {"exit_code": self.exit_code, "_notes": self._notes}
+        state = {"exit_code": self.exit_code}
         return _make_again, (type(self), self.message, self.hint), state
 
     def name_image(self, file: str) -> None:
@@ -129,10 +124,7 @@ class CompleteError(HookcliError):
 
 
 class OutputError(HookcliError):
-    """A file could not be written, or hookcli must not write into the folder.
-
-    hookcli does not write into a folder that another run is using, or over files that no run wrote.
-    """
+    """A file could not be written, or another program or run owns the files in the folder."""
 
     exit_code = 5
 
@@ -144,10 +136,7 @@ class InterruptError(HookcliError):
 
 
 class Termination(SystemExit):
-    """A signal ends the process.
-
-    By this class, hookcli distinguishes a signal from user code that calls ``sys.exit()``.
-    """
+    """A signal ends the process, and not user code that calls ``sys.exit()``."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:

@@ -27,6 +27,10 @@ def test_every_verb_is_there_whatever_is_imported():
     assert [name for name in COMMANDS if not callable(getattr(hookcli, name))] == []
 
 
+def test_the_package_says_that_it_has_types():
+    assert (HOME / "py.typed").is_file()
+
+
 def test_the_stub_is_what_the_code_says():
     """If it is not: make docs-reference."""
     stub = runpy.run_path(str(HOME.parent / "tools" / "stub.py"))

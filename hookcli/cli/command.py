@@ -14,7 +14,7 @@ from hookcli.cli.completion import complete_model, save_model_names
 from hookcli.cli.output import console
 from hookcli.cli.output.wording import to_words
 from hookcli.outside.flags import Field, Flag
-from hookcli.verbs.call import Listener, Progress
+from hookcli.verbs.call import Progress, VerbListener
 from hookcli.verbs.keywords import Option, Verb
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
 def make_command(verb: Verb) -> Callable[..., int]:
-    """Return a function for Typer: it calls the verb with the options, and prints the outcome."""
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
@@ -67,7 +66,6 @@ def _list_shown(verb: Verb) -> Iterator[Option]:
 
 
 def make_parameter(option: Option) -> Parameter:
-    """Default an optional parameter to None, which shows whether the user gave the option."""
     flag, kind = option.flag, option.field.kind
     if flag.many or flag.read is not None or kind is Any:
         kind = list[str] if flag.many else str
@@ -93,7 +91,7 @@ def make_parameter(option: Option) -> Parameter:
     )
 
 
-class TerminalListener(Listener):
+class TerminalListener(VerbListener):
     """Prints what a verb says on stderr; with ``quiet``, only warnings."""
 
     writes = starts_workers = True

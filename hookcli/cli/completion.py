@@ -11,13 +11,11 @@ from hookcli.outside.files import read_regular, write_atomic
 
 
 def names_file(source: str | None = None) -> Path:
-    """Return the file with the names of the models of a source; None for the quick ones."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli"
     return folder / (f"models-{source}.txt" if source else "models.txt")
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the model names that begin with ``incomplete``, as far as they have been saved."""
     names: list[str] = []
     for file in sorted(names_file().parent.glob("models*.txt")):
         with contextlib.suppress(OSError, ValueError):
@@ -30,9 +28,5 @@ def save_model_names(source: str | None = None) -> None:
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()
-    file = names_file(source)
-    with contextlib.suppress(OSError):
-        if read_regular(file) == data:
-            return
     with contextlib.suppress(OutputError):
-        write_atomic(file, data)
+        write_atomic(names_file(source), data)

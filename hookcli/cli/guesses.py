@@ -74,7 +74,6 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return what to type if the first of ``words`` is no command; empty without a guess."""
     if words[0] in _COMMAND_SYNONYMS:
         return f"hookcli {_COMMAND_SYNONYMS[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)
@@ -89,7 +88,6 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def list_options(commands: Iterable[Any]) -> dict[str, list[str]]:
-    """Return the long options of each command, by the name of the command."""
     return {
         command.name: [
             option

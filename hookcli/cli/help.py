@@ -87,18 +87,15 @@ class PanelCommand(TyperCommand):
         return list(super().parse_args(ctx, args))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the command in the usage line, such as MODEL and [IMAGE...]."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return ["[OPTIONS]", *map(name_argument, arguments)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the docstring of the command up to the examples."""
         described = copy(self)
         described.help = (self.help or "").partition(EXAMPLES)[0]
         TyperCommand.format_help_text(described, ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the panels of options, and the notes on placeholders."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         words = set()
         parameters: list[Any] = self.get_params(ctx)
@@ -120,7 +117,6 @@ class PanelCommand(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the examples, each on a line of its own."""
         examples = (self.help or "").partition(EXAMPLES)[2].split("\n")
         if lines := [line.strip() for line in examples if line.strip()]:
             with formatter.section("Examples"):
@@ -128,7 +124,6 @@ class PanelCommand(TyperCommand):
 
 
 def choose_first(parameters: list[Any]) -> list[Any]:
-    """Return the options that users need most; an empty list if the command has few options."""
     if len(parameters) < _MANY:
         return []
     by_name = {each.name: each for each in parameters}
@@ -136,7 +131,6 @@ def choose_first(parameters: list[Any]) -> list[Any]:
 
 
 def name_argument(argument: Any) -> str:
-    """Return the name of an argument in the help: ``MODEL``, or ``[IMAGE...]`` if optional."""
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
     return name if argument.required else f"[{name}]"
 

@@ -29,7 +29,6 @@ def collect_as_usual() -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process with an exit code, without freeing Python's objects one by one."""
     # Threads and exit handlers run as usual, but triton cannot complain about live objects.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import ChannelRow
 from hookcli.records.runs import weights_text
 from hookcli.records.text import count
-from hookcli.verbs.call import Call, Progress
+from hookcli.verbs.call import Progress, VerbCall
 from hookcli.verbs.documents import AblationDocument
 from hookcli.verbs.inspection import Planned, finite_text, score_text
 from hookcli.verbs.keywords import TABLES, Without, verb
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from hookcli.run.ablation import AblationPlan, AblationResult
 
-_LONG = 10.0  # hookcli announces the duration of an ablation that takes more seconds
 _LOOK = Look(
     kind=ChannelRow,
     columns={
@@ -41,6 +39,7 @@ _LOOK = Look(
     fold=("layer",),
     drop=("plain", "score"),
 )
+_MANY = 100  # forwards; fewer need no progress bar
 _IMAGES = 10  # scores are shown for at most this many images
 
 
@@ -49,27 +48,22 @@ class Ablation(UnwrittenOutcome):
     """Channels, ranked by how much the score changes without them.
 
     Attributes:
-        config: what was asked.
         result: the model, the images with their scores, and the layers that did not run.
-        top: how many rows the table has.
     """
 
     config: AblationConfig
     result: AblationResult
-    top: int
+    top: int  # rows of the table
 
     @property
     def rows(self) -> tuple[ChannelRow, ...]:
-        """All channels, the first in rank first."""
         return self.result.rows
 
     @property
     def exit_code(self) -> int:
-        """6 if images were skipped, else 0."""
         return self.result.exit_code
 
     def document(self) -> AblationDocument:
-        """Return all channels, with the model and the images."""
         return AblationDocument(
             command=repeatable(command_words("ablate", self.config)),
             model=self.result.model,
@@ -80,7 +74,6 @@ class Ablation(UnwrittenOutcome):
         )
 
     def table(self) -> Table[ChannelRow]:
-        """Return the channels that are first in rank."""
         return Table(look=_LOOK, rows=self.rows[: self.top], caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:
@@ -97,7 +90,7 @@ class Ablation(UnwrittenOutcome):
 
 @verb(*TABLES)
 def ablate(
-    call: Call,
+    call: VerbCall,
     config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
     top: Annotated[
         int,
@@ -127,9 +120,20 @@ def ablate(
     begin(call, skipped, prepared.model.loaded.info)
     from hookcli.run.ablation import ablate_images
 
+    bar = Progress()
     with ExitStack() as stack, call.listener.no_data():
-        forwards = _Forwards(call, config, stack)
-        result = ablate_images(prepared, forwards.planned, forwards.done)
+
+        def begin_bar(plan: AblationPlan) -> None:
+            nonlocal bar
+            call.plan(_plan_text(config, plan))
+            is_long = plan.forwards > _MANY
+            bar = call.listener.count(plan.forwards, "forwards", is_long=is_long)
+            stack.enter_context(bar)
+
+        def step() -> None:
+            bar.step()
+
+        result = ablate_images(prepared, begin_bar, step)
     warn_of_skipped(call, result.skipped[len(skipped) :])
     call.listener.end()
     describe_images(call, result.images)
@@ -137,7 +141,7 @@ def ablate(
     return Ablation(notes=call.notes, config=config, result=result, top=top)
 
 
-def _plan(call: Call, config: AblationConfig) -> Planned:
+def _plan(call: VerbCall, config: AblationConfig) -> Planned:
     from hookcli.plan.prepare import prepare_ablation
 
     with call.listener.no_data():
@@ -148,30 +152,6 @@ def _plan(call: Call, config: AblationConfig) -> Planned:
     call.answer(_plan_text(config, plan))
     warn_of_skipped(call, outline.skipped)
     return Planned(notes=call.notes, skipped=len(outline.skipped))
-
-
-class _Forwards:
-    def __init__(self, call: Call, config: AblationConfig, stack: ExitStack) -> None:
-        self._call, self._config, self._stack = call, config, stack
-        self._total = self._count = 0
-        self._began = 0.0
-        self._bar = Progress()
-
-    def planned(self, plan: AblationPlan) -> None:
-        self._call.plan(_plan_text(self._config, plan))
-        self._total = plan.forwards
-        self._began = time.monotonic()
-
-    def done(self) -> None:
-        """After the first pass of a long ablation, say about how long the others will take."""
-        self._count += 1
-        if self._count == 1:
-            left = (time.monotonic() - self._began) * (self._total - 1)
-            if left > _LONG:
-                self._call.say(f"about {left:.0f} s")
-                bar = self._call.listener.count(self._total, "forwards", is_long=True)
-                self._bar = self._stack.enter_context(bar)
-        self._bar.chunk_done(self._count)
 
 
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.records.analysis import AnalysedRun, AnalysisDocument
     from hookcli.render.report.contact import Group
     from hookcli.store.results import ResultFolder
-    from hookcli.verbs.call import Call, Note, Progress
+    from hookcli.verbs.call import Note, Progress, VerbCall
 
 FeaturePool: TypeAlias = Annotated[
     Pool, Flag("--pool mean|max|class", "Mean or maximum over a map, or the class token.")
@@ -94,9 +94,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The runs to analyse, and where the results go."""
-
-    call: Call
+    call: VerbCall
     source: RunOrModel
     forms: tuple[str, ...]  # the layers that the user chose
     runs: tuple[Run, ...]
@@ -108,7 +106,6 @@ class Analysis:
 
     @property
     def common(self) -> dict[str, Any]:
-        """The fields that the documents of all analyses have."""
         folder = "" if self.location is None else str(self.location)
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
@@ -116,40 +113,32 @@ class Analysis:
         """Return the saved calls of a run that the user chose; ``pool`` is for a hint."""
         from hookcli.analysis.features import open_calls
 
-        def choose(forms: Sequence[str]) -> tuple[SavedCall, ...]:
-            try:
-                return open_calls(run, forms, pool)
-            except RequestError as error:
-                if not (forms and run.calls):
-                    raise
-                hint = f"{error.hint}; of a run, name saved layers, with * and ?"
-                raise RequestError(error.message, hint) from error
-
-        calls = choose(self.forms if self.source.is_run else ())
-        if not (self.source.is_run and self.source.run.exclude):
-            return calls
-        left_out = {each.call_id for each in choose(self.source.run.exclude)}
-        rest = tuple(each for each in calls if each.call_id not in left_out)
+        forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())
+        try:
+            calls = open_calls(run, forms, pool)
+            others = {each.call_id for each in open_calls(run, left_out, pool)} if left_out else ()
+        except RequestError as error:
+            if not ((forms or left_out) and run.calls):
+                raise
+            hint = f"{error.hint}; of a run, name saved layers, with * and ?"
+            raise RequestError(error.message, hint) from error
+        rest = tuple(each for each in calls if each.call_id not in others)
         if not rest:
             raise RequestError("`exclude` leaves no layer", "choose `layers` that it does not name")
         return rest
 
     def say_plan(self, what: str) -> None:
-        """Say what is analysed, and where the files go."""
         into = "" if self.location is None else f", into {self.location}"
         self.call.plan(f"{self.call.verb}: {what}{into}")
 
     def count(self, total: int, noun: str, *, is_long: bool = True) -> Progress:
-        """Return a bar for ``total`` steps, which are called ``noun``."""
         return self.call.listener.count(total, noun, is_long=is_long)
 
     def where(self, name: str) -> str:
-        """Return how a caption names a file of the analysis."""
         return name if self.location is None else str(self.location / name)
 
     @contextmanager
     def folder(self) -> Iterator[ResultFolder]:
-        """Yield the folder in which the ``with`` block writes the files, and name its page."""
         from hookcli.analysis.folder import make_folder
 
         with leave_on_termination(), make_folder(self.location, self.command) as folder:
@@ -160,53 +149,41 @@ class Analysis:
     def write_page(
         self, folder: ResultFolder, title: str, document: AnalysisDocument, values: Any
     ) -> None:
-        """Write the page, whose template has ``values`` besides the document."""
         from hookcli.render.report.analysis_page import render_analysis
 
         folder.write(PAGE, render_analysis(self.call.verb, title, document, values).encode())
 
     def list_weights(self) -> tuple[str, ...]:
-        """Return where the weights of the runs come from, for the caption."""
         return tuple(dict.fromkeys(weights_text(each.model) for each in self.facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutcome(Outcome, Generic[Result]):
-    """The outcome of an analysis.
-
-    Attributes:
-        analysis: the runs, and where the results went.
-        files: by name, where each file was written; the file itself if nothing was written.
-        result: what was found.
-    """
+    """The outcome of an analysis; ``result`` is what it found."""
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
     result: Result
 
     def document(self) -> Any:
-        """Return what was found, as ``--format json`` prints it."""
         return self.result
 
     @property
     def notes(self) -> Sequence[Note]:
-        """What the verb said, in order."""
         return self.analysis.call.notes
 
     @property
     def exit_code(self) -> int:
-        """6 if images of the run that was made for the analysis were skipped, else 0."""
         return self.analysis.exit_code
 
     @property
     def page(self) -> Page:
-        """The page with all results."""
         return Page(self.files, PAGE)
 
 
 @contextmanager
 def open_analysis(
-    call: Call,
+    call: VerbCall,
     source: RunOrModel,
     style: Any,
     output: AnalysisOptions,
@@ -240,9 +217,7 @@ def open_analysis(
         raise RequestError(what, "keep the run: `keep_run`")
 
     def gather(runs: tuple[Run, ...], names: Sequence[str], exit_code: int) -> Analysis:
-        facts = tuple(
-            _describe_run(run, shown(name)) for run, name in zip(runs, names, strict=True)
-        )
+        facts = tuple(map(_describe_run, runs, map(shown, names)))
         return Analysis(call, source, forms, runs, facts, command, location, output, exit_code)
 
     if is_run:
@@ -259,10 +234,8 @@ def open_analysis(
         if location is None:
             check_memory(len(files))
         if len(files) < least:
-            raise RequestError(
-                f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}",
-                "name more images",
-            )
+            what = f"`hookcli.{call.verb}` needs at least {least} images, not {len(files)}"
+            raise RequestError(what, "name more images")
         for name in names:
             find_image(files, name)
 
@@ -309,7 +282,6 @@ def _name(source: RunOrModel) -> str:
 
 
 def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterator[Group]:
-    """Yield the groups on a page of the images with each label, of ``total`` images."""
     from hookcli.render.report.contact import Group
 
     for label, keys in images.items():

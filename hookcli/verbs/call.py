@@ -43,11 +43,9 @@ class Progress(ProgressListener):
     done = 0
 
     def chunk_done(self, done: int, skipped: int = 0) -> None:  # noqa: ARG002
-        """Count steps; ``done`` also counts the ``skipped`` ones."""
         self.done = done
 
     def step(self, steps: int = 1) -> None:
-        """Count further steps."""
         self.chunk_done(self.done + steps)
 
     def __enter__(self) -> Progress:
@@ -57,40 +55,33 @@ class Progress(ProgressListener):
         """Take the bar away."""
 
 
-class Listener:
-    """A Python program that hears a verb: of warnings as Python warnings, and with a bar.
+class VerbListener:
+    """Shows a Python program what a verb says: Python warnings, and a progress bar."""
 
-    ``writes`` is whether a verb without ``out`` writes into its usual folder, and ``wants_rows``
-    whether somebody reads all rows; a table alone needs few. ``starts_workers`` is whether other
-    processes may read images unasked: on most systems they run the program's file again.
-    """
-
-    writes = False
-    wants_rows = True
+    writes = False  # whether a verb without ``out`` writes into its usual folder
+    wants_rows = True  # whether somebody reads all rows; a table alone needs few
+    # Whether other processes may read images unasked: on most systems they run the program again
     starts_workers = False
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
-        """``to_words`` puts keywords in place of the names that messages have."""
-        self.to_words = to_words
+        self.to_words = to_words  # puts keywords in place of the names that messages have
 
     @property
     def shows_downloads(self) -> bool:
-        """Whether libraries show the progress of their downloads."""
         return _is_watched()
 
     def hear(self, note: Note) -> None:
-        """Show a message at once, or leave it to the outcome."""
         if note.level == "warning":
             warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
-        """Called when the models are loaded and begin to run."""
+        """Called before the models run."""
 
     def end(self) -> None:
-        """Called when the outcome is known: what is said from now on stands below it."""
+        """Called when the outcome is known: later messages are printed below it."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when the models of a source are known; None stands for the quick sources."""
+        """Called when the models of a source are known; None for the quick sources."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a bar for ``total`` steps, called ``noun``; it shows nothing for short work."""
@@ -99,7 +90,6 @@ class Listener:
         return (_NotebookBar if _is_notebook() else _Bar)(total, noun)
 
     def no_data(self) -> AbstractContextManager[None]:
-        """Keep what other code prints out of the data on stdout."""
         return nullcontext()
 
 
@@ -156,32 +146,25 @@ def _depth() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a verb."""
-
+class VerbCall:
     verb: str
-    given: Collection[str] = ()  # the names of the keywords that the user gave
-    listener: Listener = field(default_factory=Listener)
+    given: Collection[str]  # the names of the keywords that the user gave
+    listener: VerbListener
     notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
     def plan(self, text: str) -> None:
-        """Say what will be done."""
         self._tell("plan", text)
 
     def say(self, text: str) -> None:
-        """Say what the user may want to know."""
         self._tell("note", text)
 
     def warn(self, text: str) -> None:
-        """Say what may make the result wrong or incomplete."""
         self._tell("warning", text)
 
     def answer(self, text: str) -> None:
-        """Say what the user asked for."""
         self._tell("answer", text)
 
     def fail(self, text: str) -> None:
-        """Say which rule failed."""
         self._tell("failure", text)
 
     def _tell(self, level: Level, text: str) -> None:

@@ -29,7 +29,7 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import command_words, repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.comparison.worst_calls import WorstCalls
-    from hookcli.config import RunRequest
     from hookcli.distance.comparison import Comparison
 
 _FEW_IMAGES = 8  # this many images need no progress bar
@@ -52,6 +51,7 @@ _BARE = ("channels-last", "compile")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
 _EXPORTS = (*GRAPH_FILES, "compile")
 _MOST_THREADS = 1024
+_TWICE = "one run B at a time: compare twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class CompareRequest:
 
 @verb(*TABLES)
 def compare(
-    call: Call,
+    call: VerbCall,
     run: Annotated[RunRequest, Without("edit", "prune", "categories")],
     tolerance: Tolerance,
     request: CompareRequest,
@@ -129,27 +129,31 @@ def compare(
         models = [config.run.model.name, config.other.run.model.name]
         files = write_pictures(pictures, result, rows, maps_of, models, theme)
         call.say(f"open first: {files[PAGE]}")
-    inspected = InspectConfig(config.run, at=at)
-    command = repeatable(command_words("compare", inspected, request))
+    command = repeatable(command_words("compare", InspectConfig(config.run, at=at), request))
     return ComparisonOutcome(call.notes, command, style, result, files)
 
 
 def _make_config(
-    call: Call, run: RunRequest, request: CompareRequest, at: ObservedSide
+    call: VerbCall, run: RunRequest, request: CompareRequest, at: ObservedSide
 ) -> CompareConfig:
-
-    other = read_against(request.against, run)
+    other = _read_against(request.against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
     if is_graph and "layers" not in call.given:
         run = replace(run, layers=("leaf",))
         other = replace(other, run=replace(other.run, layers=run.layers))
     if request.keep_export is not None:
-        other = replace(other, export=keep_export_in(request.keep_export, other.export))
+        export = other.export
+        if export is None or export.file is not None or export.way in _BARE:
+            raise RequestError(
+                "`keep_export` needs a model to export",
+                "`against=['onnx']`, or `against=['torch-export']`",
+            )
+        other = replace(other, export=replace(export, keep=request.keep_export))
     return CompareConfig(run, other, at, blame=request.blame, match=request.match)
 
 
 def _run(
-    call: Call, config: CompareConfig, tolerance: Tolerance, worst: WorstCalls | None
+    call: VerbCall, config: CompareConfig, tolerance: Tolerance, worst: WorstCalls | None
 ) -> Comparison:
     from hookcli.plan.prepare import prepare_comparison
 
@@ -180,14 +184,12 @@ def _run(
     return result
 
 
-def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the request for variant B: ``request`` with the changes that ``words`` name."""
+def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     # Only ``edit`` and ``prune`` may occur several times.
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
-            raise RequestError(
-                f"`against` {name}=… was given {number} times", "one run B at a time: compare twice"
-            )
+            what = f"`against` {name}=… was given {number} times"
+            raise RequestError(what, _TWICE)
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
         name, _, value = word.partition("=")
@@ -221,16 +223,13 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
         return replace(other, channels_last=True)
     if name in _EXPORTS:
         if other.export is not None:
-            raise RequestError(
-                f"`against` {other.export.way} and `against` {name} are two ways to run B",
-                "one run B at a time: compare twice",
-            )
+            what = f"`against` {other.export.way} and `against` {name} are two ways to run B"
+            raise RequestError(what, _TWICE)
         return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
         if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
-            raise RequestError(
-                f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
-            )
+            what = f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}"
+            raise RequestError(what, "threads=1")
         return replace(other, threads=int(value))
     if name == "edit":
         run = replace(run, edits=(*run.edits, value))
@@ -252,18 +251,7 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
         return replace(model, seed=int(value))
     (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
     if choices and value not in choices:
-        raise RequestError(
-            f"`against` {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
-        )
+        what = f"`against` {name}={value}: no such {name}"
+        raise RequestError(what, f"one of: {', '.join(choices)}")
     changed: dict[str, Any] = {name: value}
     return replace(model, **changed)
-
-
-def keep_export_in(file: Path, export: ExportRequest | None) -> ExportRequest:
-    """Return the request for an export that is kept in a file."""
-    if export is None or export.file is not None or export.way in _BARE:
-        raise RequestError(
-            "`keep_export` needs a model to export",
-            "`against=['onnx']`, or `against=['torch-export']`",
-        )
-    return replace(export, keep=file)

@@ -54,7 +54,6 @@ _LOOK = Look(
         *("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
         *("median channel", "worst channel"),
     ),
-    narrow=("#", "mark", "rel L2"),
 )
 
 
@@ -152,9 +151,6 @@ class ComparisonOutcome(Outcome):
     """How far two runs differ, or one model that ran in two ways.
 
     Attributes:
-        notes: what the verb said, in order.
-        command: the words of the command that repeats the comparison.
-        style: which calls the table has.
         result: what was compared, and how far it differs; the worst call is first.
         files: by name, where the page and its pictures are; empty without ``pictures``.
     """
@@ -167,17 +163,14 @@ class ComparisonOutcome(Outcome):
 
     @property
     def rows(self) -> Sequence[DiffRow]:
-        """A row for each call and image, in the order of ``sort``."""
         return self._sorted.image_rows
 
     @property
     def exit_code(self) -> int:
-        """7 if something differs, else 6 if images were skipped, else 0."""
         return self.result.exit_code
 
     @property
     def page(self) -> Page | None:
-        """The page with the pictures; None without ``pictures``."""
         return Page(self.files, PAGE) if self.files else None
 
     @cached_property
@@ -199,7 +192,6 @@ class ComparisonOutcome(Outcome):
         )
 
     def document(self) -> ComparisonDocument:
-        """Return all calls, for the worst image and for each image, and what else differs."""
         result, blame = self._sorted, self.result.blame
         return ComparisonDocument(
             command=self.command,
@@ -227,7 +219,6 @@ class ComparisonOutcome(Outcome):
         )
 
     def table(self) -> Table[DiffRow]:
-        """Return the ``top`` worst calls and the culprits, with the worst image of each call."""
         blame = self.result.blame
         culprits = () if blame is None else blame.ids
         top = self.style.top

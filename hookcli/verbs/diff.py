@@ -12,7 +12,7 @@ from hookcli.outside.flags import Flag
 from hookcli.records.command import repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.comparison import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
@@ -22,7 +22,7 @@ _SIDE = "A run folder, a golden file, or - for standard input"
 
 @verb(*TABLES)
 def diff(
-    call: Call,
+    call: VerbCall,
     a: Annotated[str, Flag("a A", f"{_SIDE}: the reference.")],
     b: Annotated[str, Flag("b B", f"{_SIDE}.")],
     tolerance: Tolerance,

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_location
 from hookcli.records.rows import FileRow
 from hookcli.store.locations.names import portable_name
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import ExportDocument
 from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
@@ -55,13 +56,12 @@ class Export(FileOutcome):
     """The files of an export: arrays or tables, then lists of the images of their rows."""
 
     def document(self) -> ExportDocument:
-        """Return the names of the files."""
         return ExportDocument(files=self.rows)
 
 
 @verb(*FILES)
 def export(
-    call: Call,
+    call: VerbCall,
     run: RunFolder,
     to: Annotated[
         Literal["npy", "csv"],
@@ -157,24 +157,19 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
-            raise RequestError(
-                f"{call_id!r} has {values:,} values per image, and a table at most "
-                f"{_MOST_COLUMNS:,} columns",
-                "save with `pool='mean'`, or export `to='npy'`",
-            )
+            what = f"{call_id!r} has {values:,} values per image"
+            hint = "save with `pool='mean'`, or export `to='npy'`"
+            raise RequestError(f"{what}, and a table at most {_MOST_COLUMNS:,} columns", hint)
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
-        stem = name = portable_name(call_id)
-        number = 2
-        while name.lower() in taken:
-            name = f"{stem}-{number}"
-            number += 1
-        taken.add(name.lower())
-        names[call_id] = name
+        stem = portable_name(call_id)
+        numbered = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+        names[call_id] = next(name for name in numbered if name.lower() not in taken)
+        taken.add(names[call_id].lower())
     return names
 
 
@@ -191,15 +186,11 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
         if not os.path.lexists(file):
             continue
         if name not in known or file.is_symlink() or not file.is_file():
-            raise OutputError(
-                f"{str(file)!r} was not written by `hookcli.export`",
-                "choose another folder with `out`",
-            )
+            message = f"{str(file)!r} was not written by `hookcli.export`"
+            raise OutputError(message, "choose another folder with `out`")
         if not overwrite:
-            raise OutputError(
-                f"{str(file)!r} already exists",
-                "replace it with `overwrite`, or choose another `out`",
-            )
+            hint = "replace it with `overwrite`, or choose another `out`"
+            raise OutputError(f"{str(file)!r} already exists", hint)
     return known
 
 

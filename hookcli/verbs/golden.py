@@ -12,7 +12,7 @@ from hookcli.errors import DONE
 from hookcli.outside.flags import Flag
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import Without, verb
 from hookcli.verbs.outcome import Look, Outcome, Table
 from hookcli.verbs.runs import RunOrModel, open_runs, run_model
@@ -29,10 +29,8 @@ class Golden(Outcome):
     """A run as one small document, with which ``hookcli.diff`` compares later runs.
 
     Attributes:
-        notes: what the verb said, in order.
-        golden: the document, with the statistics and the sketch of each call.
+        golden: the statistics and the sketch of each call.
         files: by its name, where the document was written; empty without ``out``.
-        exit_code: 6 if images of the run that was made for the document were skipped, else 0.
     """
 
     notes: Sequence[Note]
@@ -42,15 +40,12 @@ class Golden(Outcome):
 
     @property
     def rows(self) -> Sequence[GoldenCall]:
-        """The calls of the document."""
         return self.golden.calls
 
     def document(self) -> GoldenFile:
-        """Return the document."""
         return self.golden
 
     def table(self) -> Table[GoldenCall]:
-        """Return all calls, with their statistics."""
         from hookcli.records.golden import GoldenCall
 
         columns: dict[str, Callable[[GoldenCall], str]] = {
@@ -65,7 +60,6 @@ class Golden(Outcome):
         return Table(look=look, rows=self.rows)
 
     def text(self) -> str:
-        """Return the document as text, or the name of the file that holds it."""
         from hookcli.comparison.golden import render_golden
 
         return "".join(f"{file}\n" for file in self.files.values()) or render_golden(self.golden)
@@ -77,7 +71,7 @@ def _figure(name: str, row: GoldenCall) -> str:
 
 @verb()
 def golden(
-    call: Call,
+    call: VerbCall,
     source: Annotated[RunOrModel, Without("categories")],
     at: ObservedSide = DEFAULTS.at,
     out: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.config import DryRun, InspectConfig, Time
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 
 if TYPE_CHECKING:  # takes 30 ms, which --help does not need
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # takes 30 ms, which --help does not need
 
 @verb(*TABLES)
 def inspect(
-    call: Call, config: InspectConfig, time: Time = False, dry_run: DryRun = False
+    call: VerbCall, config: InspectConfig, time: Time = False, dry_run: DryRun = False
 ) -> Inspection | Planned:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 

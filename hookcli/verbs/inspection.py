@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hookcli import errors
-from hookcli.errors import RequestError
 from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import HELD, Url, to_location
 from hookcli.records.attention_records import mean_over_heads
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
-    from hookcli.verbs.call import Call, Note
+    from hookcli.verbs.call import Note, VerbCall
     from hookcli.verbs.documents import RunDocument
 
 _FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
@@ -64,22 +63,17 @@ class Inspection(Outcome):
         (1, 256, 14, 14)
 
     Attributes:
-        config: what was asked.
         result: the model, the images, and a row per layer call; see ``RunResult``.
-        notes: what was said, in order.
-        knows_input: whether the model says how its input is prepared.
-        holder: what keeps the files of a run in memory.
     """
 
     config: RunConfig
     result: RunResult
     notes: Sequence[Note]
-    knows_input: bool
-    holder: memory.Holder | None = None
+    knows_input: bool  # whether the model says how its input is prepared
+    holder: memory.HeldFolder | None = None  # keeps the files of a run in memory
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        """The rows of ``layers.csv``: one per layer call and output tensor."""
         return self.result.rows
 
     def __repr__(self) -> str:
@@ -88,22 +82,18 @@ class Inspection(Outcome):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings, the most serious first."""
         return self.result.findings
 
     @property
     def exit_code(self) -> int:
-        """7 if a rule of ``fail_on`` found something, 6 if images were skipped, else 0."""
         return self.result.exit_code
 
     @property
     def run_folder(self) -> str:
-        """The run folder."""
         return self.result.out_dir
 
     @cached_property
     def files(self) -> Mapping[str, Path | bytes]:
-        """By name, where each file was written, or what it holds if nothing was written."""
         folder = to_location(self.run_folder)
         if isinstance(folder, Url):
             return memory.read_all(folder)
@@ -120,15 +110,12 @@ class Inspection(Outcome):
 
     @property
     def page(self) -> Page:
-        """The page of the run."""
         from hookcli.store.locations.names import PAGE
 
         return Page(self.files, PAGE)
 
     def __getitem__(self, call_id: str) -> Any:
         """Return the saved tensors of a call as an array (images, …)."""
-        if not isinstance(call_id, str):
-            raise RequestError(f"a call has a name, not {call_id!r}", "such as run['layer3']")
         return self.run[call_id]
 
     def __iter__(self) -> Iterator[str]:
@@ -143,11 +130,22 @@ class Inspection(Outcome):
         return self.run.figures().to_pandas()
 
     def document(self) -> RunDocument:
-        """Return the rows with the model, the images and the findings."""
-        return _document(self.config, self.result)
+        from hookcli.verbs.documents import RunDocument
+
+        result = self.result
+        return RunDocument(
+            command=repeatable(command_words(self.config.command, self.config)),
+            run_folder="" if result.out_dir.startswith(HELD) else result.out_dir,
+            model=result.model,
+            images=result.images,
+            skipped=result.skipped,
+            uncalled=tuple(layer.row() for layer in result.uncalled),
+            findings=result.findings,
+            layers=result.rows,
+            attention=result.attention,
+        )
 
     def table(self) -> Table[LayerRow]:
-        """Return all rows, with the predictions and the findings below."""
         drops = _DROPS[self.config.command]
         look = Look(
             kind=LayerRow,
@@ -165,26 +163,20 @@ class Inspection(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(UnwrittenOutcome):
-    """What a run would do (``dry_run``); nothing ran, and nothing was written.
+    """What a run would do (``dry_run``); nothing ran, and nothing was written."""
 
-    Attributes:
-        skipped: how many images could not be used.
-    """
-
-    skipped: int
+    skipped: int  # images that could not be used
 
     @property
     def exit_code(self) -> int:
-        """6 if images would be skipped, else 0."""
         return errors.choose_code(skipped=bool(self.skipped))
 
     def text(self) -> str:
-        """Return nothing, as the plan is a message."""
         return ""
 
 
 def inspect_run(
-    call: Call, config: RunConfig, *, dry_run: bool, time: bool
+    call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
     """Run images through a model, and write the run folder; with ``dry_run``, only say the plan."""
     config = replace(config, run=with_downloads(call, config.run))
@@ -195,7 +187,7 @@ def inspect_run(
     is_held = config.folder.out is None and not call.listener.writes
     if is_held:
         config = replace(config, folder=replace(config.folder, out=memory.new_folder()))
-    holder = memory.Holder(Url(str(config.folder.out))) if is_held else None
+    holder = memory.HeldFolder(Url(str(config.folder.out))) if is_held else None
     prepared = prepare(call, config, keeps=not is_held)
     if is_held:
         plan = prepared.settings.plan
@@ -210,7 +202,7 @@ def inspect_run(
     )
 
 
-def _plan(call: Call, config: RunConfig) -> Planned:
+def _plan(call: VerbCall, config: RunConfig) -> Planned:
     from hookcli.plan.prepare import plan_run
 
     with call.listener.no_data():
@@ -304,22 +296,6 @@ def _attention_text(row: AttentionRow) -> str:
     return ", ".join([*parts, row.reason] if row.reason else parts)
 
 
-def _document(config: RunConfig, result: RunResult) -> RunDocument:
-    from hookcli.verbs.documents import RunDocument
-
-    return RunDocument(
-        command=repeatable(command_words(config.command, config)),
-        run_folder="" if result.out_dir.startswith(HELD) else result.out_dir,
-        model=result.model,
-        images=result.images,
-        skipped=result.skipped,
-        uncalled=tuple(layer.row() for layer in result.uncalled),
-        findings=result.findings,
-        layers=result.rows,
-        attention=result.attention,
-    )
-
-
 def _input_text(config: RunConfig, model: ModelInfo) -> str:
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
@@ -408,7 +384,7 @@ def _prediction(prediction: Prediction) -> str:
     return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
-def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     _warn_of_missing_channels(call, config, result)
     _warn_of_overflow(call, config, result)
     if config.run.images.range != "full" and not any(each.intensities for each in result.images):
@@ -421,7 +397,7 @@ def _warn(call: Call, config: RunConfig, result: RunResult) -> None:
         call.warn(f"{option}: no picture of {result.undrawn[0]}{more}: {why}")
 
 
-def _warn_of_missing_channels(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn_of_missing_channels(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
@@ -437,7 +413,7 @@ def _warn_of_missing_channels(call: Call, config: RunConfig, result: RunResult) 
             call.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
 
 
-def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
+def _warn_of_overflow(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
     over = [
@@ -453,7 +429,9 @@ def _warn_of_overflow(call: Call, config: RunConfig, result: RunResult) -> None:
         )
 
 
-def _sum_up(call: Call, config: RunConfig, result: RunResult, *, time: bool, is_held: bool) -> None:
+def _sum_up(
+    call: VerbCall, config: RunConfig, result: RunResult, *, time: bool, is_held: bool
+) -> None:
     describe_images(call, result.images)
     describe_uncalled(call, result.uncalled)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]

@@ -29,7 +29,7 @@ from hookcli.outside.flags import (
     read_field,
 )
 from hookcli.outside.urls import choose, shown
-from hookcli.verbs.call import Call, Listener
+from hookcli.verbs.call import VerbCall, VerbListener
 from hookcli.verbs.memory import held
 
 R = TypeVar("R")
@@ -66,41 +66,34 @@ class Option:
     field: Field
     flag: Flag
     panel: str
+    is_own: bool = False  # whether it is a parameter of the verb, and not of a request
 
     @property
     def name(self) -> str:
-        """The name of the keyword."""
         return self.field.parameter
 
     @property
-    def counts(self) -> bool:
-        """Whether the option is a whole number with a limit."""
-        return self.flag.at_least is not None and self.field.kind in (int, int | None)
-
-    @property
     def at_most(self) -> int | None:
-        """The largest allowed number; None for no limit."""
-        return self.flag.at_most or (MOST if self.counts else None)
+        counts = self.flag.at_least is not None and self.field.kind in (int, int | None)
+        return self.flag.at_most or (MOST if counts else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     """What the command line and the reference need to know of a verb."""
 
-    function: Callable[..., Any]  # takes the ``Call`` first
+    function: Callable[..., Any]  # takes the ``VerbCall`` first
     fields: tuple[Field, ...]  # the parameters of the function, without the call
     options: tuple[Option, ...]  # in the order of ``--help``
     formats: tuple[str, ...]  # of ``--format``; without any, the outcome is printed as a text
 
     @property
     def name(self) -> str:
-        """The name of the verb and of its command."""
         return self.function.__name__
 
-    def run(self, given: Mapping[str, Any], listener: Listener) -> Any:
-        """Return the outcome, given texts of the command line or values that were checked."""
+    def run(self, given: Mapping[str, Any], listener: VerbListener) -> Any:
         _refuse_useless([each.flag for each in self.options], given)
-        call = Call(self.name, frozenset(given), listener)
+        call = VerbCall(self.name, frozenset(given), listener)
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
@@ -148,10 +141,9 @@ def _name_saving(command: re.Match[str]) -> str:
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make a public function of a function whose parameters are requests or have a ``Flag``."""
-    # The function gets the ``Call`` first. Each field with a ``Flag`` becomes a keyword; arguments
-    # of the command line may be given by position. If a parameter has the same name as a keyword of
-    # a request, only the parameter becomes a keyword; its value also fills the field of the
-    # request. ``formats`` are the words of ``--format``.
+    # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
+    # position. A parameter replaces the keyword of a request that has the same name; its value also
+    # fills the field of the request. ``formats`` are the words of ``--format``.
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         returned = function.__annotations__.pop("return")  # its types would be imported
@@ -162,7 +154,10 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
             for name, each in named
         )
-        options = sorted(_list_own_options(own, hints), key=attrgetter("rank"))
+        left_out = {each.parameter for each in own if each.request is None}
+        left_out |= {name for hint in hints.values() for name in _list_left_out(hint)}
+        listed = (each for each in _list_options(own) if each.is_own or each.name not in left_out)
+        options = sorted(listed, key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
         made = Verb(function, own, unique, formats)
         positional = [each.name for each in unique if each.flag.is_argument]
@@ -177,7 +172,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             words = dict(zip(positional, values, strict=False))
             try:
                 with held(words | keywords, {option.name for option in unique}) as named:
-                    outcome: R = made.run(made.read(named), Listener(made.to_keywords))
+                    outcome: R = made.run(made.read(named), VerbListener(made.to_keywords))
                     return outcome
             except HookcliError as error:
                 error.message = made.to_keywords(error.message)
@@ -210,8 +205,6 @@ def read_value(option: Option, value: Any) -> Any:
         return [f"{key}={_read_item(option, key, each)}" for key, each in value.items()]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and "\0" in value:
-        raise RequestError(f"`{option.name}` cannot be {reprlib.repr(value)}", "leave out the NUL")
     if flag.many:
         parts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
         items = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in parts]
@@ -222,7 +215,6 @@ def read_value(option: Option, value: Any) -> Any:
         return tuple(items)
     if isinstance(value, str) and flag.read is not None:
         return value
-    _check_numbers(option, kind, value)
     return _check(option, kind, value)
 
 
@@ -256,14 +248,12 @@ def _to_plain(value: Any) -> Any:
     return str(value).removeprefix("torch.") if is_word else value
 
 
-def _check_numbers(option: Option, kind: Any, value: Any) -> None:
-    for each in (kind, *get_args(kind)):
-        items = get_args(each) if get_origin(each) is tuple else (...,)
-        if ... in items or isinstance(value, str) or not isinstance(value, Sequence):
-            continue
-        if len(value) != len(items) or not all(isinstance(n, (int, items[0])) for n in value):
+def _check_numbers(name: str, kinds: Iterable[Any], value: Sequence[object]) -> None:
+    for items in (get_args(each) for each in kinds if get_origin(each) is tuple):
+        is_right = len(value) == len(items) and all(isinstance(n, (int, items[0])) for n in value)
+        if ... not in items and not is_right:
             hint = f"give it as {len(items)} numbers"
-            raise RequestError(f"`{option.name}` cannot be {reprlib.repr(value)}", hint)
+            raise RequestError(f"{name} cannot be {reprlib.repr(value)}", hint)
 
 
 def _check(option: Option, kind: Any, value: Any) -> Any:
@@ -282,6 +272,8 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     if Mapping in origins and isinstance(value, Mapping):
         return value
     if tuple in origins and hasattr(value, "__getitem__"):
+        if isinstance(value, Sequence):
+            _check_numbers(name, kinds, value)
         return tuple(value)
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
     if str in plain and int not in plain and type(value) in (int, float):
@@ -322,31 +314,27 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
             )
 
 
-def _list_own_options(own: Sequence[Field], hints: Mapping[str, Any]) -> Iterator[Option]:
-    left_out = {field.parameter for field in own if field.request is None}
-    for hint in hints.values():
-        parts = getattr(hint, "__metadata__", ())
-        left_out |= {name for part in parts if isinstance(part, Without) for name in part.names}
-    for field in own:
-        if field.request is not None:
-            options = _list_options(field.request)
-            yield from (each for each in options if each.name not in left_out)
-        elif field.flag is not None:
-            yield Option(_LAST, field, field.flag, field.flag.panel)
+def _list_left_out(hint: Any) -> Iterator[str]:
+    for part in getattr(hint, "__metadata__", ()):
+        if isinstance(part, Without):
+            yield from part.names
 
 
-def _list_options(request: type, *, may_miss: bool = False) -> Iterator[Option]:
-    """Yield the options of a request and those inside it; with ``may_miss``, all are optional."""
-    panel = find_panel(request)
-    for field in list_fields(request):
+def _list_options(
+    fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
+) -> Iterator[Option]:
+    """Yield the options of fields and of requests inside them; with ``may_miss``, all optional."""
+    panel = "" if request is None else find_panel(request)
+    for field in fields:
         if field.flag is not None:
             shown = panel or field.flag.panel
-            has_rank = shown in PANELS and not field.flag.late
+            has_rank = request is not None and shown in PANELS and not field.flag.late
             rank = PANELS.index(shown) if has_rank else _LAST
             known = replace(field, default=None) if may_miss and field.is_required else field
-            yield Option(rank, known, field.flag, shown)
+            yield Option(rank, known, field.flag, shown, is_own=request is None)
         if field.request is not None:
-            yield from _list_options(field.request, may_miss=field.kind is not field.request)
+            inner, is_optional = list_fields(field.request), field.kind is not field.request
+            yield from _list_options(inner, field.request, may_miss=is_optional)
 
 
 def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, shape_text
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import LayersDocument
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
@@ -55,29 +55,20 @@ _COUNTED: dict[Sort, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSurvey(UnwrittenOutcome):
-    """The layers of a model, and what they cost for one image.
-
-    Attributes:
-        model: the name of the model.
-        input_shape: the shape of the model's input, with the leading axis 1.
-        total: the cost of the whole model.
-        sort: the order of the rows.
-    """
+    """The layers of a model, and what they cost for one image."""
 
     model: str
-    input_shape: tuple[int, ...]
-    total: ModelTotal
+    input_shape: tuple[int, ...]  # with the leading axis 1
+    total: ModelTotal  # the cost of the whole model
     rows: tuple[SurveyRow, ...]
     sort: Sort
 
     def document(self) -> LayersDocument:
-        """Return the layers with the cost of the whole model."""
         return LayersDocument(
             model=self.model, input_shape=self.input_shape, total=self.total, layers=self.rows
         )
 
     def table(self) -> Table[SurveyRow]:
-        """Return all layers, without columns that are empty."""
         empty = set()
         if self.total.flops is None:
             empty |= {"MFLOPs"} if self.total.counted_flops is None else set()
@@ -131,7 +122,7 @@ class LayersRequest:
 
 @verb(*TABLES)
 def layers(
-    call: Call,
+    call: VerbCall,
     model: Annotated[
         ModelRequest,
         Without("weights", "seed", "device", "dtype", "resize", "interpolation", "categories"),

@@ -24,7 +24,7 @@ from hookcli.verbs.analysis import (
     labels_flag,
     open_analysis,
 )
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -80,14 +80,13 @@ class ImageMap(AnalysisOutcome["MapDocument"]):
         return self.result.images
 
     def table(self) -> Table[MapRow]:
-        """Return the images that are farthest from all others."""
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(), rows=self.rows[:_OUTLIERS], caption=caption)
 
 
 @verb(*TABLES)
 def map(  # noqa: A001  the name of the command
-    call: Call,
+    call: VerbCall,
     source: RunOrModel,
     style: MapRequest,
     output: AnalysisOptions,

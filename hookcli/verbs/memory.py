@@ -27,27 +27,21 @@ _ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
 _PICTURES = "images", "pair"
-_MODELS = "model", "against"
 _numbers = itertools.count(1)
 
 
 def new_folder() -> Url:
-    """Return a folder in memory that nothing else uses."""
-    from hookcli.store.locations import storage
-
-    storage.check_url(_ROOT)  # imports fsspec, which ``forget`` could not after a Ctrl-C here
     return _ROOT / str(next(_numbers))
 
 
 def forget(folder: Url) -> None:
-    """Delete a folder in memory."""
     from hookcli.store.locations import storage
 
     for name in storage.list_files(folder):
         storage.remove_file(folder / name)
 
 
-class Holder:
+class HeldFolder:
     """Keeps a folder in memory as long as something refers to this object."""
 
     def __init__(self, folder: Url) -> None:
@@ -55,7 +49,6 @@ class Holder:
 
 
 def read_all(folder: Url) -> dict[str, bytes]:
-    """Return the content of each file of a folder in memory, by name."""
     from hookcli.store.locations import storage
 
     names = list(storage.list_files(folder))
@@ -74,34 +67,29 @@ def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[s
         if any(_is_module(given[n]) or n in _PICTURES for n in changed):
             for name, what in _NEEDS_FILES.items():
                 if given.get(name):
-                    raise RequestError(
-                        f"`{name}` {what}, so it cannot take things in memory",
-                        "write a model as FILE.py:FUNCTION, and images into files",
-                    )
+                    hint = "write a model as FILE.py:FUNCTION, and images into files"
+                    raise RequestError(f"`{name}` {what}, so it cannot take things in memory", hint)
         if "images" in changed and str(given.get("labels")) == "folders":
             hint = "give a list with a label for each image"
             raise RequestError("`labels='folders'` needs photos in files", hint)
-        for name in changed:
-            if _is_module(given[name]) and name == "model":
-                kept = _as_it_is(given[name])
-                plain = {key: value for key, value in kept.items() if key in known} | plain
+        if _is_module(given.get("model")):
+            kept = _as_it_is(given["model"])
+            plain = {key: value for key, value in kept.items() if key in known} | plain
         yield plain
 
 
 def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> Any:
     if isinstance(value, (str, bytes, int, float, bool, os.PathLike)):
         return value
-    if name in _MODELS and _is_module(value):
-        module = _hold_module(stack, value, given)
-        dtype = None if "dtype" in given else _as_it_is(value).get("dtype")
-        own = [f"dtype={dtype}"] if dtype else []  # B runs as it is, too
-        return [f"model={module}", *own] if name == "against" else module
-    if name == "against" and isinstance(value, Mapping):
-        other = value.get("model")
+    if name == "model" and _is_module(value):
+        return _hold_module(stack, value, given)
+    if name == "against" and (_is_module(value) or isinstance(value, Mapping)):
+        changes = {"model": value} if _is_module(value) else value
+        other = changes.get("model")
         if not _is_module(other):
             return value
-        dtype = {n: m for n, m in _as_it_is(other).items() if n == "dtype" and n not in given}
-        return {**dtype, **value, "model": _name(stack, "model", other, {**given, **value})}
+        kept = {n: m for n, m in _as_it_is(other).items() if n == "dtype" and n not in given}
+        return {**kept, **changes, "model": _hold_module(stack, other, {**given, **changes})}
     if folder := find_folder(value):
         if name == "against":
             raise RequestError("`against` cannot be a run", "compare runs with `hookcli.diff`")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
     from hookcli.records.runs import ModelInfo
-    from hookcli.verbs.call import Call
+    from hookcli.verbs.call import VerbCall
 
 
-def begin(call: Call, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
+def begin(call: VerbCall, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
     """Give the warnings that are known before the models run, which they may do from now on."""
     warn_of_skipped(call, skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
@@ -27,31 +27,28 @@ def begin(call: Call, skipped: Sequence[SkippedImage], *models: ModelInfo) -> No
     call.listener.begin()
 
 
-def warn_of_skipped(call: Call, skipped: Sequence[SkippedImage]) -> None:
-    """Warn about the images that could not be used, with one line for each reason."""
+def warn_of_skipped(call: VerbCall, skipped: Sequence[SkippedImage]) -> None:
     for reason in dict.fromkeys(image.reason for image in skipped):
         files = [repr(image.file) for image in skipped if image.reason == reason]
         some = f"{count(len(files), 'image')} ({', '.join(files[:3])}{and_more(len(files) - 3)})"
         call.warn(f"skipped {some if files[1:] else files[0]}: {reason}")
 
 
-def warn_of_damage(call: Call, damage: Sequence[str]) -> None:
+def warn_of_damage(call: VerbCall, damage: Sequence[str]) -> None:
     """Warn that files of a run are missing or have changed; ``damage`` has a sentence for each."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         call.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
-def describe_images(call: Call, images: Sequence[ImageResult]) -> None:
-    """Say how inputs other than single pictures, such as clips and pairs, were made."""
+def describe_images(call: VerbCall, images: Sequence[ImageResult]) -> None:
     for note in dict.fromkeys(image.note for image in images if image.note):
         call.say(f"the model saw {note}")
     for text, is_warning in describe_intensities(images):
         (call.warn if is_warning else call.say)(text)
 
 
-def describe_uncalled(call: Call, uncalled: Sequence[Uncalled]) -> None:
-    """Say which of the chosen layers did not run, with one line for each reason."""
+def describe_uncalled(call: VerbCall, uncalled: Sequence[Uncalled]) -> None:
     for group in group_uncalled((each.layer.label, each.reason) for each in uncalled):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         call.say(f"not called{number}: {group.names}: {group.reason}")

@@ -8,7 +8,7 @@ from typing import Annotated
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import ModelsDocument
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table, UnwrittenOutcome
@@ -37,17 +37,15 @@ class ModelList(UnwrittenOutcome):
     rows: tuple[CatalogEntry, ...]
 
     def document(self) -> ModelsDocument:
-        """Return all models."""
         return ModelsDocument(models=self.rows)
 
     def table(self) -> Table[CatalogEntry]:
-        """Return all models."""
         return Table(look=_LOOK, rows=self.rows)
 
 
 @verb(*TABLES)
 def models(
-    call: Call,
+    call: VerbCall,
     pattern: Annotated[
         str, Flag("pattern GLOB", "Names that match: 'resnet*'.  [default: all]")
     ] = "*",

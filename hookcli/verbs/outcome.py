@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hookcli.errors import DONE, RequestError
+from hookcli.errors import DONE
 from hookcli.outside import tables
 from hookcli.records.rows import FileRow
 from hookcli.records.text import count, shape_text
@@ -39,7 +39,6 @@ class Look(Generic[Row]):
     words: tuple[str, ...]  # hold text; the others hold numbers, aligned to the right
     fold: tuple[str, ...]  # may be wrapped
     drop: tuple[str, ...]  # matter least, and are left out where there is no room, in this order
-    narrow: tuple[str, ...] = ()  # left out later, if wrapped texts would get a few letters only
     foot: tuple[str, ...] = ()  # if dropped, each text is below the table, with its rows' names
     messages: tuple[str, ...] = ()  # may have words of Python, as messages do
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
@@ -60,7 +59,6 @@ class Table(Generic[Row]):
     caption: Sequence[str] = ()
 
     def cells(self) -> dict[str, Sequence[str]]:
-        """Return the text of each row, by column."""
         return {name: [*map(show, self.rows)] for name, show in self.look.columns.items()}
 
     def __repr__(self) -> str:  # as Markdown, which is easy to read as it is
@@ -137,7 +135,6 @@ class UnwrittenOutcome(Outcome):
 
     @property
     def files(self) -> Mapping[str, Path | bytes]:
-        """Nothing."""
         return {}
 
 
@@ -150,7 +147,6 @@ class FileOutcome(Outcome):
     files: Mapping[str, Path | bytes]
 
     def table(self) -> Table[FileRow]:
-        """Return all files."""
         columns: dict[str, Callable[[FileRow], str]] = {
             "file": lambda row: row.file,
             "call": lambda row: row.call_id,
@@ -165,14 +161,9 @@ class FileOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, in a file or in memory; a notebook shows it in a frame.
+    """A page, in a file or in memory; a notebook shows it in a frame."""
 
-    Attributes:
-        files: by name, where the page and its pictures are, or what they hold.
-        name: the name of the page.
-    """
-
-    files: Mapping[str, Path | bytes] = field(repr=False)
+    files: Mapping[str, Path | bytes] = field(repr=False)  # of the page and of its pictures
     name: str
 
     @property
@@ -198,8 +189,4 @@ class Page:
 
 
 def _read(file: Path | bytes) -> bytes:
-    try:
-        return file if isinstance(file, bytes) else file.read_bytes()
-    except OSError as error:
-        message = f"cannot read {str(file)!r}: {error.strerror or error}"
-        raise RequestError(message, "call the function again") from error
+    return file if isinstance(file, bytes) else file.read_bytes()

@@ -10,7 +10,7 @@ from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.text import count, figure_text
 from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -86,13 +86,11 @@ class PlacesRequest:
             raise RequestError(f"`{one}` and `{two}` are two questions", "ask one at a time")
         for name, owner in _OWNERS.items():
             if getattr(self, name) and owner != asked[0]:
-                raise RequestError(
-                    f"`{name}` belongs to `{owner}`", f"add `{owner}`, or leave it out"
-                )
+                hint = f"add `{owner}`, or leave it out"
+                raise RequestError(f"`{name}` belongs to `{owner}`", hint)
         if self.image is not None and asked == ["pca"]:
-            raise RequestError(
-                "`image` belongs to `similar` and `correspond`", "leave it out, or add one of them"
-            )
+            what = "`image` belongs to `similar` and `correspond`"
+            raise RequestError(what, "leave it out, or add one of them")
         return _QUESTIONS[asked[0]]
 
 
@@ -100,14 +98,12 @@ class PlacesRequest:
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     """What was asked of the places of layers, summed up for each layer and image.
 
-    Attributes:
-        result: the answers. What is known of each place is in a file, ``places.parquet``.
+    The answer for each place is in a file, ``places.parquet``.
     """
 
     rows: tuple[PlacesRow, ...]
 
     def table(self) -> Table[PlacesRow]:
-        """Return the first rows."""
         return Table(look=_look(), rows=self.rows[:_SHOWN], caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:
@@ -134,7 +130,7 @@ class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
 
 @verb(*TABLES)
 def places(
-    call: Call, source: RunOrModel, style: PlacesRequest, output: AnalysisOptions
+    call: VerbCall, source: RunOrModel, style: PlacesRequest, output: AnalysisOptions
 ) -> PlacesOutcome:
     """Colour the places of layers by their components, or find similar and matching places.
 

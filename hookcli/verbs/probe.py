@@ -23,7 +23,7 @@ from hookcli.verbs.analysis import (
     labels_flag,
     open_analysis,
 )
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
 from hookcli.verbs.outcome import Look, Table
@@ -85,7 +85,7 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
 
 @verb(*TABLES)
 def probe(
-    call: Call,
+    call: VerbCall,
     source: RunOrModel,
     style: ProbeRequest,
     output: AnalysisOptions,

@@ -13,7 +13,7 @@ from hookcli.outside.urls import HELD, shown, to_location
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.store.locations.names import PAGE
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import PageDocument
 from hookcli.verbs.keywords import FILES, verb
 from hookcli.verbs.messages import warn_of_damage
@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(FileOutcome):
-    """The page of a run.
+    """The page of a run."""
 
-    Attributes:
-        state: how the folder differs from what the run wrote.
-    """
-
-    state: FolderState
+    state: FolderState  # how the folder differs from what the run wrote
 
     @property
     def page(self) -> Page:
@@ -43,7 +39,6 @@ class Report(FileOutcome):
         return Page({**pictures, **self.files}, PAGE)
 
     def document(self) -> PageDocument:
-        """Return the name of the page, and which pictures are missing."""
         complete, missing = self.state.complete, self.state.missing
         return PageDocument(files=self.rows, complete=complete, missing=missing)
 
@@ -53,7 +48,7 @@ class Report(FileOutcome):
 
 @verb(*FILES)
 def report(
-    call: Call,
+    call: VerbCall,
     run: RunFolder,
     single_file: Annotated[
         bool, Flag("--single-file", "Embed the pictures in the page, so that you can send it.")

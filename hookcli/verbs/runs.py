@@ -24,7 +24,7 @@ from hookcli.config import (
 )
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.outside.files import scratch_folder
-from hookcli.outside.flags import Flag, list_fields
+from hookcli.outside.flags import Flag, list_fields, list_paths
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.text import count
 from hookcli.verbs.messages import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hookcli.reading.load import Run
     from hookcli.run.listener import ProgressListener
     from hookcli.run.result import RunResult
-    from hookcli.verbs.call import Call
+    from hookcli.verbs.call import VerbCall
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
@@ -52,8 +52,7 @@ _ROOM = "set TMPDIR to a folder with free space"
 _FOR_RUNS = ("model", "images", "layers", "exclude", "storage_option")
 
 
-def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
-    """Prepare a run, and say the plan and the warnings."""
+def prepare(call: VerbCall, config: RunConfig, *, keeps: bool = True) -> PreparedRun:
     # If the run folder will be kept (``keeps``), the plan names the folder and its size.
     from hookcli.plan.prepare import prepare_run
 
@@ -66,8 +65,7 @@ def prepare(call: Call, config: RunConfig, *, keeps: bool = True) -> PreparedRun
     return prepared
 
 
-def execute(call: Call, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
-    """Execute a prepared run with a bar, and warn of skipped images."""
+def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> RunResult:
     # If the run folder will be kept (``keeps``), errors mention ``resume``.
     is_long = prepared.settings.is_long
     bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
@@ -99,7 +97,6 @@ def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
 
 
 def plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
-    """Return the plan of a run in a sentence."""
     what = f"{config.run.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
@@ -142,18 +139,15 @@ class RunOrModel:
 
     @property
     def is_run(self) -> bool:
-        """Whether the user named a run instead of a model."""
         is_local = _is_run(self.model) or not self.images
         return choose(self.model, local=is_local, remote=True)
 
     def use_storage(self) -> None:
-        """Let hookcli open URLs with the options of the storage that the user gave."""
         from hookcli.store.locations.storage import use_options
 
         use_options(self.storage)
 
-    def make_config(self, call: Call, tensors: TensorRequest) -> InspectConfig:
-        """Return the request that runs the model, and draws no feature maps."""
+    def make_config(self, call: VerbCall, tensors: TensorRequest) -> InspectConfig:
         return InspectConfig(
             with_downloads(call, self.run),
             grids=GridStyle("none"),
@@ -163,13 +157,12 @@ class RunOrModel:
         )
 
 
-def with_downloads(call: Call, run: RunRequest) -> RunRequest:
-    """Return the request with torch's download bar switched on or off."""
+def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
     return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
 
 
 def open_runs(
-    call: Call, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
+    call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
     """Open the finished runs that the user named, at most ``most``."""
     # ``also`` names further options that need a model.
@@ -178,38 +171,33 @@ def open_runs(
     source.use_storage()
     names = (source.model, *source.images)
     for name in names:
-        if not (_is_run(name) or choose(name, local=_is_folder(name), remote=True)):
+        is_folder = os.path.isdir(to_local(name))  # noqa: PTH112  also if the name is too long
+        if not (_is_run(name) or choose(name, local=is_folder, remote=True)):
             _refuse(call, name, source)
     if len(names) > most:
-        raise RequestError(
-            f"{names[most]!r} is one run too many: `hookcli.{call.verb}` takes "
-            f"{'one' if most == 1 else 'up to two'}",
-            "compare two runs with `hookcli.similarity`, or `hookcli.diff`",
-        )
-    needs_model = {*_list_parameters(RunOrModel)}.difference(_FOR_RUNS).union(also)
+        taken = f"`hookcli.{call.verb}` takes {'one' if most == 1 else 'up to two'}"
+        hint = "compare two runs with `hookcli.similarity`, or `hookcli.diff`"
+        raise RequestError(f"{names[most]!r} is one run too many: {taken}", hint)
+    options = {flag.parameter for _, flag in list_paths(list_fields(RunOrModel))}
+    needs_model = options.difference(_FOR_RUNS).union(also)
     for name in call.given:
         if name in needs_model:
-            raise RequestError(
-                f"`{name}` needs a model and images, but {source.model!r} is a run's folder",
-                f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
-            )
+            what = f"`{name}` needs a model and images, but {source.model!r} is a run's folder"
+            raise RequestError(what, f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`")
     runs = tuple(load_run(name) for name in names)
     for run in runs:
         warn_of_damage(call, run.damage)
     return runs
 
 
-def _refuse(call: Call, name: str, source: RunOrModel) -> None:
+def _refuse(call: VerbCall, name: str, source: RunOrModel) -> None:
     if name != source.model:
         raise RequestError(
             f"{source.model!r} is the folder of a run, and {name!r} is not",
             f"`hookcli.{call.verb}(RUN)`, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
         )
-    what = (
-        f"{name!r} is no folder"
-        if os.path.lexists(to_local(name))
-        else f"there is no folder {name!r}"
-    )
+    exists = os.path.lexists(to_local(name))
+    what = f"{name!r} is no folder" if exists else f"there is no folder {name!r}"
     raise RequestError(
         f"{what}, and no image was given",
         f"`hookcli.{call.verb}(MODEL, IMAGE...)`, or the folder of a run",
@@ -219,32 +207,13 @@ def _refuse(call: Call, name: str, source: RunOrModel) -> None:
 def _is_run(name: str) -> bool:
     from hookcli.store.locations.names import MANIFEST, REQUEST
 
-    folder = Path(to_local(name))
-    try:
-        has_one = any((folder / each).is_file() for each in (REQUEST, MANIFEST))
-    except OSError:  # whatever reads the name next says why
-        has_one = False
-    return choose(name, local=has_one, remote=False)
-
-
-def _is_folder(name: str) -> bool:
-    try:
-        return Path(to_local(name)).is_dir()
-    except OSError:
-        return False
-
-
-def _list_parameters(request: type) -> Iterator[str]:
-    for field in list_fields(request):
-        if field.flag is not None:
-            yield field.parameter
-        if field.request is not None:
-            yield from _list_parameters(field.request)
+    files = (Path(to_local(name), each) for each in (REQUEST, MANIFEST))
+    return choose(name, local=any(map(os.path.isfile, files)), remote=False)
 
 
 @contextmanager
 def run_model(
-    call: Call,
+    call: VerbCall,
     config: InspectConfig,
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
@@ -256,10 +225,8 @@ def run_model(
 
     for name in config.run.images.names:
         if _is_run(name):
-            raise RequestError(
-                f"{name!r} is the folder of a run, and {config.run.model.name!r} is not",
-                "name a model and images, or only runs",
-            )
+            what = f"{name!r} is the folder of a run, and {config.run.model.name!r} is not"
+            raise RequestError(what, "name a model and images, or only runs")
     with _open_folder(keep) as folder:
         kept = keep is not None
         try:

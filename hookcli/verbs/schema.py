@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hookcli.errors import RequestError
 from hookcli.outside.documents import PARTS, Document, describe_types, find_row_type
 from hookcli.outside.flags import Flag
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import UnwrittenOutcome
 from hookcli.verbs.subjects import ANALYSES, SUBJECTS
@@ -39,13 +39,12 @@ class Schema(UnwrittenOutcome):
     rows: tuple[()] = ()
 
     def text(self) -> str:
-        """Return the schema as JSON."""
         return json.dumps(self.schema, indent=1) + "\n"
 
 
 @verb()
 def schema(
-    call: Call,
+    call: VerbCall,
     name: Annotated[
         str,
         Flag(

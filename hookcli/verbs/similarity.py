@@ -10,13 +10,8 @@ from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.records.analysis import WholePool
 from hookcli.records.text import count
-from hookcli.verbs.analysis import (
-    Analysis,
-    AnalysisOptions,
-    AnalysisOutcome,
-    open_analysis,
-)
-from hookcli.verbs.call import Call
+from hookcli.verbs.analysis import Analysis, AnalysisOptions, AnalysisOutcome, open_analysis
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.outcome import Look, Table
 from hookcli.verbs.runs import RunOrModel
@@ -52,7 +47,6 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
     partners: tuple[PairRow, ...]
 
     def document(self) -> SimilarityDocument:
-        """Return every pair, and for each layer the most similar other layer."""
         from hookcli.analysis.similarity import SimilarityDocument
 
         return SimilarityDocument(
@@ -65,7 +59,6 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
         )
 
     def table(self) -> Table[PairRow]:
-        """Return for each layer of the first run the most similar other layer."""
         return Table(look=_look(), rows=self.partners, caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:
@@ -90,7 +83,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
 
 @verb(*TABLES)
 def similarity(
-    call: Call, source: RunOrModel, style: SimilarityRequest, output: AnalysisOptions
+    call: VerbCall, source: RunOrModel, style: SimilarityRequest, output: AnalysisOptions
 ) -> Similarity:
     """Compare every pair of layers, of one run or of two: which compute the same?
 
@@ -122,22 +115,15 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
     calls = [analysis.choose_calls(run, style.pool) for run in analysis.runs]
     a, b = (calls[0], calls[1] if len(calls) > 1 else ())
     if not b and len(a) < 2:
-        raise RequestError(
-            f"{a[0].call_id!r} is the only layer, and similarity compares layers",
-            "choose more `layers`, or name a second run",
-        )
-    images = count(len(a[0].images), "image")
-    analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {images}")
-    with analysis.count(len(a) + len(b), "layers") as progress:
+        what = f"{a[0].call_id!r} is the only layer, and similarity compares layers"
+        raise RequestError(what, "choose more `layers`, or name a second run")
+    analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}")
+    with analysis.count(len(a) + len(b), "layers") as bar:
         may_leave_out = not analysis.forms
-        done = progress.chunk_done
-        result = compare_layers(a, b, style.pool, done, may_leave_out=may_leave_out)
+        result = compare_layers(a, b, style.pool, bar.chunk_done, may_leave_out=may_leave_out)
     if len(result.a) < (1 if b else 2) or not result.b:
-        raise RequestError(
-            f"too few layers are left: {result.left_out[0]!r} and others have the same features "
-            "for all images",
-            "choose other `layers`",
-        )
+        same = f"{result.left_out[0]!r} and others have the same features for all images"
+        raise RequestError(f"too few layers are left: {same}", "choose other `layers`")
     return result
 
 

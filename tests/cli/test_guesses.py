@@ -13,11 +13,6 @@ SEE = "see: hookcli inspect --help"
     [
         ("--json", "--format json"),
         ("--gpu", "--device cuda"),
-        ("--layer", "--layers FORM"),
-        ("--pretrained", "--weights pretrained"),
-        ("--checkpoint", "--weights FILE"),
-        ("--train", "--mode train"),
-        ("--html", "each run writes a page, report.html, into its folder: open it in a browser"),
         ("--open", "each run writes a page, report.html, into its folder: open it in a browser"),
         ("--cam", "hookcli gradients --cam has it"),
         ("--colourmap", "--colormap"),
@@ -37,16 +32,11 @@ def test_only_options_of_the_command_are_named(run):
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
+        ("timm:vit_base cat.png", "hookcli inspect timm:vit_base cat.png; "),
         ("resnet18", "hookcli layers resnet18; "),
-        (
-            "timm:vit_tiny_patch16_224 cat.png",
-            "hookcli inspect timm:vit_tiny_patch16_224 cat.png; ",
-        ),
         ("cat.png resnet18", "hookcli inspect resnet18 cat.png; "),
         ("summary resnet18", "hookcli layers MODEL; "),
         ("inspct resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
-        ("help", "hookcli COMMAND --help; "),
         ("nonsense", ""),
     ],
 )
@@ -65,27 +55,20 @@ def test_without_an_image_the_next_step_is_said(run):
 
 def test_an_image_in_the_place_of_the_model_is_reported(run):
     ended = run("inspect", "cat.png", "resnet18")
-    assert ended == (
-        2,
-        "",
-        (
-            "error: the model comes before the images, and 'cat.png' is an image\n"
-            "hint: give 'resnet18' as the model, and 'cat.png' as an image\n"
-        ),
+    assert ended.code == 2
+    assert ended.err == (
+        "error: the model comes before the images, and 'cat.png' is an image\n"
+        "hint: give 'resnet18' as the model, and 'cat.png' as an image\n"
     )
 
 
-@pytest.mark.parametrize("word", ["layer2", "features.3", "layer1.0.conv1"])
-def test_a_second_layer_is_not_taken_for_an_image(run, word):
+def test_a_second_layer_is_not_taken_for_an_image(run):
     Image.new("RGB", (40, 30)).save("cat.png")
-    ended = run("inspect", "resnet18", "cat.png", "--layers", "layer1", word)
-    assert ended == (
-        2,
-        "",
-        (
-            f"error: there is no image {word!r}\n"
-            f"hint: several layers are one word: --layers layer1,{word}\n"
-        ),
+    ended = run("inspect", "resnet18", "cat.png", "--layers", "layer1", "layer2.0")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: there is no image 'layer2.0'\n"
+        "hint: several layers are one word: --layers layer1,layer2.0\n"
     )
 
 
@@ -93,7 +76,6 @@ def test_a_second_layer_is_not_taken_for_an_image(run, word):
     ("words", "message", "hint"),
     [
         ([], "Missing option '--against'.", "--against weights=B.pth"),
-        (["--against", "bfloat16"], "--against cannot read 'bfloat16'", "dtype=bfloat16"),
         (["--against", "train"], "--against cannot read 'train'", "mode=train"),
         (["--against", "b.pth"], "--against cannot read 'b.pth'", "weights=b.pth"),
         (

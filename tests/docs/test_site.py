@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.store.locations import names
-
 HOME = Path(__file__).parent.parent.parent
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\((?P<address>[^)\s]+)\)|<img[^>]+src=\"(?P<image>[^\"]+)\"")
@@ -47,13 +45,3 @@ def test_the_reference_is_what_the_code_says():
     pages = runpy.run_path(str(HOME / "tools" / "reference.py"))["render_pages"]()
     folder = HOME / "docs" / "reference"
     assert {name: (folder / name).read_text(encoding="utf-8") for name in pages} == pages
-
-
-@pytest.mark.docs
-def test_the_reference_names_every_file_of_a_run_folder():
-    told = {
-        name.split("/")[0] for name in runpy.run_path(str(HOME / "tools/reference.py"))["FILES"]
-    }
-    files = {value for value in vars(names).values() if isinstance(value, str) and "." in value}
-    assert told >= {file for file in files if "/" not in file and names.is_run_file(file)}
-    assert told >= names.FOLDERS

@@ -58,8 +58,8 @@ other = hookcli.inspect(new, "photos", layers="conv", save="tensors")
 hookcli.similarity(kept, other)
 """,
     """
-from hookcli.verbs.call import Listener
-with Listener().count(2, "images", is_long=True) as bar:
+from hookcli.verbs.call import VerbListener
+with VerbListener().count(2, "images", is_long=True) as bar:
     for _ in range(2):
         time.sleep(0.3)
         bar.step()

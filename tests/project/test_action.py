@@ -137,13 +137,6 @@ def test_the_code_of_the_comparison_is_that_of_the_job(job, code, said):
     assert Path("GITHUB_STEP_SUMMARY").read_text() == "table\n"
 
 
-def test_without_a_golden_file_the_job_says_where_to_get_it(job):
-    assert job([STEPS[2]], SPOKEN, golden="tests/net.json") == (
-        2,
-        "::error::there is no golden file: commit the artifact activations as the input golden\n",
-    )
-
-
 def test_hookcli_is_installed_only_where_it_is_not(job):
     python = Path("bin/python")
     python.write_text(f"#!/bin/sh\n{SPOKEN}\n")

@@ -22,7 +22,7 @@ from hookcli.config import (
     TensorRequest,
 )
 from hookcli.records.command import command_words, list_differences
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import verb
 from hookcli.verbs.outcome import Outcome
 
@@ -106,7 +106,7 @@ def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
     seen = []
 
     @verb()
-    def record(call: Call, config: InspectConfig) -> Told:
+    def record(call: VerbCall, config: InspectConfig) -> Told:
         seen.append(config)
         return Told()
 

@@ -15,7 +15,7 @@ from torchvision.models import resnet18
 from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunRequest
 from hookcli.plan.prepare import prepare_ablation
 from hookcli.run.ablation import ablate_images
-from hookcli.verbs.ablate import _Forwards
+from hookcli.verbs.call import Progress
 from tests.toy_models import two_channel_net
 
 PLAIN = ("--device", "cpu")
@@ -305,14 +305,12 @@ def test_a_model_that_takes_one_image_runs_one_channel_at_a_time(ablate, run, ne
 
 def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkeypatch):
     count = 0
-    done = _Forwards.done
 
-    def counted(self):
+    def step(self):
         nonlocal count
         count += 1
-        done(self)
 
-    monkeypatch.setattr(_Forwards, "done", counted)
+    monkeypatch.setattr(Progress, "step", step)
     words = ("ablate", "nets.py:Net", "a.npy", "b.npy", *PLAIN, "--layers", "leaf")
     words += ("--batch-size", "4")
     ended = run(*words)
@@ -320,22 +318,6 @@ def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkey
     assert ended.err.splitlines()[1] == plan
     assert count == 6
     assert run(*words, "--dry-run").err.splitlines() == [plan]
-
-
-def test_a_long_ablation_says_how_long_it_will_take(run, nets, monkeypatch):
-    now = 0.0
-
-    def later():
-        nonlocal now
-        now += 3.0
-        return now
-
-    monkeypatch.setattr("hookcli.verbs.ablate.time.monotonic", later)
-    words = ("ablate", "nets.py:Net", "a.npy", *PLAIN, "--layers", "leaf", "--batch-size", "1")
-    ended = run(*words)
-    plan = "nets.py:Net: 6 channels of 3 layers, 1 image, 7 forwards"
-    assert ended.err.splitlines()[1:3] == [plan, "about 18 s"]
-    assert "about" not in run(*words, "--quiet").err
 
 
 def test_the_table_shows_the_first_and_what_was_looked_at(run, nets):

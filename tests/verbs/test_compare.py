@@ -105,13 +105,6 @@ def test_the_page_has_the_verdict_and_after_it_the_culprits(run):
     assert '<tr><th scope="row">--edit</th><td>none</td><td>relu:scale=3</td></tr>' in page
 
 
-def test_the_page_before_is_replaced_and_other_files_stay(run):
-    run(*WORDS, *EDIT, "--pictures", "p")
-    Path("p/notes.txt").write_text("mine")
-    run(*WORDS, "--against", "threads=1", "--pictures", "p")
-    assert sorted(file.name for file in Path("p").glob("[!.]*")) == ["notes.txt", "report.html"]
-
-
 def test_a_folder_of_others_is_refused_before_the_model_runs(run):
     Path("p").mkdir()
     Path("p/notes.txt").write_text("mine")

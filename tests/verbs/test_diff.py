@@ -52,13 +52,3 @@ def test_errors_are_in_words_of_python(keywords, message, hint):
         hookcli.diff("a", "b", **keywords)
     assert caught.value.message == message
     assert hint in caught.value.hint
-
-
-def test_in_a_narrow_terminal_names_of_calls_keep_twelve_letters(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    for name, value in {"a": 2, "b": 3e-7}.items():
-        calls = {"layer3.downsample.norm": [1.0, 2 + value], "layer4.downsample.norm": [1.0, value]}
-        run_of(**calls).write(name)
-    ended = run("diff", "a", "b")
-    assert "layer4.downs" in ended.out
-    assert all(len(line) <= 40 for line in ended.out.splitlines())

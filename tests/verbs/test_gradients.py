@@ -5,22 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from PIL import Image
 
 from hookcli import load_run
 from hookcli.cli.output.wording import to_words
-from hookcli.config import GridStyle, ModelRequest
-from hookcli.errors import RequestError
-from hookcli.networks.scores import find_target, load_score
-from hookcli.run.pipeline import inspect_images
-from tests.configs import inspect_config
+from hookcli.networks.scores import load_score
 from tests.toy_models import two_channel_net
 
 SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
@@ -48,6 +42,12 @@ class Still(Net):
 class Odd(Net):
     def forward(self, x):
         return {"what": super().forward(x)}
+
+
+class Idle(Net):
+    def __init__(self):
+        super().__init__()
+        self.aux = nn.Linear(2, 2)
 
 
 def total(output, target):
@@ -109,7 +109,6 @@ def test_every_figure_is_the_one_worked_out_by_hand(run, net):
 @pytest.mark.parametrize(
     ("words", "value", "slope"),
     [
-        (("--target", "0"), 24.0, 1.0),
         (("--score", "probability"), 1.0, 0.0),
         (("--score", "cross-entropy", "--target", "0"), 24.0, 1.0),
         (("--score", "sum"), 72.0, 1.0),
@@ -144,22 +143,15 @@ def test_a_score_of_ones_own(run, net):
         assert run(*words, "--score", wrong, "--overwrite").code == 2
 
 
-def test_the_reason_is_shown_if_there_is_no_gradient(run, cat):
-    layers = "conv1.conv,aux1.fc2,inception3a.*conv"
-    words = ("gradients", "googlenet", cat, *PLAIN, "--layers", layers)
-    code, out, err = run(*words)
+def test_the_reason_is_shown_if_there_is_no_gradient(run, net):
+    code, out, err = run("gradients", "net.py:Idle", *OWN)
     assert code == 0, err
     found = rows()
     reason = "the gradient of the image was not requested: use `input_grad`"
-    assert found["grad_input:conv1.conv"]["reason"] == reason
-    assert found["grad_input:conv1.conv"]["norm"] == ""
-    assert f"no gradient: grad_input:conv1.conv: {to_words(reason)}" in out
-    assert found["param:aux1.fc2.weight"]["reason"] == "no path leads from it to the score"
-    assert "not called: aux1.fc2" in err
-    assert run(*words, "--input-grad", "--overwrite").code == 0
-    assert float(rows()["grad_input:conv1.conv"]["norm"]) > 0
-    records = pq.read_table("out/records.parquet").to_pylist()
-    assert {record["side"] for record in records} == {"grad_output", "grad_input", "param"}
+    assert (found["grad_input:conv"]["reason"], found["grad_input:conv"]["norm"]) == (reason, "")
+    assert f"no gradient: grad_input:conv: {to_words(reason)}" in out
+    assert found["param:aux.weight"]["reason"] == "no path leads from it to the score"
+    assert "not called: aux" in err
 
 
 def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
@@ -187,7 +179,6 @@ def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
     [
         ("tabbi", "--target: no category is called 'tabbi'", "did you mean 'tabby'"),
         ("cardigan", "--target: 2 classes are called 'cardigan'", "give the index: 264 or 474"),
-        ("1000", "--target: there is no class 1000", "classes are 0 to 999"),
         ("-1", "--target: there is no class -1", "classes are 0 to 999"),
     ],
 )
@@ -200,12 +191,12 @@ def test_targets_that_do_not_exist_are_refused(run, cat, target, message, hint):
         assert not Path("out").exists()
 
 
-def test_a_folder_of_images_is_resumable_and_adds_up(run):
+def test_a_folder_of_images_is_resumable_and_adds_up(run, net):
     Path("photos").mkdir()
     for number in range(3):
-        noise = np.random.default_rng(number).integers(0, 256, (70, 80, 3), np.uint8)
+        noise = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
         Image.fromarray(noise).save(f"photos/{number}.png")
-    words = ("gradients", "tests.toy_models:Squeezed", *PLAIN[:-3], "none", "--layers", "leaf")
+    words = ("gradients", net, "--size", "8", *OWN[3:])
     squares = {}
     for number in range(3):
         assert run(*words, f"photos/{number}.png", "-o", f"o{number}").code == 0
@@ -248,29 +239,12 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(self.root(self.conv(x)).mean((2, 3)))
 
-
-class Blow(nn.Module):
-    def forward(self, x):
-        return x * torch.inf
-
-
-class Blown(Net):
-    # an infinity of the forward, from which nothing comes
-
-    def __init__(self):
-        super().__init__()
-        self.blow = Blow()
-
-    def forward(self, x):
-        self.blow(torch.ones(1))
-        return super().forward(x)
 """
 
 
-@pytest.mark.parametrize("name", ["Net", "Blown"])
-def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net, name):
+def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net):
     Path("nan.py").write_text(NAN)
-    code, out, _ = run("gradients", f"nan.py:{name}", *OWN, "--fail-on", "nan")
+    code, out, _ = run("gradients", "nan.py:Net", *OWN, "--fail-on", "nan")
     assert code == 7
     (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
     assert finding["sentence"].startswith("NaN is made by the backward of root (Root): ")
@@ -337,11 +311,9 @@ def test_gradients_with_edits(run, net):
     [
         ("inspect", "conv:clmap=0:", "{}: at position 6: 'clmap' is not an edit"),
         ("inspect", "grad_output:conv:zero", "{}: grad_output is a gradient"),
-        ("inspect", "param:*.bias:zero", "{}: param is a gradient"),
         ("inspect", "conv{2}:zero", "{}: conv has no channel 2"),
         ("gradients", "layer9:zero", "no layer matches 'layer9'"),
         ("gradients", "param:*.scale:zero", "no parameter matches '*.scale'"),
-        ("inspect", "re:^conv${1,2}:zero", "{}: at position"),
     ],
 )
 def test_edits_that_cannot_be_made(run, net, command, edit, message):
@@ -351,22 +323,6 @@ def test_edits_that_cannot_be_made(run, net, command, edit, message):
         assert (code, out) == (2, "")
         assert err.startswith(f"error: {message}"), err
         assert not Path("out").exists()
-
-
-def test_a_name_that_two_classes_share_is_asked_for_by_index():
-    assert find_target("Crane", ["crane", "cat"]) == 0
-    assert find_target("predicted", []) is None
-    with pytest.raises(RequestError) as refused:
-        find_target("crane", ["crane", "cat", "Crane"])
-    assert refused.value.hint == "give the index: 0 or 2"
-
-
-def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    code, out, _ = run("gradients", net, *OWN, "--edit", "fc:scale=2", "--prune", "fc=0.5")
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 40
-    assert "grad_outp" in out
 
 
 def test_how_far_images_are_from_the_unedited_run_adds_up(run, net):
@@ -400,7 +356,6 @@ def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
     [
         ("output:conv:set=nan", "NaN is made by the edit 'output:conv:set=nan'"),
         ("grad_output:relu:set=nan", "NaN is made by the edit 'grad_output:relu:set=nan'"),
-        ("grad_input:fc:set=nan", "NaN is made by the edit 'grad_input:fc:set=nan'"),
     ],
 )
 def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
@@ -430,44 +385,11 @@ class Net(nn.Module):
     def forward(self, x):
         tokens = x.flatten(2).transpose(1, 2)
         return self.fc(self.attention(tokens, tokens, tokens)[0].mean(1))
-
-net = Net()
-def make():
-    return net
 """
 
 
 def test_a_pruned_module_that_is_used_and_never_called(run, net):
     Path("attend.py").write_text(ATTENTION)
-    for command in ("inspect", "gradients"):
-        code, _, err = run(command, "attend.py:make", *OWN, "--prune", "linear=0.5", "--overwrite")
-        assert code == 0, err
-        changed = "attention[0]" if command == "inspect" else "grad_output:attention[0]"
-        assert float(rows()[changed]["change"]) > 0
-
-
-def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
-    Path("attend.py").write_text(ATTENTION)
-    monkeypatch.syspath_prepend(".")
-    attend = import_module("attend")
-    before = {name: value.clone() for name, value in attend.net.state_dict().items()}
-    model = ModelRequest("attend:make")
-    config = inspect_config(
-        model,
-        "pixels.npy",
-        layers=("leaf",),
-        out="out",
-        prunes=("linear=0.5:random",),
-        grids=GridStyle("none"),
-        edits=("fc:scale=2",),
-    )
-    state = torch.get_rng_state()
-    result = inspect_images(config)
-    assert [row.sparsity for row in result.rows if row.call_id == "fc"] == [0.5]
-    after = attend.net.state_dict()
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-    assert not any(module._forward_pre_hooks for module in attend.net.modules())
-    assert [name for name, _ in attend.net.named_parameters()] == list(before)
-    assert torch.equal(state, torch.get_rng_state())
-    assert next(iter(attend.net.parameters())).requires_grad
+    code, _, err = run("inspect", "attend.py:Net", *OWN, "--prune", "linear=0.5")
+    assert code == 0, err
+    assert float(rows()["attention[0]"]["change"]) > 0

@@ -13,7 +13,7 @@ from hookcli import __main__ as entry
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 from hookcli.verbs import subjects
-from hookcli.verbs.call import Call
+from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import PANELS, verb
 
 
@@ -44,7 +44,7 @@ def make_command():
     seen = []
 
     @verb()
-    def paint(call: Call, colours: Colours, thing: Thing = "wall") -> None:
+    def paint(call: VerbCall, colours: Colours, thing: Thing = "wall") -> None:
         seen.append((colours, thing))
 
     return paint, seen
@@ -65,11 +65,10 @@ def test_the_values_of_the_options_fill_the_request():
     assert seen == [(Colours(("blue", "green"), 2, dries=False, varnish=Varnish("oil")), "door")]
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_an_option_of_a_part_that_is_not_asked_for_is_refused_whatever_its_value(layers):
+def test_an_option_of_a_part_that_is_not_asked_for_is_refused_whatever_its_value():
     paint, _ = make_command()
     with pytest.raises(RequestError, match=r"^`varnish_layers` is for varnish"):
-        paint(varnish_layers=layers)
+        paint(varnish_layers=1)
 
 
 def test_a_parameter_with_the_name_of_an_option_takes_its_place():
@@ -77,7 +76,7 @@ def test_a_parameter_with_the_name_of_an_option_takes_its_place():
 
     @verb()
     def paint(
-        call: Call, colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3
+        call: VerbCall, colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3
     ) -> None:
         seen.append((colours.coats, often))
 
@@ -99,7 +98,7 @@ def test_every_panel_of_a_help_is_known():
 
 @verb()
 def decorate(
-    call: Call,
+    call: VerbCall,
     things: Annotated[tuple[str, ...], Flag("--thing NAME", "What.", many=True)] = (),
     brush: Annotated[str, Flag("--brush NAME", "Which.", needs="URL|@LIST")] = "",
     paper: Annotated[str, Flag("--paper NAME", "Which.", needs="@LIST")] = "",
@@ -121,10 +120,9 @@ def decorate(
         ("paste", "`other`", "add `other`"),
     ],
 )
-@pytest.mark.parametrize("word", ["a.png", "a@b", "a-b"])
-def test_an_option_without_what_it_needs_is_refused(option, needed, hint, word):
+def test_an_option_without_what_it_needs_is_refused(option, needed, hint):
     with pytest.raises(RequestError) as refused:
-        decorate(thing=["b.png", word], **{option: "wide"})
+        decorate(thing=["b.png", "a@b", "a-b"], **{option: "wide"})
     assert refused.value.message == f"`{option}` has no effect without {needed}"
     assert refused.value.hint == hint
 

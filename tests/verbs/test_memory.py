@@ -1,13 +1,9 @@
 import copy
 import gc
 import hashlib
-import importlib
 import pickle
 import random
 import re
-import shutil
-import sys
-import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import nn
 
 import hookcli
 from hookcli.plan import check
 from hookcli.store.locations import storage
-from hookcli.verbs import call, memory
+from hookcli.verbs import memory
 
 CALLS = []
 
@@ -83,11 +79,9 @@ OPTIONS = {"size": 8, "resize": 8, "grids": "none"}
 @pytest.mark.parametrize(
     "more",
     [
-        {},
-        {"mode": "train"},
+        {"mode": "train", "edit": "conv:zero"},
         {"dtype": "float16"},
         {"layers": ["leaf"], "prune": "conv=0.5"},
-        {"edit": "conv:zero"},
     ],
 )
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -128,8 +122,11 @@ def test_a_model_in_memory_is_as_before_after_an_error_and_ctrl_c(model, picture
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
 def test_a_picture_has_the_same_values_from_a_file_pillow_and_an_array(model, picture, tmp_path):
-    picture.save(tmp_path / "p.png")
-    pixels = np.asarray(picture)
+    exif = picture.getexif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    picture.save(tmp_path / "p.png", exif=exif)
+    picture = Image.open(tmp_path / "p.png")
+    pixels = np.asarray(ImageOps.exif_transpose(picture))
     images = [picture, tmp_path / "p.png", pixels, np.clip((pixels - 0.3) / 255, 0, 1)]
     run = hookcli.inspect(model, images, layers="conv", save="tensors", **OPTIONS)
     assert [image.key for image in run.result.images] == ["image-0", "p", "image-1", "image-2"]
@@ -154,9 +151,7 @@ def test_each_row_of_a_tensor_is_the_input_of_the_network(model):
         (np.zeros((4, 4, 7), "uint8"), "4x4x7 of uint8"),
         (np.zeros((4, 4), "int32"), "4x4 of int32"),
         (np.full((4, 4, 3), 2.0), "4x4x3 of float64"),
-        (np.full((4, 4, 3), -0.1), "4x4x3 of float64"),
         (np.full((4, 4, 3), np.nan), "4x4x3 of float64"),
-        (torch.zeros(4, 4), "4x4 of float32"),
         (torch.zeros(1, 3, 4, 4, dtype=torch.int64), "1x3x4x4 of int64"),
         (torch.zeros(1, 3, 0, 4), "1x3x0x4 of float32"),
         (torch.zeros(1, 3, 4, 4).to_sparse(), "1x3x4x4 of sparse_coo"),
@@ -180,12 +175,9 @@ def test_without_a_folder_nothing_is_written_and_the_page_holds_its_pictures(
     assert 'src="data:image/png;base64,' in run.page.html
 
 
-@pytest.mark.parametrize("keyword", ["resume", "dry_run", "cluster"])
-def test_what_needs_files_refuses_things_in_memory(model, picture, keyword):
-    with pytest.raises(hookcli.HookcliError, match=f"^`{keyword}` .* things in memory"):
-        hookcli.inspect(
-            model, picture, **OPTIONS, **{keyword: "auto" if keyword == "cluster" else True}
-        )
+def test_what_needs_files_refuses_things_in_memory(model, picture):
+    with pytest.raises(hookcli.HookcliError, match="`resume` continues a run"):
+        hookcli.inspect(model, picture, **OPTIONS, resume=True)
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -194,26 +186,12 @@ def test_a_large_run_needs_a_folder_before_the_images_run(model, picture, monkey
     with pytest.raises(hookcli.HookcliError, match=r"2 images .* too much for memory"):
         hookcli.inspect(model, [picture, picture], **OPTIONS)
     assert CALLS == []
-    monkeypatch.undo()
-    more = {"layers": "norm", "save": "tensors", **OPTIONS}
-    run = hookcli.inspect(model.eval(), [picture.rotate(90 * turn) for turn in range(4)], **more)
-    monkeypatch.setattr(check, "_MOST_IMAGES", 1)
-    assert hookcli.similarity(run, run).exit_code == 0
 
 
-def test_a_picture_in_memory_is_turned_as_its_file(model, picture, tmp_path):
-    exif = picture.getexif()
-    exif[0x0112] = 6
-    picture.save(tmp_path / "turned.png", exif=exif)
-    images = [Image.open(tmp_path / "turned.png"), tmp_path / "turned.png"]
-    run = hookcli.inspect(model.eval(), images, layers="conv", save="tensors", **OPTIONS)
-    assert np.abs(run["conv"][0] - run["conv"][1]).max() < 1e-6
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "HSV", "YCbCr"])
-def test_a_picture_of_pillow_may_have_any_mode(model, picture, mode):
-    run = hookcli.inspect(model.eval(), picture.convert(mode), layers="conv", **OPTIONS)
-    assert len(run.rows) == 1
+def test_a_picture_of_pillow_may_have_any_mode(model, picture):
+    pictures = [picture.convert(mode) for mode in ("1", "LA", "P", "RGBA", "CMYK", "HSV")]
+    run = hookcli.inspect(model.eval(), pictures, layers="conv", **OPTIONS)
+    assert len(run.result.images) == 6
 
 
 def test_random_weights_of_a_model_in_memory_are_refused(model, picture):
@@ -221,23 +199,11 @@ def test_random_weights_of_a_model_in_memory_are_refused(model, picture):
         hookcli.inspect(model, picture, weights="random", **OPTIONS)
 
 
-def test_a_model_of_several_dtypes_keeps_them(model, picture):
-    model.eval().fc.half()
-    model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].half(),))
-    run = hookcli.inspect(model, picture, layers="fc,conv", save="tensors", **OPTIONS)
-    assert [run[name].dtype for name in ("conv", "fc")] == [np.float32, np.float16]
-
-
 def test_the_other_model_of_a_comparison_keeps_its_dtype(model, picture):
     other = copy.deepcopy(model.eval()).bfloat16()
     for words in (other, {"model": other}):
         rows = hookcli.compare(model, picture, against=words, size=8, resize=8).document().layers
         assert {row.other_dtype for row in rows} == {"bfloat16"}
-
-
-def test_a_tensor_is_not_turned_to_fit_the_model(model):
-    with pytest.raises(hookcli.HookcliError, match=r"\[1, 9, 7, 3\]"):
-        hookcli.inspect(model.eval(), torch.rand(1, 9, 7, 3), grids="none")
 
 
 def test_the_files_of_a_run_in_memory_go_with_what_refers_to_them(model, picture):
@@ -266,11 +232,6 @@ def test_two_runs_in_memory_are_compared(model, picture):
     compared = hookcli.diff(golden, two)
     assert compared.exit_code == 0
     assert "memory:/" not in f"{compared.document()} {compared.table()}"
-
-
-def test_numbers_and_dtypes_of_other_libraries_are_taken(model, picture):
-    more = {"size": np.int64(8), "dtype": torch.float32, "device": torch.device("cpu")}
-    assert hookcli.inspect(model.eval(), picture, resize=8, grids="none", **more).exit_code == 0
 
 
 def test_equal_calls_of_things_in_memory_write_equal_files_that_name_no_memory(model, picture):
@@ -319,16 +280,6 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
     assert repr(run.run).startswith("Run(memory, 4 images")
 
 
-def test_a_run_in_memory_is_read_without_temporary_files(model, picture, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    run = hookcli.inspect(model.eval(), picture, layers="conv", size=8, resize=8, save="tensors")
-    assert run["conv"].shape == (1, 4, 6, 6)
-    assert len(run.run.records) == 1
-    assert run.run.grid("conv").size[0] > 8
-    assert "<img" in run._repr_html_()
-    assert "memory:/" not in run.run._repr_html_()
-
-
 def test_like_chooses_the_preprocessing_of_a_model_in_memory(model, picture):
     def describe(**more):
         run = hookcli.inspect(model.eval(), picture, layers="conv", grids="none", **more)
@@ -363,15 +314,6 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
     assert refusal(lambda: hookcli.map(run)).endswith(
         "saved no tensors: make the run again, with `save='tensors'` and `pool='mean'`"
     )
-    assert refusal(lambda: run["conv"]).endswith(
-        "saved no tensors: run `hookcli.inspect` again, with `save='tensors'`"
-    )
-    page = run.page
-    shutil.rmtree(tmp_path / "run")
-    assert refusal(lambda: page.html).startswith(f"cannot read '{tmp_path}/run/report.html': No")
-    assert refusal(lambda: hookcli.inspect(model, picture, out="a\0b")) == (
-        "`out` cannot be 'a\\x00b': leave out the NUL"
-    )
     with torch.inference_mode():
         frozen = Net().eval()
     said = refusal(lambda: hookcli.gradients(frozen, picture, target=1, size=8, resize=8))
@@ -381,39 +323,13 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
     )
 
 
-@pytest.mark.parametrize("value", [np.ones(3), [torch.ones(3)], object()])
-def test_an_object_is_no_value_of_an_input(model, picture, value):
-    with pytest.raises(
-        hookcli.HookcliError, match=r"^`input` cannot have a .* as 'facts'\n"
-    ) as caught:
-        hookcli.inspect(model, picture, input={"facts": value}, **OPTIONS)
-    assert caught.value.hint == "give a file .npy, a text or a number"
-
-
-@pytest.mark.parametrize("more", [{}, {"prune": "fc=0.5"}])
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
-def test_a_model_may_be_one_of_several_differences(model, picture, more):
-    other, against = Net().eval(), {"model": model, "threads": 1, **more}
+def test_a_model_may_be_one_of_several_differences(model, picture):
+    other, against = Net().eval(), {"model": model, "threads": 1, "prune": "fc=0.5"}
     before = state(model)
     found = hookcli.compare(other, picture, against=against, size=8, resize=8)
     assert "model=Net 2 in memory, threads=1" in found.document().b
     assert state(model) == before
-
-
-class Nothing(Net):
-    def forward(self, pixels):
-        super().forward(pixels)
-
-
-def test_a_model_may_return_nothing(picture):
-    words = {"against": "torch-export", "layers": "all", "size": 8, "resize": 8}
-    assert hookcli.compare(Nothing().eval(), picture, **words).exit_code == 0
-
-
-def test_channels_of_a_lazy_model_are_ablated(picture):
-    parts = nn.LazyConv2d(4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
-    model = nn.Sequential(*parts).eval()
-    assert len(hookcli.ablate(model, picture, layers="0", size=8, resize=8).rows) == 4
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -425,24 +341,6 @@ def test_a_model_in_its_own_dtype_is_compared_with_float32(picture):
     assert all(map(torch.equal, before, model.parameters()))
     with pytest.raises(hookcli.HookcliError, match="the other side has changed them"):
         hookcli.compare(model.float(), picture, against="dtype=float32", dtype="float16", size=8)
-
-
-def test_an_analysis_runs_in_any_thread(model, picture):
-    images = [picture, *(picture.rotate(angle) for angle in (90, 180, 270))]
-    with ThreadPoolExecutor(1) as threads:
-        found = threads.submit(hookcli.map, model.eval(), images, size=8, resize=8)
-    assert found.result().exit_code == 0
-
-
-def test_a_notebook_shows_grad_cams_first_and_pictures_in_the_order_of_the_images(model, picture):
-    model.eval()
-    images = [picture.resize((9, 9)), picture]
-    shown = hookcli.gradients(model, images, target=1, cam="norm", layers="conv", size=8)
-    captions = re.findall(r'alt="feature maps of (\w+)', shown._repr_html_())
-    assert captions == ["002_norm", "002_norm", "001_conv", "001_conv"]
-    run = hookcli.inspect(model, images[:1] * 11, layers="conv", size=8).run
-    files = run._list_pictures()
-    assert [name.split("/")[1] for name in files] == [*run.images]
 
 
 def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
@@ -460,23 +358,8 @@ def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
         hookcli.inspect(model, picture, layer="conv")
     lines = "".join(traceback.format_exception(raised.value)).splitlines()
     assert lines[-1].startswith("hint: did you mean layers")
-    raised.value.add_note("in the third job")
     again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301
-    for error in (raised.value, again):
-        assert traceback.format_exception(error)[-2:] == [f"{lines[-1]}\n", "in the third job\n"]
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (9, "1 of 2 images")])
-def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, capsys, seconds, shown):
-    monkeypatch.setattr(call, "_is_watched", lambda: True)
-    monkeypatch.setitem(sys.modules, "ipykernel", call)  # which any program may import
-    now = iter([0, seconds, seconds])
-    monkeypatch.setattr(call.time, "monotonic", lambda: next(now))
-    with call.Listener().count(2, "images", is_long=True) as bar:
-        bar.step()
-    error = capsys.readouterr().err
-    assert shown in error
-    assert bool(error) == bool(shown)
+    assert traceback.format_exception(again)[-1] == f"{lines[-1]}\n"
 
 
 def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
@@ -494,30 +377,9 @@ def test_threads_take_turns_with_the_same_model_in_memory(model, picture):
     assert [each.result().exit_code for each in found] == [0, 0]
 
 
-def test_a_folder_in_memory_exists_only_after_its_storage_is_imported(monkeypatch):
-    """After a Ctrl-C during the import of fsspec, deleting the folder could not import it."""
-    opened = []
-    monkeypatch.setattr(storage, "check_url", opened.append)
-    memory.new_folder()
-    assert opened == ["memory://hookcli"]
-
-
-def test_the_thread_that_writes_does_not_import_what_the_run_needs(model, picture, monkeypatch):
-    """A Ctrl-C during an import of the main thread may leave the import lock locked for others."""
-    importlib.import_module("hookcli.store.parquet")
-    monkeypatch.delitem(sys.modules, "hookcli.store.parquet")
-    monkeypatch.delattr(hookcli.store, "parquet")
-    imported = []
-
-    class Finder:
-        @staticmethod
-        def find_spec(name, *_):
-            imported.append((name, threading.current_thread() is threading.main_thread()))
-
-    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
-    hookcli.golden(model.eval(), picture, size=8)
-    assert ("hookcli.store.parquet", True) in imported
-    assert [name for name, is_main in imported if not is_main and "hookcli" in name] == []
+def test_an_error_of_a_temporary_run_names_the_model(picture):
+    with pytest.raises(hookcli.HookcliError, match="the run of Idle in memory saved no tensors"):
+        hookcli.map(Idle().eval(), [picture] * 3, size=8, layers="all")
 
 
 class Idle(nn.Conv2d):
@@ -531,19 +393,12 @@ class Idle(nn.Conv2d):
         return super().forward(pixels)[:, :0]
 
 
-@pytest.mark.parametrize("verb", [hookcli.golden, hookcli.map])
-def test_a_run_without_a_call_is_named_by_its_model(picture, verb):
+def test_a_run_without_a_call_is_named_by_its_model(picture):
     with pytest.raises(hookcli.HookcliError) as caught:
-        verb(Idle().eval(), [picture] * 3, size=8, layers="idle")
+        hookcli.golden(Idle().eval(), [picture] * 3, size=8, layers="idle")
     told = "no layer that `layers` chooses ran in Idle in memory: idle: "
     assert caught.value.message.startswith(told)
     assert caught.value.hint == "choose others: `layers='all'` includes the model itself"
-
-
-def test_an_error_of_a_temporary_run_names_the_model(picture):
-    with pytest.raises(hookcli.HookcliError) as caught:
-        hookcli.map(Idle().eval(), [picture] * 3, size=8, layers="all")
-    assert caught.value.message == "the run of Idle in memory saved no tensors"
 
 
 @pytest.mark.parametrize(
@@ -555,19 +410,14 @@ def test_an_error_of_a_temporary_run_names_the_model(picture):
             "give the name of a model",
         ),
         (
-            lambda model, picture: hookcli.compare(model, picture, against=[model, "onnx"]),
-            "`against` cannot be [a Net, 'onnx']",
-            "give a text, or a list of texts",
+            lambda model, picture: hookcli.inspect(model, picture, input={"facts": object()}),
+            "`input` cannot have a object as 'facts'",
+            "give a file .npy, a text or a number",
         ),
         (
             lambda model, picture: hookcli.inspect(model, picture, model_arg={"a": 1}),
             "a model in memory is made already",
             "leave out `model_arg`",
-        ),
-        (
-            lambda model, picture: hookcli.layers(hookcli.inspect(model, picture, size=8)),
-            "a run is no model",
-            "give the model that made it, or its name",
         ),
         (
             lambda model, picture: hookcli.compare(
@@ -582,12 +432,3 @@ def test_what_cannot_be_used_is_named_in_one_line(model, picture, call, message,
     with pytest.raises(hookcli.HookcliError) as caught:
         call(model.eval(), picture)
     assert (caught.value.message, caught.value.hint) == (message, hint)
-
-
-def test_a_probe_says_why_pictures_in_memory_give_no_control_of_the_pixels(model):
-    pytest.importorskip("sklearn")
-    pictures = [Image.new("RGB", (8, 8), (20 * number, 0, 0)) for number in range(10)]
-    run = hookcli.inspect(model.eval(), pictures, size=8, layers="fc", save="tensors", pool="mean")
-    reason = "image-0 was in memory, and no run keeps it: give it as a file"
-    with pytest.warns(hookcli.HookcliWarning, match=reason):
-        hookcli.probe(run, labels=list("ab" * 5))

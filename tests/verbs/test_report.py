@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +34,3 @@ def test_the_page_of_a_run_in_memory_has_its_pictures_inside():
     assert [row.file for row in made.rows] == ["report.html"]
     assert 'src="grids/' not in made.page.html
     assert "data:image/png" in made.page.html
-
-
-def test_a_request_that_cannot_be_written_does_not_keep_the_page_from_being_made(monkeypatch):
-    hookcli.inspect(
-        nn.Sequential(pointwise([1.0, 2.0, 3.0])), PIXELS, size=4, layers="0", out="run"
-    )
-    real = os.open
-
-    def refuse(name, flags, *rest, **more):  # as if the file had mode 444, also for root
-        if name == "run.json" and flags & (os.O_WRONLY | os.O_RDWR):
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return real(name, flags, *rest, **more)
-
-    monkeypatch.setattr(os, "open", refuse)
-    assert hookcli.report("run").state.complete

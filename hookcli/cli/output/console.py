@@ -36,13 +36,11 @@ _is_used = False  # whether data were written to stdout
 
 
 def begin_data() -> None:
-    """Note that hookcli has written nothing to stdout yet."""
     global _is_used
     _is_used = False
 
 
 def is_unused() -> bool:
-    """Return whether hookcli has written nothing to stdout, not even a part of a document."""
     return not _is_used
 
 
@@ -62,7 +60,6 @@ def print_data(text: str) -> None:
 
 @contextlib.contextmanager
 def no_data() -> Iterator[None]:
-    """Send what the user's Python code prints in the ``with`` block to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -76,12 +73,10 @@ def keep_stdout() -> None:
 
 
 def is_plain() -> bool:
-    """Return whether the environment asks for text without colours (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def close_stdout() -> None:
-    """Flush stdout and ignore errors, so that the interpreter does not report them at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -89,7 +84,6 @@ def close_stdout() -> None:
 
 
 def say(text: str, *, quiet: bool = False) -> None:
-    """Print progress or a plan on stderr."""
     if not quiet:
         _print_on_stderr(escape.for_terminal(text), dim=True)
 
@@ -100,7 +94,6 @@ def warn(text: str) -> None:
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print an error on stderr, with the hint on a line of its own."""
     _print_on_stderr(f"error: {escape.for_terminal(message)}", colour="red", bold=True)
     if hint:
         _print_on_stderr(f"hint: {escape.for_terminal(hint)}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BRIEF = ("table", "md")  # the formats for people, who see the most important rows
 
-_FOLDED, _LEAST = 32, 12  # the usual and the least width of a column with wrapped text
+_FOLDED = 32  # the width of a column with wrapped text
 _WIDE = 400  # width of a table that is not on a terminal
 _USUAL = 80  # width of a terminal that does not report its width
 _HEIGHT = 25  # keeps Rich from reading COLUMNS, which may not be a number
@@ -75,7 +75,6 @@ def _print_brief(table: Table[Any], headlines: Sequence[str], output_format: str
 
 
 def print_error_document(code: int, message: str, hint: str, output_format: str) -> None:
-    """Print on stdout the error that ended a command, as ``json`` or as a line of ``jsonl``."""
     document = ErrorDocument(error=CommandError(code=code, message=message, hint=hint))
     render = json_text.render_line if output_format == "jsonl" else json_text.render_json
     console.print_data(render(document))
@@ -89,7 +88,6 @@ def _print_wrapped(lines: Iterable[str]) -> None:
 
 
 def _text_width() -> int:
-    """Return ``COLUMNS`` or the terminal's width; 400 without one, 80 if it reports none."""
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
             return max(_NARROW, asked)
@@ -138,18 +136,12 @@ def _foot(look: Look[Any], cells: Mapping[str, Sequence[str]], column: str) -> I
 
 
 def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> list[str]:
-    """A column whose text may be wrapped needs at most 32 characters."""
     widths = {}
     for name, texts in cells.items():
         longest = max(map(len, [name, *texts]))
         widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
     for name in look.drop:
         if sum(widths.values()) <= _text_width():
-            break
-        widths.pop(name, None)
-    for name in look.narrow:
-        least = (min(w, 3 + _LEAST) if n in look.fold else w for n, w in widths.items())
-        if sum(least) <= _text_width():
             break
         widths.pop(name, None)
     return [*widths]
