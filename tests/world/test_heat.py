@@ -36,9 +36,7 @@ def make():
     return Net()
 """
 NUMPY = {
-    "mean": lambda values: values.mean(0),
     "max": lambda values: values.max(0),
-    "sum": lambda values: values.sum(0),
     "l2": lambda values: np.sqrt((values**2).sum(0)),
 }
 SIZE = ("--size", "32", "--resize", "32", "--device", "cpu", "--threads", "1")
@@ -127,7 +125,7 @@ def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect):
 
 def test_a_run_that_replaces_another_takes_its_pictures_away(inspect):
     draw_photos(1)
-    inspect("--heat", "mean", "--picture-format", "pdf", "-o", "out")
-    assert Path("out/heat/p00/001_conv.pdf").read_bytes().startswith(b"%PDF-")
+    inspect("--heat", "mean", "--picture-format", "svg", "-o", "out")
+    assert Path("out/heat/p00/001_conv.svg").exists()
     inspect("-o", "out", "--overwrite")
     assert not Path("out/heat").exists()
