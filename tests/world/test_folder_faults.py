@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -212,39 +211,6 @@ def test_a_thousand_odd_files_are_all_accounted_for_and_change_no_good_one():
 # A disk and a memory with an end
 
 
-@pytest.fixture
-def small_disk():
-    """A disk of 400 kB as ``disk``, and a way to make it larger."""
-    Path("disk").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", "disk"]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("may not mount")
-    yield lambda: subprocess.run(["mount", "-o", "remount,size=90m", "disk"], check=True)
-    subprocess.run(["umount", "disk"], check=True)
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_disk_that_is_full_ends_with_5_and_the_run_goes_on_when_it_is_larger(small_disk, workers):
-    photos(300)
-    assert call(*SQUEEZENET, "-o", "whole").returncode == 0
-    words = (*SQUEEZENET, "--workers", workers, "-o", "disk/out")
-    for more in ((), ("--resume",)):
-        ended = call(*words, *more)
-        assert ended.returncode == 5, ended.stderr
-        assert "error: cannot write 'disk/out" in ended.stderr
-        assert "No space left on device" in ended.stderr
-        assert "hint: make room and continue with --resume, or" in ended.stderr
-        assert "Traceback" not in ended.stderr
-    whole = all_files("whole")
-    left = {name: data for name, data in all_files("disk/out").items() if "parts/" not in name}
-    assert [name for name, data in left.items() if whole[name] != data] == []
-    small_disk()
-    ended = call(*words, "--resume")
-    assert ended.returncode == 0, ended.stderr
-    assert "continuing after " in ended.stderr
-    assert_same_folders("disk/out", "whole")
-
-
 def peak(*words):
     """The most memory that the command held at once, or one of its workers, in bytes."""
     started = subprocess.Popen([*TOOL, *words], stdout=subprocess.DEVNULL)
@@ -269,41 +235,3 @@ def test_four_times_the_images_need_no_more_memory(workers):
 
 
 # Ctrl-C
-
-
-def test_a_second_ctrl_c_does_not_wait_for_the_batch():
-    Path("net.py").write_text(SLOW_NET)
-    photos(100)
-    process = begin(*SLOW, "--workers", "1", "-o", "out", NAP="8")
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None
-    asked = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 130
-    assert time.monotonic() - asked < 5
-    assert "Traceback" not in Path("told").read_text()
-
-
-def test_ctrl_c_to_the_whole_process_group_as_a_terminal_sends_it():
-    Path("net.py").write_text(SLOW_NET)
-    photos(300)
-    assert call(*SLOW, "-o", "whole").returncode == 0
-    process = subprocess.Popen(
-        [*TOOL, *SLOW, "--workers", "2", "-o", "out"],
-        env=os.environ | {"NAP": "0.1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not Path("out/parts/000001.json").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
-    assert call(*SLOW, "-o", "out", "--resume").returncode == 0
-    assert_same_folders("out", "whole")
