@@ -141,17 +141,6 @@ def test_layers_without_places_are_left_out_and_said_unless_they_were_chosen(run
     assert "'fc' has no places: 1x40, layout NC" in ended.err
 
 
-def test_matches_name_both_images_and_the_pixel(run):
-    words = ("--image", "photo00", "--correspond", "photo01.png", "--at", "1,1")
-    document = json.loads(run("places", "run", *words, "--format", "json").out)
-    assert (document["image"], document["other"], document["point"]) == (
-        "photo00",
-        "photo01",
-        [1, 1],
-    )
-    assert Path("hookcli-analyses/places-run/pictures/photo00-photo01.png").is_file()
-
-
 def test_layers_that_say_nothing_are_left_out_and_said(run):
     draw = np.random.default_rng(0)
     images = {
@@ -163,23 +152,6 @@ def test_layers_that_say_nothing_are_left_out_and_said(run):
         "left out, since all images have the same features: dead" in run("similarity", "some").out
     )
     assert "Left out, since all images have the same features" in read_page("similarity-some")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("similarity", "dead", "run"), "'a' and others have the same features for all images"),
-        (("probe", "dead", *VERBS["probe"]), "'b': the features are the same for all images"),
-        (("places", "dead"), "'a': the features are the same everywhere"),
-    ],
-)
-def test_a_run_whose_layers_all_say_nothing_is_refused(run, words, said):
-    dead = {name: np.ones((1, 5, 4, 4), "f4") for name in "ab"}
-    ToyRun({f"photo{number:02}": dead for number in range(COUNT)}).write("dead")
-    before = files_of(".")
-    ended = run(*words)
-    assert (ended.code, said in ended.err) == (2, True), ended.err
-    assert files_of(".") == before
 
 
 def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
@@ -353,15 +325,6 @@ def test_a_run_knows_which_of_its_layers_has_the_features(tmp_path, photos):
     document = json.loads(run_in(tmp_path, "map", "two", "--format", "json").out)
     reason = "the last of the layers that ran before fc"
     assert (document["layer"], document["reason"]) == ("layer4", reason)
-
-
-def test_a_run_of_an_earlier_version_is_laid_out_by_its_last_layer(run):
-    ended = run("map", "run")
-    assert ended.code == 0
-    assert (
-        "by fc (the last saved layer, since the run does not say which has the features)"
-        in ended.out
-    )
 
 
 def test_near_duplicates_by_random_weights_are_said_to_mean_little(run):

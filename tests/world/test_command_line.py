@@ -21,16 +21,6 @@ from hookcli.verbs.subjects import COMMANDS
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
-RECORDS = "records.parquet/part-000000.parquet"
-WRITTEN = [
-    "layers.csv",
-    "manifest.json",
-    RECORDS,
-    "report.html",
-    "report.json",
-    "run.json",
-    "seen/photo.jpg",
-]
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
 
 
@@ -133,40 +123,6 @@ def check_error(ended, code):
     return ended.err
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "hint"),
-    [
-        (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
-        (
-            ["--model-arg", "classes"],
-            "--model-arg cannot read 'classes'",
-            "write KEY=VALUE, for example num_classes=50",
-        ),
-    ],
-)
-def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, hint):
-    assert check_error(inspect(photo, *SMALL, *words), 2) == f"error: {error}\nhint: {hint}\n"
-    assert not Path("hookcli-runs").exists()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "resnet18"],
-        ["inspect", "resnet18", "photo.png", "--bogus"],
-        ["inspect", "resnet18", "photo.png", "--at", "side"],
-        ["inspect", "resnet18", "photo.png", "--size", "0"],
-        ["inspect", "resnet18", "photo.png", "--layers"],
-        ["models", "a", "b"],
-    ],
-)
-def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
-    err = check_error(run(*words), 2)
-    hint = err.splitlines()[-1]
-    assert hint.startswith("hint: ")
-    assert hint.endswith(f"see: hookcli {words[0]} --help")
-
-
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
 
 
@@ -204,18 +160,6 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
 
 
 # --- 5: files
-
-
-def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
-    inspect(photo, *TWO, "--grids", "layers")
-    folder = Path("hookcli-runs/resnet18-photo")
-    (folder / "notes.txt").write_text("mine")
-    assert inspect(photo, *SMALL, "--grids", "layers", "--layers", "conv[1]").code == 0
-    assert sorted(contents(folder)) == [
-        *("grids/photo/001_conv1.png", "layers.csv", "manifest.json"),
-        *("maps/photo/001_conv1.png", "notes.txt"),
-        *WRITTEN[2:],
-    ]
 
 
 # --- dry runs
@@ -295,28 +239,6 @@ def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, pho
     for name in ("mean", "std", "min", "max"):
         assert figures(rows, name, ".4g") <= words
     assert {row["call_id"] for row in rows} <= words
-
-
-def test_traps_that_do_not_fit_in_the_table_are_below_it(run, narrow):
-    lines = run("layers", "resnet18", "--layers", "layer1.0.*").out.splitlines()
-    foot = lines[lines.index("traps:") :]
-    assert foot[1:3] == [
-        "  written over in place: layer1.0.bn1, layer1.0.bn2",
-        "  called 2 times: layer1.0.relu, layer1.0.relu#1",
-    ]
-    assert not any("traps" in line for line in foot[3:])
-
-
-def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run):
-    words = ("--layers", "leaf", "--sort", "memory", "--format", "json")
-    document = strict_json(run("layers", "squeezenet1_1", *words).out)
-    rows = document["layers"]
-    values = [row["output_mb"] for row in rows]
-    assert values == sorted(values, reverse=True)
-    shares = [row["share"] for row in rows]
-    expected = [value / document["total"]["output_mb"] for value in values]
-    assert shares == pytest.approx(expected, abs=1e-6)
-    assert sum(shares) == pytest.approx(1, abs=1e-4)
 
 
 # --- names from strangers
@@ -442,18 +364,6 @@ def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, p
         "002_layer1.0.conv1.png",
     ]
     assert not Path("none/grids").exists()
-
-
-def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(run, photo):
-    words = ("--size", "64", "--grids", "none", "--layers", "fc", "--model-arg", "num_classes=7")
-    code, out, err = run("inspect", "resnet18", photo, *words, "--format", "json")
-    document = strict_json(out)
-    assert (code, document["layers"][0]["shape"]) == (0, [1, 7])
-    assert not document["model"]["trained"]
-    assert (
-        "warning: trained weights have 1000 classes, and a different num_classes was asked for: "
-        "the weights are RANDOM\n"
-    ) in err
 
 
 THREAD = """

@@ -3,8 +3,6 @@ full, memory."""
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import random
 import shutil
@@ -14,7 +12,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -25,7 +22,6 @@ pytestmark = pytest.mark.slow
 PATIENCE = 300  # seconds
 TOOL = (sys.executable, "-m", "hookcli", "inspect")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
-SQUEEZENET = ("squeezenet1_1", "photos", *RANDOM, "--size", "32", "--layers", "features.0")
 SLOW = ("net.py:make", "photos", *RANDOM, "--size", "32", "--layers", "conv")
 
 
@@ -100,112 +96,6 @@ def test_a_run_killed_at_ten_random_moments_ends_with_the_same_bytes(workers):
 
 
 # What a folder can hold that is no good image
-
-
-def cut(data, rng):
-    return data[: rng.randrange(1, len(data))]
-
-
-def flipped(data, rng):
-    changed = bytearray(data)
-    for _ in range(rng.randrange(1, 30)):
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def zeroed(data, rng):
-    start = rng.randrange(len(data))
-    return data[:start] + bytes(len(data) - start)
-
-
-def doubled(data, rng):
-    return data + rng.randbytes(200)
-
-
-def swapped(data, rng):
-    half = rng.randrange(1, len(data))
-    return data[half:] + data[:half]
-
-
-def random_bytes(data, rng):
-    return rng.randbytes(len(data))
-
-
-def empty(_data, _rng):
-    return b""
-
-
-def text(_data, rng):
-    return b"<html>not found</html>" * rng.randrange(1, 9)
-
-
-def huge(data, rng):
-    """A PNG whose header speaks of 60,000 by 60,000 pixels."""
-    size = (60_000).to_bytes(4, "big")
-    return data[:16] + size + size + data[24:] if data[1:4] == b"PNG" else text(data, rng)
-
-
-BREAK = (cut, flipped, zeroed, doubled, swapped, random_bytes, empty, text, huge)
-FORMATS = ("png", "jpg", "gif", "bmp", "tiff", "webp")
-MODES = ("1", "L", "P", "LA", "RGBA", "CMYK", "I;16", "F")
-
-
-def odd_files(count):
-    """``count`` files between the good ones; returns their names."""
-    rng = random.Random(0)
-    for number in range(count):
-        kind = FORMATS[number % len(FORMATS)]
-        file = Path(f"photos/{number % 300:04}-odd{number}.{kind}")
-        if number % 50 == 49:
-            os.symlink("nowhere", file)
-        elif number % 50 == 48:
-            os.mkfifo(file)
-        elif number % 10 == 7:
-            mode = MODES[number // 10 % len(MODES)]
-            grey = Image.new("I;16", (40, 30), 40_000) if mode == "I;16" else None
-            picture = grey or noise(number).convert("L" if mode == "F" else "RGB").convert(mode)
-            file = file.with_suffix(".tiff" if mode in ("LA", "CMYK", "I;16", "F") else ".png")
-            picture.save(file)
-        else:
-            noise(number).save(file)
-            data = file.read_bytes()
-            file.write_bytes(BREAK[number // len(FORMATS) % len(BREAK)](data, rng))
-        yield str(file)
-
-
-def records(out):
-    files = sorted(Path(out, "records.parquet").iterdir())
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
-
-
-def test_a_thousand_odd_files_are_all_accounted_for_and_change_no_good_one():
-    photos(300)
-    good = sorted(str(file) for file in Path("photos").iterdir())
-    words = (*SQUEEZENET, "--batch-size", "1", "--workers", "2")
-    assert call(*words, "-o", "clean").returncode == 0
-    odd = list(odd_files(1000))
-    ended = call(*words, "-o", "out")
-    assert ended.returncode == 6, ended.stderr[-3000:]
-    assert "Traceback" not in ended.stderr
-    manifest = json.loads(Path("out/manifest.json").read_bytes())
-    used = [image["file"] for image in manifest["images"]]
-    with Path("out/skipped.csv").open(newline="") as stream:
-        skipped = {row["file"]: row["reason"] for row in csv.DictReader(stream)}
-    assert not set(used) & set(skipped)
-    assert sorted([*used, *skipped]) == sorted([*good, *odd])
-    assert set(good) <= set(used)
-    assert all(skipped.values())
-    assert ended.stderr.count("warning: skipped ") == len(skipped)
-    assert {skipped[file] for file in odd[48::50]} == {"is not a regular file"}
-    assert {skipped[file] for file in odd[49::50]} == {"does not exist"}
-    assert set(odd[7::10]) <= set(used)  # odd and good
-    clean = {row["image"]: row for row in records("clean")}
-    kept = {row["image"]: row for row in records("out") if row["image"] in clean}
-    assert kept == clean
-    again = call(*words, "-o", "again", "--workers", "0")
-    assert again.returncode == 6
-    assert_same_folders("out", "again")
-    print(f"{len(used) - len(good)} of {len(odd)} odd files gave a picture")
 
 
 # A disk and a memory with an end

@@ -157,26 +157,6 @@ def test_a_name_that_is_not_utf8_comes_back_from_every_table_and_after_an_interr
     assert_same_folders("out", "cut")
 
 
-def test_the_run_folder_in_the_photo_folder_is_left_out(run):
-    photos(3)
-    for _ in range(2):
-        code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "photos/out", "--overwrite")
-        assert code == 0, err
-        assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
-
-
-def test_a_folder_of_bad_images_ends_with_3_and_lists_them(run):
-    Path("photos").mkdir()
-    for number in range(40):
-        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
-    code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    assert (code, out) == (3, "")
-    assert "error: no image can be used: 'photos/b00.png' " in err
-    assert "(and 39 more)" in err
-    assert list(skipped()) == [f"photos/b{number:02}.png" for number in range(40)]
-    assert not Path("out/manifest.json").exists()
-
-
 # What comes out
 
 
@@ -242,25 +222,6 @@ def save_arrays(sizes):
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_figures_of_a_layer_are_those_of_all_values_of_all_images(squeezenet):
-    arrays = save_arrays([32] * 18)
-    inspect("arrays/*.npy")
-    for row in layers():
-        seen = outputs(squeezenet, row["module_path"], arrays)
-        values, images = np.concatenate(seen), row["images"]
-        ends = values.min((0, 2, 3)), values.max((0, 2, 3))
-        spread = values.std()
-        expected = (values.mean(), spread, values.min(), values.max())
-        assert [float(row[name]) for name in MEASURED[:2]] == pytest.approx(
-            expected[:2], rel=0, abs=1e-6 * spread
-        )
-        assert [float(row[name]) for name in MEASURED[2:]] == pytest.approx(expected[2:], rel=1e-4)
-        assert float(row["zero_fraction"]) == pytest.approx((values == 0).mean(), abs=1e-9)
-        assert int(row["dead_channels"]) == ((ends[0] == 0) & (ends[1] == 0)).sum()
-        assert (images, row["channels"]) == ("18", str(values.shape[1]))
-
-
-@pytest.mark.usefixtures("small_parts")
 def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet):
     arrays = save_arrays([(32, 48)[number % 3 == 1] for number in range(10)])
     inspect("arrays/*.npy", batch_size=4)
@@ -279,6 +240,9 @@ def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet
     every = np.concatenate([value.ravel() for value in seen])  # the larger count for more
     assert float(first["mean"]) == pytest.approx(every.mean(), rel=0, abs=1e-6 * every.std())
     assert float(first["std"]) == pytest.approx(every.std(), rel=1e-6)
+    assert float(first["min"]) == pytest.approx(every.min(), rel=1e-4)
+    assert float(first["max"]) == pytest.approx(every.max(), rel=1e-4)
+    assert float(first["zero_fraction"]) == pytest.approx((every == 0).mean(), abs=1e-9)
 
 
 # Bad images among good ones
@@ -328,17 +292,6 @@ def test_an_image_that_changes_after_the_plan_is_skipped_with_the_reason():
     assert [image.file for image in result.images] == [
         name for name in names if name not in (names[5], names[8], names[9])
     ]
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_a_run_of_which_all_images_vanish_ends_with_3_and_lists_them():
-    names = photos(10)
-    prepared = prepare_run(asked("photos", out="out"))
-    shutil.rmtree("photos")
-    with pytest.raises(HookcliError) as raised:
-        pipeline.run(prepared)
-    assert raised.value.exit_code == 3
-    assert skipped() == dict.fromkeys(names, "does not exist")
 
 
 # Interrupted and resumed
@@ -580,15 +533,6 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     code, _, err = run("inspect", MODEL, "photos", *words, "-o", "out", "--resume")
     assert code == 2
     assert "was started with other weights: sha256 " in err
-
-
-def test_another_version_of_the_tool_is_refused(run, cut):
-    request = Path("out/run.json")
-    begun = json.loads(request.read_bytes())
-    request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
-    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
-    assert code == 2
-    assert "was started with a different hookcli: 0.0.1, not " in err
 
 
 def test_half_written_files_of_a_killed_writer_are_removed_at_the_end(cut):
@@ -893,16 +837,6 @@ def test_each_image_that_ran_has_a_thumbnail_in_order(monkeypatch):
                 assert abs(red - 3 * int(key[1:])) < 10
                 assert green < 10
                 assert abs(blue - 200) < 10
-
-
-def test_the_same_images_in_another_order_are_named_as_the_difference(run):
-    photos(2)
-    one, two = files_of("photos")
-    run("inspect", MODEL, one, two, *PLAIN, "-o", "out")
-    code, _, err = run("inspect", MODEL, two, one, *PLAIN, "-o", "out", "--resume")
-    assert code == 2
-    assert f"{one} {two}" in err
-    assert f"{two} {one}" in err
 
 
 def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):

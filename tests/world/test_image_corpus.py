@@ -160,20 +160,6 @@ def test_every_turned_variant_of_a_picture_is_the_picture(upright, corpus, kind,
     assert np.abs(upright(name) - upright("hopper.jpg")).mean() < 8
 
 
-def test_sixteen_bit_greys_have_the_mean_that_is_in_the_file(upright, corpus):
-    deep = 0
-    for file in corpus.rglob("*.pgm"):
-        head = re.match(rb"P5\s+(?:#.*\s+)*(\d+)\s+(\d+)\s+(\d+)\s", file.read_bytes())
-        if head is None or int(head[3]) <= 255:
-            continue
-        values = np.frombuffer(file.read_bytes()[head.end() :], ">u2").astype(float)
-        assert upright(file.name).mean() == pytest.approx(
-            255 * values.mean() / int(head[3]), abs=0.1
-        )
-        deep += 1
-    assert deep
-
-
 @pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
 def test_png_files_are_what_libpng_itself_reads(upright, corpus, manifest):
     compared = 0
@@ -212,9 +198,3 @@ def by_libpng(file):
 )
 def test_one_picture_in_many_formats_is_one_picture(upright, name):
     assert np.abs(upright(name) - upright("hopper.ppm")).mean() < 3
-
-
-def test_cmyk_is_the_picture_that_its_rgb_is(upright):
-    rgb = upright("pil_sample_rgb.jpg")
-    for name in ("pil_sample_cmyk.jpg", "tiff_strip_cmyk_jpeg.tif", "tiff_strip_cmyk_16l_jpeg.tif"):
-        assert np.abs(upright(name) - rgb).mean() < 12, name

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.cli.output.progress import Bar as Progress
 from hookcli.config import ModelRequest
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.task import FixedSize
@@ -118,13 +117,6 @@ def test_a_network_of_one_size_refuses_another():
     prepare = build_skeleton(ModelRequest("vit_b_32", size=32)).prepare
     assert prepare.refuse_pixels((3, 48, 48)) == "is 3x48x48: this network takes 3x32x32"
     assert prepare.refuse_pixels((3, 32, 32)) == ""
-
-
-def test_a_network_that_rounds_its_sides_up_takes_a_little_less_too():
-    fixed = FixedSize(224, 224, step=4)
-    taken = [side for side in range(215, 230) if fixed.takes(side, 224)]
-    assert taken == [side for side in range(215, 230) if fixed.takes(224, side)]
-    assert taken == [221, 222, 223, 224]
 
 
 SIDES = {
@@ -342,13 +334,3 @@ def test_skipped_images_are_in_the_order_of_the_run_whatever_the_reason(run):
         Path(folder, f"{number:02}.npy").write_bytes(b"no array")
     assert run(*inspected(folder, *SKIP)).code == 6
     assert [Path(file).stem for file, _ in skipped()] == names(1, 2, 7, 11)
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_progress_counts_skipped_images_among_those_that_are_done(run, monkeypatch):
-    """10 images are chunks of 8 and 2; the model fails on two of the first."""
-    heard = []
-    monkeypatch.setattr(Progress, "chunk_done", lambda _self, *counts: heard.append(counts))
-    unlucky(2, 5)
-    assert run(*inspected(images(10), *SKIP)).code == 6
-    assert heard == [(8, 2), (10, 2)]

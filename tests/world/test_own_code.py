@@ -12,12 +12,9 @@ from PIL import Image
 from torch import nn
 from torchvision.transforms import functional as F  # noqa: N812
 
-from hookcli.config import GridStyle, ModelRequest
-from hookcli.hooks.layers import list_layers
+from hookcli.config import ModelRequest
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.load import load_model
-from hookcli.passes.eager import EagerRunner
-from hookcli.passes.forward import ForwardSettings, run_forward
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -182,12 +179,6 @@ def test_a_module_that_is_made_already_takes_no_arguments(inspect, net):
     assert ended.err == "error: net.py:net is a module already, and takes no --model-arg\n"
 
 
-def test_an_argument_that_the_factory_does_not_know_ends_with_4(inspect, net):
-    code, _, err = inspect("net.py:Net", "--model-arg", "colour=red")
-    assert code == 4
-    assert err.startswith("error: net.py:Net raised TypeError: ")
-
-
 def test_pretrained_weights_of_ones_own_model_are_for_its_own_code(inspect, net):
     code, _, err = inspect("net.py:make", "--weights", "pretrained")
     assert code == 4
@@ -237,24 +228,3 @@ def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
 
 
 # Models that the watcher of the first forward must not break
-
-
-class UnderInference(nn.Module):
-    """Runs itself under inference mode: its tensors have no counter of writes."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1)
-
-    @torch.inference_mode()
-    def forward(self, x):
-        return self.conv(x)
-
-
-def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
-    forward = ForwardSettings(
-        EagerRunner(UnderInference().eval(), list_layers(UnderInference())), GridStyle("none")
-    )
-    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
-    assert {record.call.id for record in result.records} == {"(model)", "conv"}
-    assert result.overwritten == {}

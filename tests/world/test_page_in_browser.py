@@ -389,16 +389,6 @@ def test_a_patch_is_clicked_and_the_map_of_every_head_is_that_of_the_patch(atten
             assert lit_cell(attended, head) == lit(row, column, head)
 
 
-def test_maps_and_patches_have_names_for_those_who_do_not_see_them(attended):
-    attended.wait_for_selector(".attend .map")
-    for head in range(HEADS):
-        name = f"What the patch looks at, head {head}"
-        assert attended.get_by_role("img", name=name).count() == 1
-    name = "Choose a patch with the arrow keys"
-    assert attended.get_by_role("application", name=name).count() == 1
-    assert attended.locator(".where").get_attribute("aria-live") == "polite"
-
-
 def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
     attended.wait_for_selector(".attend .map")
     attended.locator("button.on").focus()
@@ -430,19 +420,6 @@ def test_the_viewer_begins_with_the_class_token_and_a_button_leads_back_to_it(br
         assert lit_cell(page, 0) == lit(0, 1, 0)
         button.click()
         assert lit_cell(page, 1) == (1, 1)
-
-
-def test_maps_that_cannot_be_read_are_reported_and_the_next_call_is_shown(attended):
-    attended.wait_for_selector(".attend .map")
-    attended.select_option(".which", "2")
-    attended.wait_for_selector(".trouble:not([hidden])")
-    said = "The maps of this call are missing or damaged: attention/i0/2.png"
-    assert attended.inner_text(".trouble") == said
-    assert attended.locator(".attend .tile").first.is_hidden()
-    assert attended.locator("button.on").is_disabled()
-    attended.click("button.back")
-    attended.wait_for_selector(".attend .tile")
-    assert attended.locator(".trouble").is_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,31 +68,6 @@ def test_facts_beside_the_rows_are_reported_on_stderr(run):
     assert (code, len(out.splitlines())) == (6, 4)  # conv, relu twice, fc
     assert "not called: head: " in err
     assert "warning: skipped 'text.png': " in err
-
-
-def test_each_line_is_one_write_so_that_a_reader_never_has_half_a_line():
-    """A socket keeps writes separate, as pipes and appended files do with short writes."""
-    kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connected = (
-        "import os, socket\n"
-        f"with socket.socket({kind[0]:d}, {kind[1]:d}) as stdout:\n"
-        "    stdout.connect('stdout')\n"
-        "    os.dup2(stdout.fileno(), 1)\n"
-    )
-    seen = []
-    with socket.socket(*kind) as listening:
-        listening.bind("stdout")
-        listening.listen()
-        running = start(connected + COMMAND, "models", "--format", "jsonl")
-        reader, _ = listening.accept()
-    with reader:
-        while packet := reader.recv(1 << 16):
-            seen.append(packet)
-    running.join()
-    assert running.exitcode == 0
-    assert len(seen) == 121
-    assert all(strict(packet)["name"] for packet in seen)
-    assert all(packet.endswith(b"\n") for packet in seen)
 
 
 # --- files that were written

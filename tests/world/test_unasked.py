@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from PIL import Image
 
 from hookcli.cli.output.wording import to_words
 from hookcli.config import ModelRequest
@@ -154,23 +153,3 @@ def test_what_was_done_to_one_of_two_models_is_among_what_changed(run):
 
 
 # --- pixels
-
-
-def noise(width, height):
-    values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(values)
-
-
-def test_hookcli_uses_the_middle_of_a_very_long_picture_and_says_so(
-    run,
-):
-    noise(1011, 10).save("long.png")
-    words = (
-        *("long.png", "--weights", "random", "--device", "cpu", "--layers", "conv[1]"),
-        *("-o", "out"),
-    )
-    ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
-    note = "the middle of a very long picture, cut out before it was resized"
-    assert f"the model saw {note}\n" in ended.err
-    assert json.loads(Path("out/manifest.json").read_text())["images"][0]["note"] == note
-    assert f"The model saw {note}." in Path("out/report.html").read_text()
