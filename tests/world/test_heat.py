@@ -103,13 +103,6 @@ def test_layers_without_places_are_named_with_the_reason(inspect):
     assert page.count('data-heat="') == 4 + 1  # and once in the script
 
 
-def test_inputs_of_layers_have_maps_of_their_own(inspect):
-    draw_photos(1)
-    inspect("--heat", "l2", "--grids", "none", "--at", "both", "-o", "out")
-    names = {file.name for file in Path("out/heat/p00").iterdir()}
-    assert {"001_conv.png", "001_conv.input.png", "002_act.input.png"} <= names
-
-
 @pytest.mark.usefixtures("small_parts")
 def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect):
     draw_photos(10)

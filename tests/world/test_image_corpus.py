@@ -187,14 +187,3 @@ def by_libpng(file):
         alpha = values[-1:] / 255
         values = values[:-1] * alpha + 255 * (1 - alpha)
     return values.expand(3, -1, -1).permute(1, 2, 0).numpy()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("hopper.Lab.tif", "hopper.bmp", "hopper.psd", "hopper.sgi", "hopper16.rgb"),
-        *("hopper.tif", "hopper.ras", "hopper_lzw.tif", "hopper.qoi", "hopper.pxr"),
-    ],
-)
-def test_one_picture_in_many_formats_is_one_picture(upright, name):
-    assert np.abs(upright(name) - upright("hopper.ppm")).mean() < 3

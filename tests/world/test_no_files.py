@@ -161,13 +161,6 @@ def test_weights_that_are_no_file_are_refused(run, no_file, name):
     assert f"error: cannot read the weights {name}: it {NO_FILE}\n" in ended.err
 
 
-@pytest.mark.parametrize("name", ["w" * 300, "nowhere.pth"])
-def test_weights_that_no_file_can_be_called_are_not_there(run, name):
-    ended = run("inspect", "resnet18", photo("a.png"), *SMALL, "--weights", name, "--resume")
-    assert ended.code == 4
-    assert f"error: no weights and no file are called '{name}'\n" in ended.err
-
-
 def test_code_that_is_no_file_is_refused(run, no_file):
     no_file("own.py")
     for words in (["own.py:make"], ["resnet18", "--score", "own.py:score"]):
@@ -175,15 +168,6 @@ def test_code_that_is_no_file_is_refused(run, no_file):
         ended = run(command, words[0], photo("a.png"), *SMALL, *words[1:])
         assert ended.code == 2
         assert f"error: cannot read 'own.py': {NO_FILE}\n" in ended.err
-
-
-@pytest.mark.parametrize("name", ["x" * 300 + ".png", "loop.png"])
-def test_an_image_whose_name_no_file_can_have_is_skipped_even_as_the_first(run, name):
-    Path("loop.png").symlink_to("loop.png")
-    ended = run("inspect", "resnet18", name, photo("a.png"), *SMALL[:-2])
-    assert ended.code == 6
-    assert f"warning: skipped '{name}': cannot be read: " in ended.err
-    assert Path("hookcli-runs", f"resnet18-{Path.cwd().name}", "manifest.json").exists()
 
 
 # The cache

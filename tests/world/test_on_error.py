@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from hookcli.config import ModelRequest
 from hookcli.networks.load import build_skeleton
-from hookcli.networks.task import FixedSize
 from tests.conftest import interrupted_after
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
@@ -117,32 +115,6 @@ def test_a_network_of_one_size_refuses_another():
     prepare = build_skeleton(ModelRequest("vit_b_32", size=32)).prepare
     assert prepare.refuse_pixels((3, 48, 48)) == "is 3x48x48: this network takes 3x32x32"
     assert prepare.refuse_pixels((3, 32, 32)) == ""
-
-
-SIDES = {
-    "vit_b_32": (224, 224, 1),
-    "maxvit_t": (224, 224, 4),
-    "mvit_v1_b": (224, 224, 4),
-    "mvit_v2_s": (224, 224, 4),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SIDES)
-def test_what_is_said_of_the_size_of_a_network_is_what_it_takes(name):
-    """By another way: its forward on the meta device."""
-    skeleton = build_skeleton(ModelRequest(name))
-    shape = skeleton.prepare.nominal_shape
-    assert skeleton.prepare.fixed == FixedSize(*SIDES[name])
-    for side in (192, 217, 220, 221, 222, 223, 224, 225, 228, 256, 448):
-        pixels = torch.zeros((*shape[:-2], side, 224), device="meta")
-        try:
-            with torch.no_grad():
-                skeleton.module(*skeleton.inputs.arguments_of(pixels))
-            taken = True
-        except (AssertionError, RuntimeError):
-            taken = False
-        assert skeleton.prepare.fixed.takes(side, 224) == taken, side
 
 
 def test_an_own_model_takes_what_its_first_image_had(run):
@@ -292,13 +264,6 @@ def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
     unlucky(2)
     assert run(*inspected(images(4), *SKIP)).code == 6
     assert "skip" not in json.loads(Path("out/run.json").read_text())["command"]
-
-
-def test_the_first_image_that_passes_decides_which_layer_overwrites_which(run):
-    write_net("assert max(map(round, numbers)) > 1, 'unlucky'; inputs[0].add_(1)")
-    assert run(*inspected(images(4), *SKIP)).code == 6
-    facts = json.loads(Path("out/report.json").read_text())
-    assert facts["written"] == {"first": "inside (model) (Net)"}  # before its second part begins
 
 
 RARE = """

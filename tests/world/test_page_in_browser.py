@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from PIL import Image
 
 from hookcli.__main__ import _run
-from hookcli.reading.run_files import open_files
 from hookcli.render.draw.attention_grid import draw_maps
 from tests.render.report.test_document import maps as attention_maps
 from tests.render.report.test_document import row as attention_row
@@ -40,31 +38,6 @@ def inspected(home, *words, command="inspect"):
     assert _run() == 0
     patch.undo()
     return home / "run"
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """A page of 200 images with 36 layers each, which share one picture."""
-    home = tmp_path_factory.mktemp("many")
-    Image.new("RGB", (100, 60)).save(home / "grid.png")
-    whole = document()
-    keys = [f"i{n}" for n in range(200)]
-    calls = [f"layer{n}" for n in range(36)]
-    figures = {name: [0.1234] * 64 for name in ("low", "high", "mean", "spread")}
-    grid = whole["grids"][0] | figures | {"channels": list(range(64)), "file": "grid.png"}
-    whole |= {
-        "images": [whole["images"][0] | {"key": key, "file": f"{key}.png"} for key in keys],
-        "layers": [whole["layers"][0] | {"call_id": call} for call in calls],
-        "histograms": {},
-        "grids": [
-            grid | {"image": key, "call_id": call, "file": f"grid-{key}-{call}.png"}
-            for key in keys
-            for call in calls
-        ],
-    }
-    text = re.sub(r"grid-(\w+-\w+)\.png", r"grid.png?\1", render_report(whole))
-    (home / "report.html").write_text(text, encoding="utf-8")
-    return home
 
 
 @pytest.fixture
@@ -180,22 +153,6 @@ def test_a_tile_of_a_sheet_is_that_of_its_layer(browser, sheets):
         assert page.locator("#table tbody tr[id=layer-3]").count() == 1
 
 
-def test_a_page_of_200_images_loads_only_visible_pictures(browser, many):
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    asked = []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((many / "report.html").as_uri())
-    assert tab.locator("#contact-sheet li").count() == 200
-    assert len(asked) < 100
-    tab.locator("#image-15").click()
-    tab.wait_for_selector("#panel button.grid")
-    assert tab.locator("#panel button.grid").count() == 36
-    assert tab.evaluate("read.has(15) && !read.has(150)")
-    tab.select_option("#image", "199")
-    assert tab.locator("article img").first.get_attribute("src").endswith("grid.png?i199-layer0")
-    tab.close()
-
-
 def test_on_a_phone_a_menu_leads_to_the_layers(page):
     page.set_viewport_size({"width": 390, "height": 800})
     link = page.locator("#list a", has_text="layer3.0.conv1")
@@ -296,58 +253,37 @@ def with_class_token(maps):
     return draw_maps(np.concatenate([above, below]))
 
 
-def write_attended(home, calls=3, images=1, *, token=False):
-    """A page with attention calls: the first with all its patches, the others thinned, damaged."""
+def write_attended(home, *, token=False):
+    """A page with an attention call that has the maps of all its patches."""
     whole = document()
-    keys = [f"i{number}" for number in range(images)]
-    rows = [attention_row(order=n + 1, call_id=f"attention:block{n}") for n in range(calls)]
-    pictures = []
-    for key in keys:
-        (home / "attention" / key).mkdir(parents=True)
-        Image.new("RGB", (300, 200), (120, 120, 120)).save(home / f"{key}.jpg")
-        for number in range(calls):
-            file = f"attention/{key}/{number}.png"
-            drawn = with_class_token(lit_maps()) if token else lit_maps()
-            (home / file).write_bytes(b"damaged" if number == 2 else drawn)
-            patches = [ROWS, COLUMNS] if number == 0 else [4 * ROWS, 4 * COLUMNS]
-            pictures.append(
-                attention_maps(
-                    image=key,
-                    call_id=f"attention:block{number}",
-                    file=file,
-                    patch_grid=patches,
-                    query_grid=[ROWS, COLUMNS],
-                    map_grid=[ROWS, COLUMNS],
-                    is_thinned=number > 0,
-                    has_class_token=token,
-                )
-            )
-    Image.new("RGB", (300, 200)).save(home / "heads.png")
+    (home / "attention").mkdir()
+    Image.new("RGB", (300, 200), (120, 120, 120)).save(home / "seen.jpg")
     Image.new("RGB", (100, 60)).save(home / "grid.png")
-    drawn = [{"image": key, "call_id": "attention:block0", "file": "heads.png"} for key in keys]
-    image = whole["images"][0]
+    drawn = with_class_token(lit_maps()) if token else lit_maps()
+    (home / "attention/0.png").write_bytes(drawn)
+    maps = attention_maps(
+        image="cat",
+        call_id="attention:block0",
+        file="attention/0.png",
+        patch_grid=[ROWS, COLUMNS],
+        query_grid=[ROWS, COLUMNS],
+        map_grid=[ROWS, COLUMNS],
+        is_thinned=False,
+        has_class_token=token,
+    )
     whole |= {
-        "images": [image | {"key": key, "seen": f"{key}.jpg"} for key in keys],
-        "grids": [whole["grids"][0] | {"image": keys[0], "file": "grid.png"}],
-        "attention": rows,
-        "attention_maps": pictures,
-        "heats": [each | {"kind": kind} for each in drawn for kind in ("attention", "rollout")],
+        "images": [whole["images"][0] | {"key": "cat", "seen": "seen.jpg"}],
+        "grids": [whole["grids"][0] | {"image": "cat", "file": "grid.png"}],
+        "attention": [attention_row(order=1, call_id="attention:block0")],
+        "attention_maps": [maps],
     }
     (home / "report.html").write_text(render_report(whole), encoding="utf-8")
-    return whole
 
 
-@pytest.fixture(params=[False, True], ids=["links", "one file"])
-def attended(request, browser, tmp_path):
-    """The page of three attention calls, and the same with its pictures in it."""
-    whole, home = write_attended(tmp_path), tmp_path
-    if request.param:
-        home = tmp_path / "alone"
-        home.mkdir()
-        (home / "report.html").write_text(
-            render_report(whole, open_files(tmp_path)), encoding="utf-8"
-        )
-    yield from opened(browser, home)
+@pytest.fixture
+def attended(browser, tmp_path):
+    write_attended(tmp_path)
+    yield from opened(browser, tmp_path)
 
 
 def lit_cell(page, head):
@@ -391,7 +327,7 @@ def test_a_patch_is_clicked_and_the_map_of_every_head_is_that_of_the_patch(atten
 
 def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
     attended.wait_for_selector(".attend .map")
-    attended.locator("button.on").focus()
+    attended.locator(".which").focus()
     attended.keyboard.press("Tab")
     outline = attended.locator(".picked").evaluate("each => getComputedStyle(each).outlineStyle")
     said = [attended.inner_text(".where")]

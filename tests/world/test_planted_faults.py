@@ -87,13 +87,6 @@ SLOW = (
 
 
 # 2e-6 of what the attention gives: below the default of float32
-BELOW = (
-    weight(
-        "vit_b_16",
-        "encoder.layers.encoder_layer_7.self_attention.out_proj",
-        "encoder.layers.encoder_layer_7.self_attention[0]",
-    ),
-)
 
 
 def plant(state, fault):
@@ -161,13 +154,6 @@ PHOTO = Path(__file__).parents[2] / "sample_images" / "cat.png"
 )
 def test_a_fault_is_found_at_its_layer(fault, plain, run):
     assert find(fault, plain, run) == dict.fromkeys(WAYS, (7, fault.first))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", BELOW, ids=lambda fault: f"{fault.model}, {fault.entry}")
-def test_a_fault_below_the_tolerance_is_found_with_a_smaller_one(fault, plain, run):
-    assert find(fault, plain, run) == dict.fromkeys(WAYS, (0, None))
-    assert find(fault, plain, run, "--rtol", "1e-6") == dict.fromkeys(WAYS, (7, fault.first))
 
 
 WAYS = ("tensors", "sketches", "both", "compare")
@@ -329,29 +315,9 @@ def test_the_smallest_share_of_weights_that_is_pruned_is_found(run):
 # No false alarm
 
 
-def repeat(run, name, times):
-    """Codes of golden files and of compare, over and over, with one thread and with two."""
-    words = (name, PHOTO, *SIZES.get(name, ("--size", "64")), *PLAIN, "--weights", "random")
-    command("golden", *words, "-o", "golden.json")
-    run("models", "none")
-    codes = []
-    before = torch.get_num_threads()
-    try:
-        for index in range(times):
-            torch.set_num_threads(1 + index % 2)
-            run("golden", *words, "-o", "again.json")
-            codes.append(run("diff", "golden.json", "again.json").code)
-            codes.append(run("compare", *words, "--against", f"threads={2 - index % 2}").code)
-    finally:
-        torch.set_num_threads(before)
-    return codes
-
-
 def test_no_repeated_run_is_a_false_alarm(run):
-    assert repeat(run, "tests.toy_models:Squeezed", 2) == [0] * 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "densenet121", "swin_t"])
-def test_none_of_50_repeated_runs_is_a_false_alarm(run, name):
-    assert repeat(run, name, 50) == [0] * 100
+    words = ("tests.toy_models:Squeezed", PHOTO, "--size", "64", *PLAIN, "--weights", "random")
+    command("golden", *words, "-o", "golden.json")
+    assert run("golden", *words, "-o", "again.json").code == 0
+    assert run("diff", "golden.json", "again.json").code == 0
+    assert run("compare", *words, "--against", "threads=2").code == 0
