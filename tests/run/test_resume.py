@@ -126,8 +126,6 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
     )
 
 
-
-
 def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run):
     kept = "hint: finished chunks are kept; --resume continues a long run"
     assert interrupt(run, WORDS, at=0)[-1] == "error: interrupted"

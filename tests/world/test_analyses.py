@@ -9,16 +9,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from hookcli.outside.files import hash_file
 from hookcli.reading.load import load_run
-from hookcli.verbs import subjects
 from tests.conftest import PHOTOS, run_in
 from tests.processes import forget, start
 from tests.toy_runs import ToyRun, edit_json
@@ -91,7 +86,7 @@ def test_every_verb_writes_a_folder_with_a_page_and_tables(run, verb):
     assert "Not trained" in (folder / PAGE).read_text()
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["places", "probe"])
 def test_a_run_in_a_storage_says_the_same(run, verb):
     """Its pictures are copied, too; a run of a cluster lies there."""
     MemoryFileSystem().put("run", "/bucket/run", recursive=True)
@@ -105,13 +100,6 @@ def test_a_run_in_a_storage_says_the_same(run, verb):
     assert local == remote
 
 
-def test_two_runs_in_a_storage_are_compared(run):
-    MemoryFileSystem().put("run", "/bucket/run", recursive=True)
-    ended = run("similarity", *["memory://bucket/run"] * 2, "--format", "json")
-    pairs = {(row["a"], row["b"]): row["cka"] for row in json.loads(ended.out)["pairs"]}
-    assert pairs["conv", "conv"] == pytest.approx(1)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_the_same_rows_in_two_formats(run, verb):
     words = (verb, "run", *VERBS[verb], "-o", "out", "--overwrite", "-q", "--format")
@@ -121,17 +109,9 @@ def test_every_verb_has_the_same_rows_in_two_formats(run, verb):
     assert {*rows[0]} <= {*lines[0]}
 
 
-def test_an_analysis_is_a_document_and_a_table_on_stdout(run):
-    words = ("similarity", "run", "-o", "out", "--overwrite", "-q", "--format")
-    document = json.loads(run(*words, "json").out)
-    assert (document["command"][1], document["folder"]) == ("similarity", "out")
-    assert document["runs"][0]["images"] == COUNT
-    assert run(*words, "md").out.startswith("| ")
-    assert run(*words, "table").out.splitlines()[1].strip(" ─") == ""
-
-
 def test_reading_a_run_loads_no_torch():
-    commands = [["hookcli", verb, "run", *words, "-q"] for verb, words in VERBS.items()]
+    verbs = ("places", "similarity")
+    commands = [["hookcli", verb, "run", *VERBS[verb], "-q"] for verb in verbs]
     code = (
         f"{forget('torch', 'torchvision', 'hookcli')}"
         "from hookcli.__main__ import _run\n"
@@ -141,10 +121,6 @@ def test_reading_a_run_loads_no_torch():
     running = start(code)
     running.join()
     assert running.exitcode == 0
-
-
-def test_analyses_are_among_the_commands_of_the_help():
-    assert {*subjects.SUBJECTS["Analyse a run"]} == {*VERBS}
 
 
 def test_layers_are_chosen_by_their_call_ids(run):
@@ -165,51 +141,6 @@ def test_layers_without_places_are_left_out_and_said_unless_they_were_chosen(run
     assert "'fc' has no places: 1x40, layout NC" in ended.err
 
 
-def test_matches_name_both_images_and_the_pixel(run):
-    words = ("--image", "photo00", "--correspond", "photo01.png", "--at", "1,1")
-    document = json.loads(run("places", "run", *words, "--format", "json").out)
-    assert (document["image"], document["other"], document["point"]) == (
-        "photo00",
-        "photo01",
-        [1, 1],
-    )
-    assert Path("hookcli-analyses/places-run/pictures/photo00-photo01.png").is_file()
-
-
-def test_a_place_without_a_mutual_match_is_said(run):
-    words = ("places", "run", "--correspond", "photo01", "--mutual", "--format", "json", "-q", "-o")
-    run(*words, "all")
-    table = pq.read_table("all/places.parquet").to_pylist()
-    without = {(row, column) for row in range(4) for column in range(4)}
-    without -= {(row["row"], row["column"]) for row in table}
-    row, column = min(without)
-    words = (*words[:5], "--at", f"{2 * column},{2 * row}", "-o")
-    ended = run(*words, "one")
-    assert f"conv: the place at {2 * column},{2 * row} has no mutual match" in ended.out, ended.out
-    document = json.loads(run(*words, "two", "--format", "json").out)
-    assert [document["images"][0][name] for name in ("x", "y", "similarity")] == [None] * 3
-
-
-def test_the_image_of_the_question_is_the_first_on_the_page(run, monkeypatch):
-    monkeypatch.setattr("hookcli.analysis.places_answers._DRAWN", 20)
-    write_run(Path("many"), numbers=range(30))
-    words = ("--similar", "3,3", "--image", "photo25", "-q")
-    assert run("places", "many", *words).code == 0
-    page = read_page("places-many")
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert len(data["names"]) == 20
-    assert data["names"][data["start"]] == "photo25.png"
-    assert data["maps"][0][data["start"]]["features"]
-    assert "20 of 30 images are shown: the first ones" in page
-
-
-def test_two_runs_may_share_a_part_of_their_images(run):
-    write_run(Path("other"), numbers=range(15, 30))
-    said = "ompared 5 images of 20 in A and 15 in B: the others are in one run alone"
-    assert f"c{said}" in run("similarity", "run", "other").out
-    assert f"C{said}" in read_page("similarity-run-other")
-
-
 def test_layers_that_say_nothing_are_left_out_and_said(run):
     draw = np.random.default_rng(0)
     images = {
@@ -223,65 +154,12 @@ def test_layers_that_say_nothing_are_left_out_and_said(run):
     assert "Left out, since all images have the same features" in read_page("similarity-some")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("similarity", "dead"), "'b' has the same features for all images"),
-        (("similarity", "dead", "run"), "'a' and others have the same features for all images"),
-        (("similarity", "run", "dead"), "'a' and others have the same features for all images"),
-        (("probe", "dead", *VERBS["probe"]), "'b': the features are the same for all images"),
-        (("map", "dead"), "'b': the features are"),
-        (("places", "dead"), "'a': the features are the same everywhere"),
-    ],
-)
-def test_a_run_whose_layers_all_say_nothing_is_refused(run, words, said):
-    dead = {name: np.ones((1, 5, 4, 4), "f4") for name in "ab"}
-    ToyRun({f"photo{number:02}": dead for number in range(COUNT)}).write("dead")
-    before = files_of(".")
-    ended = run(*words)
-    assert (ended.code, said in ended.err) == (2, True), ended.err
-    assert files_of(".") == before
-
-
-def test_a_control_that_is_the_run_itself_is_refused(run):
-    ended = run("probe", "run", *VERBS["probe"], "--control", "./run")
-    assert (ended.code, "is the run itself" in ended.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "metadata"),
-    [
-        ({"0.axes": np.zeros((2, 40))}, '["conv"]'),
-        ({"0.mean": np.full(40, np.nan)}, '["conv"]'),
-        ({"0.mean": np.zeros(40, np.float32)}, '["conv"]'),
-        ({}, "[" * 100_000),
-        ({}, "7"),
-    ],
-)
-def test_a_damaged_basis_is_refused(run, arrays, metadata):
-    run("places", "run", "-o", "first")
-    with safe_open("first/basis.safetensors", "np") as opened:
-        kept = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    save_file(kept | arrays, "first/basis.safetensors", {"layers": metadata})
-    ended = run("places", "run", "--basis", "first")
-    assert (ended.code, "basis.safetensors' is damaged: " in ended.err) == (2, True), ended.err
-
-
 def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
     ended = run("places", "run", "--basis", "s3://bucket/first")
     assert (ended.code, "a basis must be on this machine" in ended.err) == (2, True)
     ended = run("map", "net", "a.png", "--keep-run", "s3://bucket/run")
     assert (ended.code, "cannot write 's3://bucket/run'" in ended.err) == (5, True)
     assert not Path("s3:").exists()
-
-
-def test_many_copies_of_an_image_are_one_group(run):
-    draws = (np.random.default_rng(max(50, number)) for number in range(90))
-    images = {f"frame{n:03}": {"x": draw.normal(size=(1, 64))} for n, draw in enumerate(draws)}
-    ToyRun(images).write("frames")
-    ended = run("map", "frames")
-    assert "near duplicates, group 1: frame000, frame001, frame002" in ended.out
-    assert "frame005 and 45 more" in ended.out
 
 
 def test_labels_may_have_any_characters(run):
@@ -322,24 +200,13 @@ def test_a_control_run_is_probed_beside_the_layers(run):
     assert "no control of the pixels: photo00.png" in ended.err
 
 
-@pytest.mark.parametrize("constant", ["conv", "fc", "conv fc"])
-def test_a_control_run_may_have_constant_layers(run, constant):
-    write_run(Path("other"), seed=1, constant=constant.split())
+def test_a_control_run_may_have_a_constant_layer(run):
+    write_run(Path("other"), seed=1, constant=["conv"])
     ended = run("probe", "run", *VERBS["probe"], "--control", "other", "--format", "json")
     assert ended.code == 0, ended.err
     rows = json.loads(ended.out)["layers"]
     controls = [row["layer"] for row in rows if row["control"] == "run"]
-    assert controls == [name for name in ("conv", "fc") if name not in constant]
-
-
-def test_photos_that_are_all_alike_are_no_control(run):
-    for number in range(COUNT):
-        Image.new("RGB", (8, 8)).save(f"photo{number:02}.png")
-    alike = hash_file("photo00.png")
-    write_run(Path("alike"), hashes={f"photo{number:02}": alike for number in range(COUNT)})
-    ended = run("probe", "alike", *VERBS["probe"])
-    assert ended.code == 0, ended.err
-    assert "no control of the pixels: the features are the same for all images" in ended.err
+    assert controls == ["fc"]
 
 
 # Bad input
@@ -350,55 +217,37 @@ def test_photos_that_are_all_alike_are_no_control(run):
     [
         (("similarity", "run", "run", "run"), 2, "'run' is one run too many"),
         (("map", "run", "run"), 2, "hookcli map takes one"),
-        (("map", "run", "photo.png"), 2, "'photo.png' is not"),
         (("map", "resnet18", "run"), 2, "'run' is the folder of a run, and 'resnet18' is not"),
         (("map", "norun"), 2, "there is no folder 'norun', and no image was given"),
-        (("map", "labels.csv"), 2, "'labels.csv' is no folder, and no image was given"),
         (("map", "run", "--device", "cpu"), 2, "--device needs a model and images"),
-        (("map", "run", "--keep-run", "x"), 2, "--keep-run needs a model and images"),
         (("map", "run", "-o", "run"), 5, "'run' is a run's folder"),
-        (("map", "run", "-o", "labels.csv"), 5, "'labels.csv' is a file, not a folder"),
         (("probe", "run"), 2, "Missing option '--labels'"),
-        (("probe", "run", "--labels", "folders"), 2, "all 20 images have the label"),
         (("probe", "run", "--labels", "labels.csv", "--folds", "11"), 2, "fewer than the 11"),
-        (("probe", "run", "--labels", "none.csv"), 2, "cannot read 'none.csv'"),
-        (("probe", "run", "--labels", "labels.csv", "--pool", "class"), 2, "has no class token"),
         (("places", "run", "--similar", "9,9"), 2, "9,9 is outside 'photo00.png'"),
-        (("places", "run", "--similar", "x"), 2, "--similar cannot read 'x'"),
-        (("places", "run", "--correspond", "dog"), 2, "the run has no image 'dog'"),
         (("places", "run", "--at", "1,1"), 2, "--at belongs to --correspond"),
         (("similarity", "run", "--layers", "fc"), 2, "'fc' is the only layer"),
         (("similarity", "run", "other"), 2, "the runs have no image in common"),
-        *(
-            ((verb, "run", *more, "--exclude", "*"), 2, "--exclude leaves no layer")
-            for verb, more in VERBS.items()
-        ),
-        (("places", "run", "--foreground", "--basis", "basis"), 2, "are those of all places"),
+        (("similarity", "run", "--exclude", "*"), 2, "--exclude leaves no layer"),
+        (("probe", "run", *VERBS["probe"], "--control", "./run"), 2, "is the run itself"),
         (("map", "net", "a.png", "--keep-run", "run"), 5, "'run' already has files"),
         (("map", "net", "a.png", "--keep-run", "x", "-o", "x"), 5, "cannot both be in 'x'"),
-        (("map", "net", "a.png", "--keep-run", "x/y", "-o", "x"), 5, "cannot both be in 'x/y'"),
         (
             ("places", "hostile", "-o", "x/y/z"),
             2,
             "names a file outside its folder: 'pictures/../../../EVIL",
         ),
         (("map", "damaged"), 2, "cannot read 'damaged/manifest.json'"),
-        (("map", "unfinished"), 2, "cannot read 'unfinished/manifest.json'"),
     ],
 )
 def test_a_request_that_cannot_be_met_ends_with_its_code_and_writes_nothing(run, words, code, said):
     if "other" in words:
         write_run(Path("other"), numbers=range(30, 40))
-    elif "basis" in words:
-        run("places", "run", "-o", "basis")
     elif "hostile" in words:
         maps = np.random.default_rng(0).normal(size=(4, 1, 40, 4, 4)).astype("f4")
         keys = ("../../../EVIL", "b", "c", "d")
         ToyRun({key: {"conv": each} for key, each in zip(keys, maps, strict=True)}).write("hostile")
     elif "damaged" in words:
         write_run(Path("damaged"), command=("--pool", "half"))
-    elif "unfinished" in words:
-        write_run(Path("unfinished"), command=("--pool",))
     before = files_of(".")
     ended = run(*words)
     assert (ended.code, said in ended.err) == (code, True), ended.err
@@ -453,9 +302,7 @@ def test_missing_images_are_said_before_the_model_runs(tmp_path, photos):
     one = photos / "cat.png"
     for verb, more, said in (
         ("map", (), "hookcli map needs at least 3 images, not 1"),
-        ("similarity", (), "hookcli similarity needs at least 4 images, not 1"),
         ("places", ("--correspond", "dog.png"), "the run has no image 'dog.png'"),
-        ("places", ("--similar", "1,1", "--image", "dog.png"), "the run has no image 'dog.png'"),
     ):
         words = (verb, MODEL, one, *SMALL, *more, "--keep-run", "kept")
         ended = run_in(tmp_path, *words)
@@ -478,18 +325,6 @@ def test_a_run_knows_which_of_its_layers_has_the_features(tmp_path, photos):
     document = json.loads(run_in(tmp_path, "map", "two", "--format", "json").out)
     reason = "the last of the layers that ran before fc"
     assert (document["layer"], document["reason"]) == ("layer4", reason)
-    edit_json(tmp_path / "two/manifest.json", features=7)
-    ended = run_in(tmp_path, "map", "two")
-    assert (ended.code, "manifest.json" in ended.err) == (2, True)
-
-
-def test_a_run_of_an_earlier_version_is_laid_out_by_its_last_layer(run):
-    ended = run("map", "run")
-    assert ended.code == 0
-    assert (
-        "by fc (the last saved layer, since the run does not say which has the features)"
-        in ended.out
-    )
 
 
 def test_near_duplicates_by_random_weights_are_said_to_mean_little(run):

@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from hookcli.analysis import places_answers
 from tests.conftest import PHOTOS, run_in
 from tests.world.test_page_in_browser import list_faults, opened
 
@@ -60,13 +59,6 @@ def test_a_page_has_no_serious_fault_of_accessibility(tab, home, verb, scheme):
     assert list_faults(tab, scheme) == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_page_fits_a_phone(tab, home, verb):
-    tab.set_viewport_size({"width": 390, "height": 800})
-    tab.goto((home / verb / "report.html").as_uri())
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_the_similarity_under_the_pointer_is_said(tab, home):
     tab.goto((home / "similarity/report.html").as_uri())
     cells = tab.evaluate("({ ...cells, shown: matrix.getBoundingClientRect().width })")
@@ -104,23 +96,6 @@ def test_the_similarity_on_the_page_is_the_cosine_within_a_hundredth(tab, home):
     assert np.concatenate(shown) == pytest.approx(np.array(exact), abs=0.01)
 
 
-def test_a_page_without_features_shows_what_was_asked(tab, home, monkeypatch):
-    """Maps of many places leave no room for the features of each."""
-    import pyarrow.parquet as pq
-
-    monkeypatch.setattr(places_answers, "_MOST_PLACES", 100)
-    words = ("places", "run", "--similar", "200,100", "--image", "cat.png", "-o", "asked")
-    assert run_in(home, *words, "--layers", "features.3").code == 0
-    tab.goto((home / "asked/report.html").as_uri())
-    shown = tab.evaluate("data.seen.map((_, index) => [...asked(data.maps[0][index])])")
-    table = pq.read_table(home / "asked/places.parquet").to_pylist()
-    exact = np.array([row["similarity"] for row in table])
-    assert np.concatenate(shown) == pytest.approx(exact, abs=0.01)
-    assert tab.locator(".shot canvas:visible").count() == 6
-    assert tab.locator(".ring.chosen").count() == 1
-    assert "no other place can be chosen" in tab.inner_text("#told")
-
-
 def test_an_image_of_the_map_opens_with_its_neighbours(tab, home):
     tab.goto((home / "map/report.html").as_uri())
     assert tab.locator("#map button").count() == 6
@@ -141,11 +116,3 @@ def test_images_are_found_by_label_and_sorted_by_outlier_score(tab, home):
     tab.select_option("#image-finding", label="a<i> (3)")
     assert tab.inner_text("#image-count") == "3 of 6"
     assert tab.locator("#image-sort option").first.inner_text() == "outlier score"
-
-
-def test_the_panel_of_a_probe_says_the_label_and_the_prediction(tab, home):
-    tab.goto((home / "probe/report.html").as_uri())
-    tab.click("#contact-sheet li:first-child button")
-    assert re.fullmatch(
-        r"label: [ab]<i>; the best layer predicts: [ab]<i>", tab.inner_text("#panel .said")
-    )

@@ -63,13 +63,3 @@ def test_below_the_blocks_of_the_patches_is_that_of_the_class_token(run):
         top = 7 * (3 * 7 + head)
         assert np.abs(levels[top : top + 7, :7] - 255 * seen / seen.max()).max() <= 0.51
     assert not levels[7 * 3 * 7 :, 7:].any()
-
-
-def test_maps_that_are_missing_are_reported_by_the_report(run):
-    file = attend(run)["file"]
-    Path("out", file).unlink()
-    ended = run("report", "out", "--format", "json")
-    assert json.loads(ended.out)["missing"] == [file]
-    assert f"Pictures are missing</strong> from the folder: {file}" in Path(
-        "out/report.html"
-    ).read_text(encoding="utf-8")

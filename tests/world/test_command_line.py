@@ -10,31 +10,17 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torchvision
 from PIL import Image
 
-from hookcli.records.runs import Finding
 from hookcli.store.locations.names import LOCK
-from hookcli.verbs.inspection import _where
 from hookcli.verbs.subjects import COMMANDS
-from tests.processes import COMMAND, start
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
-RECORDS = "records.parquet/part-000000.parquet"
-WRITTEN = [
-    "layers.csv",
-    "manifest.json",
-    RECORDS,
-    "report.html",
-    "report.json",
-    "run.json",
-    "seen/photo.jpg",
-]
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
 
 
@@ -89,19 +75,14 @@ def test_a_run_shows_a_table_and_the_classes_on_stdout(inspect, photo):
     )
 
 
-def test_quiet_leaves_warnings_alone_on_stderr(inspect, photo):
-    assert inspect(photo, *TWO, "--quiet").err == RANDOM
-
-
 def test_time_says_how_long_each_stage_took(inspect, photo):
     line = inspect(photo, *TWO, "--quiet", "--time").err.splitlines()[-1]
     stages = "read images|import torch|load model|forward|write grids|write tables"
     assert re.fullmatch(rf"time: (({stages}) \d+\.\d\d s(, )?){{6}}", line)
 
 
-@pytest.mark.parametrize("words", [("inspect", "resnet18", "photo.png", *TWO), ("models", "vgg11")])
-def test_a_command_leaves_the_model_names_for_completion(run, photo, words):
-    run(*words)
+def test_a_command_leaves_the_model_names_for_completion(inspect, photo):
+    inspect(photo, *TWO)
     names = Path(os.environ["XDG_CACHE_HOME"], "hookcli", "models.txt").read_text().split()
     assert names == sorted(torchvision.models.list_models())
 
@@ -140,85 +121,6 @@ def check_error(ended, code):
     assert 1 <= len(talk) <= 3
     assert "Traceback" not in ended.err
     return ended.err
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "hint"),
-    [
-        (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
-        (
-            ["--device", "toaster"],
-            "there is no device 'toaster' here",
-            "one of: auto, cpu, cuda, cuda:N, mps",
-        ),
-        (
-            ["--channels", "3-1"],
-            "--channels cannot read '3-1'",
-            "channels are counted from 0: '3,7,10-20', or all",
-        ),
-        (
-            ["--channels", f"0-{'9' * 5000}"],
-            f"--channels cannot read '0-{'9' * 5000}'",
-            "channels are counted from 0: '3,7,10-20', or all",
-        ),
-        (
-            ["--save", "tensors", "--pool", "9" * 5000],
-            f"--pool cannot be {'9' * 5000!r}",
-            "one of: none, mean, max, or N",
-        ),
-        (
-            ["--colormap", "mud", "--grids", "layers"],
-            "there is no colour map 'mud'",
-            "ember, or any of matplotlib's: viridis, gray, coolwarm",
-        ),
-        (
-            ["--model-arg", "classes"],
-            "--model-arg cannot read 'classes'",
-            "write KEY=VALUE, for example num_classes=50",
-        ),
-    ],
-)
-def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, hint):
-    assert check_error(inspect(photo, *SMALL, *words), 2) == f"error: {error}\nhint: {hint}\n"
-    assert not Path("hookcli-runs").exists()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "resnet18"],
-        ["inspect", "resnet18", "photo.png", "--bogus"],
-        ["inspect", "resnet18", "photo.png", "--at", "side"],
-        ["inspect", "resnet18", "photo.png", "--size", "0"],
-        ["inspect", "resnet18", "photo.png", "--size", "big"],
-        ["inspect", "resnet18", "photo.png", "--layers"],
-        ["layers", "resnet18", "--weights", "random"],
-        ["models", "a", "b"],
-    ],
-)
-def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
-    err = check_error(run(*words), 2)
-    hint = err.splitlines()[-1]
-    assert hint.startswith("hint: ")
-    assert hint.endswith(f"see: hookcli {words[0]} --help")
-
-
-@pytest.mark.parametrize("word", ["--bogus", "bogus"])
-def test_no_command_ends_with_2_and_points_to_the_list_of_commands(run, word):
-    err = check_error(run(word), 2)
-    assert err.splitlines()[-1] == "hint: see: hookcli --help"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "Missing option '--to'. Choose from: npy, csv"),
-        (("--to", "npz"), "Invalid value for '--to': 'npz' is not one of 'npy', 'csv'."),
-    ],
-)
-def test_what_typer_says_is_one_line_that_begins_with_the_word(run, words, said):
-    lines = check_error(run("export", "run", *words), 2).splitlines()
-    assert lines == [f"error: {said}", "hint: see: hookcli export --help"]
 
 
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
@@ -260,18 +162,6 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
 # --- 5: files
 
 
-def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
-    inspect(photo, *TWO, "--grids", "layers")
-    folder = Path("hookcli-runs/resnet18-photo")
-    (folder / "notes.txt").write_text("mine")
-    assert inspect(photo, *SMALL, "--grids", "layers", "--layers", "conv[1]").code == 0
-    assert sorted(contents(folder)) == [
-        *("grids/photo/001_conv1.png", "layers.csv", "manifest.json"),
-        *("maps/photo/001_conv1.png", "notes.txt"),
-        *WRITTEN[2:],
-    ]
-
-
 # --- dry runs
 
 
@@ -287,10 +177,6 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     assert (ended.code, ended.out) == (0, "")
     assert re.fullmatch(line, ended.err)
     assert contents(".") == before
-
-
-def test_a_dry_run_refuses_what_the_run_would_refuse(inspect, photo):
-    check_error(inspect(photo, *SMALL, "--layers", "convv", "--dry-run"), 2)
 
 
 # --- formats
@@ -317,12 +203,6 @@ def test_each_column_of_the_table_shows_its_own_statistic(inspect, photo):
     figures = {name: f"{row[name]:.4g}" for name in ("mean", "std", "min", "max")}
     assert {name: shown[name] for name in figures} == figures
     assert shown["zero"] == f"{row['zero_fraction']:.1%}"
-
-
-def test_a_finding_says_in_which_of_several_images_it_is():
-    finding = Finding("nan", "conv", 3.0, sentence="3 NaN values", images=("a", "b", "c"))
-    assert _where(finding, 5) == "; in 3 of 5 images: a, b and 1 more"
-    assert (_where(finding, 3), _where(replace(finding, images=()), 5)) == ("", "")
 
 
 def test_hookcli_alone_shows_three_commands_to_start_with(run):
@@ -361,32 +241,6 @@ def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, pho
     assert {row["call_id"] for row in rows} <= words
 
 
-def test_traps_that_do_not_fit_in_the_table_are_below_it(run, narrow):
-    lines = run("layers", "resnet18", "--layers", "layer1.0.*").out.splitlines()
-    foot = lines[lines.index("traps:") :]
-    assert foot[1:3] == [
-        "  written over in place: layer1.0.bn1, layer1.0.bn2",
-        "  called 2 times: layer1.0.relu, layer1.0.relu#1",
-    ]
-    assert not any("traps" in line for line in foot[3:])
-
-
-@pytest.mark.parametrize(
-    ("sort", "field"), [("flops", "flops"), ("params", "params"), ("memory", "output_mb")]
-)
-def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field):
-    document = strict_json(
-        run("layers", "squeezenet1_1", "--layers", "leaf", "--sort", sort, "--format", "json").out
-    )
-    rows = document["layers"]
-    values = [row[field] for row in rows]
-    assert values == sorted(values, reverse=True)
-    shares = [row["share"] for row in rows]
-    expected = [value / document["total"][field] for value in values]
-    assert shares == pytest.approx(expected, abs=1e-6)
-    assert sum(shares) == pytest.approx(1, abs=1e-4)
-
-
 # --- names from strangers
 
 HOSTILE = [
@@ -405,17 +259,15 @@ def unquoted(text):
     return re.sub(rb"%([0-9A-F]{2})", lambda code: bytes([int(code[1], 16)]), text.encode())
 
 
-@pytest.mark.parametrize("raw", HOSTILE, ids=ascii)
-def test_a_hostile_name_does_nothing_to_the_terminal_and_can_be_read_back(inspect, raw):
-    ended = inspect(draw(os.fsdecode(raw)), *TWO, "-o", "out")
+def test_hostile_names_do_nothing_to_the_terminal_and_can_be_read_back(inspect):
+    ended = inspect(*(draw(os.fsdecode(raw)) for raw in HOSTILE), *TWO, "-o", "out")
     assert ended.code == 0
-    assert len(ended.out.splitlines()) == 6
     assert len(ended.err.splitlines()) == 3
     for line in (ended.out + ended.err).split("\n"):
         assert line.isprintable()
         assert not line.startswith("::")
-    stored = json.loads(Path("out/manifest.json").read_text())["images"][0]["file"]
-    assert unquoted(stored) == raw
+    images = json.loads(Path("out/manifest.json").read_text())["images"]
+    assert [unquoted(image["file"]) for image in images] == HOSTILE
 
 
 def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo):
@@ -443,25 +295,6 @@ def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run,
 
 
 # --- streams and signals
-
-
-@pytest.mark.parametrize(
-    ("asked", "coloured"),
-    [
-        ({"TERM": "xterm", "NO_COLOR": ""}, True),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
-        ({"TERM": "dumb"}, False),
-    ],
-)
-def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked, coloured):
-    mine, theirs = os.openpty()
-    started = start(COMMAND, "report", "missing", err=os.ttyname(theirs), **asked)
-    said = os.read(mine, 4096)
-    started.join()
-    os.close(theirs)
-    os.close(mine)
-    assert b"there is no folder 'missing'" in said
-    assert (b"\x1b[" in said) == coloured
 
 
 def test_help_and_version_import_no_torch():
@@ -533,18 +366,6 @@ def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, p
     assert not Path("none/grids").exists()
 
 
-def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(run, photo):
-    words = ("--size", "64", "--grids", "none", "--layers", "fc", "--model-arg", "num_classes=7")
-    code, out, err = run("inspect", "resnet18", photo, *words, "--format", "json")
-    document = strict_json(out)
-    assert (code, document["layers"][0]["shape"]) == (0, [1, 7])
-    assert not document["model"]["trained"]
-    assert (
-        "warning: trained weights have 1000 classes, and a different num_classes was asked for: "
-        "the weights are RANDOM\n"
-    ) in err
-
-
 THREAD = """
 import sys, threading, time
 from pathlib import Path
@@ -564,7 +385,7 @@ def test_threads_of_foreign_code_end_before_the_process_does():
     assert (done.stderr, Path("late.txt").read_text()) == (b"", "done")
 
 
-@pytest.mark.parametrize("command", ["inspect", "gradients", "compare", "golden", "ablate"])
+@pytest.mark.parametrize("command", ["inspect", "compare"])
 def test_the_help_begins_with_at_most_ten_options_and_shows_none_twice(run, command):
     panels = run(command, "--help").out.split("\n\n")
     options = [re.findall(r"^  (?:-\w, )?(--[\w-]+)", panel, re.M) for panel in panels]

@@ -91,9 +91,8 @@ def test_a_model_has_the_rows_of_the_same_model_that_is_plain(run, name):
     assert "not called" not in other.err
 
 
-@pytest.mark.parametrize("words", [(), ("--format", "json")])
-def test_the_list_of_layers_says_that_a_model_is_compiled(run, words):
-    ended = run("layers", "net.py:part", "--size", "8", *words)
+def test_the_list_of_layers_says_that_a_model_is_compiled(run):
+    ended = run("layers", "net.py:part", "--size", "8", "--format", "json")
     assert ended.code == 0, ended.err
     assert NOTE in ended.err
     assert "_orig_mod" not in ended.out
@@ -106,10 +105,9 @@ def test_convolutions_inside_torchscript_are_said_to_be_there(run):
 
 
 @pytest.mark.parametrize("name", ["all_scripted", "traced", "frozen", "exported"])
-@pytest.mark.parametrize("mode", ["eval", "as-made"])
-def test_a_model_without_layers_that_run_is_observed_as_a_whole(run, name, mode):
+def test_a_model_without_layers_that_run_is_observed_as_a_whole(run, name):
     plain = rows_of(inspect(run, "Net", "--layers", "all"))
-    ended = inspect(run, name, "--layers", "all", "--mode", mode)
+    ended = inspect(run, name, "--layers", "all")
     (row,) = rows_of(ended)
     assert (row["call_id"], row["mean"], row["std"]) == (
         "(model)",

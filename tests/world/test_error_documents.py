@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 import hookcli
 from hookcli import errors
 from hookcli.cli.output.wording import to_words
-from hookcli.config import ClusterRequest, FindingRequest, GridStyle, ModelRequest
+from hookcli.config import ClusterRequest, GridStyle, ModelRequest
 from hookcli.run.pipeline import inspect_images
 from hookcli.verbs.schema import make_schema
 from tests.configs import inspect_config
@@ -27,23 +27,14 @@ NET = ("inspect", "net.py:Net", "pixels.npy", *CPU, "-q")
 ERRORS = {
     "an unknown option": ([*NET, "--wat"], 2, "No such option: --wat", "hookcli inspect --help"),
     "no image": (["inspect", "net.py:Net"], 2, "Missing argument", "hookcli inspect net.py:Net"),
-    "an unknown command": (["inspekt", "net.py:Net"], 2, "No such command: inspekt", "inspect"),
     "a number that is none": ([*NET, "--size", "x"], 2, "--size", "--help"),
     "no model": (["inspect", "resnet81", "pixels.npy"], 2, "'resnet81'", "did you mean"),
     "no layer": ([*NET, "--layers", "qqqqqq"], 2, "no layer matches", "hookcli layers MODEL"),
-    "all are excluded": ([*NET, "--exclude", "all"], 2, "--exclude all leaves", "exclude"),
     "a seed": ([*NET, "--seed", "-1"], 2, "--seed must be from 0 to 2**63 - 1", ""),
-    "a rule": ([*NET, "--fail-on", "luck"], 2, "no rule is called 'luck'", "one of: "),
     "an edit": ([*NET, "--edit", "conv:zerro"], 2, "--edit 'conv:zerro'", "zero"),
-    "a prune": ([*NET, "--prune", "conv"], 2, "--prune 'conv': it does", "conv=0.3"),
     "a gradient": ([*NET, "--edit", "grad_output:conv:zero"], 2, "gradient", "hookcli gradients"),
-    "pooled": ([*NET, "--pool", "mean"], 2, "--pool, --tensor-dtype", "add --save tensors"),
-    "a cluster": ([*NET, "--cluster-workers", "2"], 2, "--cluster-workers", "--cluster auto"),
-    "no run": (["report", "nothing"], 2, "nothing", ""),
-    "a glob": (["models", "zzz*"], 2, "'zzz*'", "hookcli models"),
     "no picture": (["inspect", "net.py:Net", "no.png", *CPU], 3, "no image can be used", "photo"),
     "a model that fails": (["inspect", "net.py:Breaks", "pixels.npy", *CPU], 4, "model failed", ""),
-    "no weights": (["inspect", "resnet18", "pixels.npy", "--weights", "no.pth"], 4, "no.pth", ""),
     "a file in the way": ([*NET, "-o", "net.py"], 5, "is a file", "another folder with -o"),
 }
 MODEL = ModelRequest("net.py:Net", device="cpu")
@@ -70,14 +61,6 @@ CALLS = {
     "a tile": (
         inspect_config(MODEL, *IMAGES, grids=GridStyle(tile=1)),
         ("`grids.tile` must be at least 8, not 1", ""),
-    ),
-    "a word": (
-        inspect_config(MODEL, *IMAGES, grids=GridStyle("all")),  # type: ignore[arg-type]
-        ("`grids.mode` cannot be 'all'", "one of: auto, layers, sheet, none"),
-    ),
-    "a threshold": (
-        inspect_config(MODEL, *IMAGES, findings=FindingRequest(rules=(("untrained", 1.0),))),
-        ("untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"),
     ),
     "a cluster of a function": (
         inspect_config(MODEL, *IMAGES, workers=2, cluster=ClusterRequest("auto")),

@@ -85,7 +85,8 @@ RUNS = {  # the words of each run that commands read, by its folder
 # The words that a command has besides those of a case. A case may replace each option, and the
 # images ``photos``.
 MODEL_WORDS = "model.py:make photos --size 16"
-ANALYSIS = f"{MODEL_WORDS} -o out --keep-run kept"
+OF_A_MODEL = f"{MODEL_WORDS} --keep-run kept"  # an analysis
+ANALYSIS = f"{OF_A_MODEL} -o out"
 BASES = {
     "inspect": f"{MODEL_WORDS} -o out --grids none --format json",
     "gradients": f"{MODEL_WORDS} -o out --grids none --format json",
@@ -125,7 +126,8 @@ class Case:
         refused: a part of the message with which hookcli refuses the words, instead of ``shows``.
         of: the commands; empty for all that have the option.
         base: words that the command has in addition, also without ``words``.
-        images: what replaces the images ``photos``, or both runs of ``hookcli diff``.
+        images: what replaces the images ``photos``, both runs of ``hookcli diff``, or, if it is a
+            run, the model and images of an analysis.
         apart: whether each verb reads the option itself, although they share its request.
     """
 
@@ -155,18 +157,22 @@ CASES = [
     Case("--at input", "figures", of="inspect compare golden"),
     Case("--ops", "stdout"),
     # Output
-    Case("-o new", "new*", of=f"{RUNNING} {READING} export"),
+    Case("-o new", "new*", of=f"{RUNNING} golden export"),
+    Case("-o new", "new*", of=ANALYSES, images="runs/plain"),
     Case("--overwrite", "code", base="-o runs/plain", of=RUNNING),
-    Case("--overwrite", "code", base="-o analysed", of=ANALYSES),
+    Case("--overwrite", "code", base="-o analysed", of=ANALYSES, images="runs/plain"),
     Case("--overwrite", "code", base="-o exported", of="export"),
     Case("--overwrite", "code", base="-o model.py", of="golden"),
     Case("--overwrite", refused="no effect without -o", of="golden"),
     Case("--resume", "code", base="-o runs/resumed", of="inspect"),
     Case("--resume", "code", base="-o runs/gradients", of="gradients"),
     Case("--verify", refused="--resume"),
-    Case("--format csv", "stdout", of=f"{RUNNING} layers models ablate compare diff {ANALYSES}"),
+    Case("--format csv", "stdout", of=f"{RUNNING} layers models ablate compare diff"),
+    Case("--format csv", "stdout", of=ANALYSES, images="runs/plain"),
     Case("--format json", "stdout", of="report export"),
-    Case("--quiet", "stderr", base="--layers all", of=FED),
+    Case("--quiet", "stderr", of=RUNNING),
+    Case("--quiet", "stderr", base="--layers all", of="ablate compare golden"),
+    Case("--quiet", "stderr", of=ANALYSES, images="runs/plain"),
     Case("--quiet", "stderr", base="--pictures new", of="diff"),
     Case("--time", "stderr"),
     Case("--dry-run", "stdout"),
@@ -231,7 +237,7 @@ CASES = [
     Case("--colormap gray", "out/grids/*", base="--grids layers"),
     Case("--tile 32", "out/grids/*", base="--grids layers"),
     Case("--theme light", "out/grids/*", base="--grids layers", of=RUNNING),
-    Case("--theme light", "out/*.png", of=ANALYSES, apart=True),
+    Case("--theme light", "out/*.png", of=ANALYSES, images="runs/plain", apart=True),
     Case("--picture-format svg", "out/grids/*.svg", base="--grids layers"),
     Case("--focus 4,4,9,9", "out/grids/*", base="--grids layers", images="cat.png"),
     Case("--overview", "out/overview.png"),
@@ -240,7 +246,7 @@ CASES = [
     # Tensors
     Case("--save tensors", "out/tensors/*"),
     Case("--pool mean", "out/tensors/*", base="--save tensors", of=RUNNING),
-    Case("--pool max", "out/*", of="map probe similarity"),
+    Case("--pool max", "out/*", of="map probe similarity", images="runs/plain"),
     Case("--tensor-dtype float16", "out/tensors/*", base="--save tensors"),
     Case("--tensor-channels 0", "out/tensors/*", base="--save tensors"),
     Case("--max-disk 1e-9", "code", base="--save tensors"),
@@ -298,19 +304,21 @@ CASES = [
     # Analyses
     Case("--keep-run new", "new/*"),
     Case("--pca --similar 3,3", refused="--pca"),
-    Case("--foreground", "out/places.parquet"),
-    Case("--basis others", "out/places.parquet"),
-    Case("--similar 3,3", "out/places.parquet"),
-    Case("--correspond photos/b/1.png", "out/places.parquet"),
-    Case("--at 3,3", "stdout", base="--correspond photos/b/1.png", of="places"),
-    Case("--mutual", "out/places.parquet", base="--correspond photos/b/1.png"),
-    Case("--image photos/b/1.png", "out/places.parquet", base="--similar 3,3"),
-    Case("--neighbours 1", "out/neighbours.csv"),
-    Case("--duplicates 1000", "out/*"),
-    Case("--labels folders", "out/map.csv", of="map"),
-    Case("--labels labels.csv", "out/*", of="probe"),
-    Case("--folds 3", "out/*"),
-    Case("--control runs/other", "out/probe.csv"),
+    Case("--foreground", "out/places.parquet", images="runs/plain"),
+    Case("--basis others", "out/places.parquet", images="runs/plain"),
+    Case("--similar 3,3", "out/places.parquet", images="runs/plain"),
+    Case("--correspond photos/b/1.png", "out/places.parquet", images="runs/plain"),
+    Case(
+        "--at 3,3", "stdout", base="--correspond photos/b/1.png", of="places", images="runs/plain"
+    ),
+    Case("--mutual", "out/places.parquet", base="--correspond photos/b/1.png", images="runs/plain"),
+    Case("--image photos/b/1.png", "out/places.parquet", base="--similar 3,3", images="runs/plain"),
+    Case("--neighbours 1", "out/neighbours.csv", images="runs/plain"),
+    Case("--duplicates 1000", "out/*", images="runs/plain"),
+    Case("--labels folders", "out/map.csv", of="map", images="runs/plain"),
+    Case("--labels labels.csv", "out/*", of="probe", images="runs/plain"),
+    Case("--folds 3", "out/*", images="many"),
+    Case("--control runs/other", "out/probe.csv", images="runs/plain"),
     # Report and export
     Case("--single-file", "runs/plain/report.html"),
     Case("--open", "browser"),
@@ -321,26 +329,15 @@ CASES = [
 # Other words that have no effect together, and the message.
 TOGETHER = {
     "--channels all --top 3": "--top has no effect with --channels all",
-    "--channels 1,2 --top 3": "--top 3 has no effect with --channels",
     "--channels 1,2 --rank mean": "--rank mean has no effect with --channels",
     "--focus 4,4,9,9 --rank mean": "--rank mean has no effect with --focus",
-    "--grids none --top 3": "--top 3 has no effect with --grids none",
-    "--grids none --channels 1": "--channels 1 has no effect with --grids none",
     "--grids none --channels all": "--channels all has no effect with --grids none",
-    "--grids none --rank mean": "--rank mean has no effect with --grids none",
-    "--grids none --scale layer": "--scale layer has no effect with --grids none",
-    "--grids none --colormap gray": "--colormap gray has no effect with --grids none",
     "--grids none --tile 32": "--tile 32 has no effect with --grids none",
-    "--grids none --theme light": "--theme light has no effect with --grids none",
     "--grids none --picture-format svg": "--picture-format svg has no effect with --grids none",
     "--rule dead=2": "--rule dead=2: not from 0 to 1",
-    "--rule nan=-1": "--rule nan=-1: not from 0 to inf",
     "--rule dead=0.5 --rule dead=0.6": "--rule has two values for 'dead'",
-    "--model-arg shift=1 --model-arg shift=2": "--model-arg has two values for 'shift'",
     "--input gain=1 --input gain=2": "--input has two values for 'gain'",
-    "--size 12 --size 16": "--size can be given only once",
     "--weights a.pth --weights=b.pth": "--weights can be given only once",
-    "--fail-on nan --fail-on inf": "--fail-on can be given only once",
     "-o a --out b": "--out can be given only once",
     "--sketch --no-sketch": "--sketch can be given only once",
 }
@@ -355,8 +352,9 @@ def list_words(command, case, words=""):
     """The words of a command; an option of the case replaces the same option of the base."""
     is_diff = (command, case.images) == ("diff", "photos")
     images = "runs/plain runs/other" if is_diff else case.images
+    replaced = OF_A_MODEL if images == "runs/plain" else "photos"
     base = replace_options(
-        [command, *BASES[command].replace("photos", images).split()], *case.base.split()
+        [command, *BASES[command].replace(replaced, images).split()], *case.base.split()
     )
     return tuple(replace_options(base, *words.split()))
 
@@ -413,11 +411,12 @@ def world(tmp_path_factory):
 
     (folder / "model.py").write_text(MODEL)
     for label in "ab":
-        for number in range(3):
+        for number in range(2):
             save(f"photos/{label}/{number}.png")
     save("photos/b/1.png", low=250)
     for number in range(9):
         save(f"many/{'ab'[number % 2]}/{number}.png")
+    for number in range(4):
         save(f"deep/{'ab'[number % 2]}/{number}.png", (20, 24), np.uint16, low=60000)
         second = Image.fromarray(numbers.integers(0, 255, (20, 24, 3), np.uint8))
         save(f"pages/{'ab'[number % 2]}/{number}.tif", save_all=True, append_images=[second])
@@ -425,7 +424,7 @@ def world(tmp_path_factory):
     save("nested/inner/1.png")
     save("cat.png")
     (folder / "names.txt").write_text("cat\ndog\nbird\n")
-    images = [f"photos/{label}/{number}.png" for label in "ab" for number in range(3)]
+    images = [f"photos/{label}/{number}.png" for label in "ab" for number in range(2)]
     (folder / "null.txt").write_bytes(b"\0".join(image.encode() for image in images))
     labels = [f"{image},{number % 2}" for number, image in enumerate(images)]
     (folder / "labels.csv").write_text("\n".join(["image,label", *labels]))
@@ -541,15 +540,10 @@ def test_words_that_have_no_effect_together_are_refused(world, capsys, words):
     assert world.restore() == {}
 
 
-@pytest.mark.parametrize("option", ["--top-images", "--threads", "--batch-size", "--workers"])
+@pytest.mark.parametrize("option", ["--top-images", "--threads"])
 def test_a_number_that_no_machine_can_hold_is_refused(observe, option):
     ended = observe("inspect", "model.py:make", "cat.png", option, 10**20)
     assert (ended["code"], f"'{option}'" in ended["stderr"]) == (2, True)
-
-
-def test_a_request_for_more_top_images_than_there_are_lists_all(observe):
-    words = ("inspect", *MODEL_WORDS.split(), "-o", "out", "--grids", "none", "--top-images")
-    assert observe(*words, 6)["out/top_images.csv"] == observe(*words, 1000)["out/top_images.csv"]
 
 
 @pytest.mark.parametrize(

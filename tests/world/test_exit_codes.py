@@ -48,52 +48,30 @@ DONE = {
 CANNOT_BE_MET = {
     "inspect, an option": f"inspect {RUN} --wat",
     "inspect, a model": "inspect resnet43 pixels.npy",
-    "inspect, a part of a file": "inspect net.py:Nothing pixels.npy",
     "inspect, a layer": f"inspect {RUN} --layers attention",
-    "inspect, a device": f"inspect {RUN} --device cuda:93",
     "inspect, the limit of the disk": f"inspect {RUN} --save tensors --max-disk 0",
     "inspect, another run": f"inspect {RUN} --layers fc {OUT} --resume",
-    "inspect, a rule": f"inspect {RUN} --fail-on luck",
     "gradients, a target": f"gradients {RUN} --target 7",
-    "gradients, an option of inspect": f"gradients {RUN} --overview",
-    "ablate, a target": f"ablate {NET} --target tabby",
     "ablate, a channel": f"ablate {NET} --channels 99",
-    "ablate, an option of inspect": f"ablate {NET} --fail-on nan",
     "layers, a model": "layers resnet43",
-    "layers, a layer": "layers net.py:Net --layers attention",
     "models, a glob": "models zzz*",
     "report, no folder": "report nothing",
-    "report, no run": "report .",
-    "export, no folder": "export nothing --to npy",
     "export, a call": "export out --to npy --layers zzz",
-    "export, no format": "export out",
     "schema, a name": "schema records",
     "golden, a run without sketches": "golden blocked",
-    "golden, no images": "golden resnet18",
     "diff, no folder": "diff nothing out",
-    "diff, a file that is no golden file": "diff net.py out",
     "diff, nothing to compare": "diff plain plain --metric mean-abs",
-    "diff, no tensors for pictures": "diff out out --pictures pics",
     "compare, nothing against": f"compare {NET}",
-    "compare, what there is not": f"compare {NET} --against taste=good",
     "compare, an edit that changes nothing": f"compare {NET} --against edit=head:zero",
     "places, of vectors": "places whole --layers fc",
-    "places, of pooled tensors": "places out",
-    "places, too few features": "places whole --pca",
-    "places, a point outside": "places whole --similar 9,9",
     "map, no folder": "map nothing",
-    "map, of one image": "map whole",
     "map, of nothing saved": "map plain",
-    "probe, no labels": "probe toy",
-    "probe, labels of other files": "probe whole --labels labels.csv",
     "probe, too many folds": "probe toy --labels labels.csv --folds 6",
     "similarity, of one image": "similarity whole",
-    "similarity, of other images": "similarity toy whole",
 }
 NO_IMAGE = {
     "inspect": f"inspect net.py:Net text.png {CPU}",
     "inspect, a plan": f"inspect net.py:Net no.png {CPU} --dry-run",
-    "inspect, a rule": f"inspect net.py:Net text.png {CPU} --fail-on skipped",
     "gradients": f"gradients net.py:Net text.png no.png {CPU}",
     "ablate": f"ablate net.py:Net text.png {CPU}",
     "golden": f"golden net.py:Net text.png {CPU}",
@@ -106,36 +84,28 @@ NO_IMAGE = {
 MODEL_FAILS = {
     "inspect": f"inspect net.py:Breaks pixels.npy {CPU}",
     "inspect, with an image skipped": f"inspect net.py:Breaks pixels.npy text.png {CPU}",
-    "inspect, weights": f"inspect {PHOTO} --weights no.pth",
     "inspect, a file that raises": f"inspect broken.py:Net pixels.npy {CPU}",
     "gradients": f"gradients net.py:Breaks pixels.npy {CPU}",
     "gradients, backwards": f"gradients net.py:NoWayBack pixels.npy {CPU}",
-    "gradients, weights": f"gradients {PHOTO} --weights no.pth",
     "ablate": f"ablate net.py:Breaks pixels.npy {CPU}",
-    "ablate, weights": f"ablate {PHOTO} --weights no.pth",
     "layers": "layers net.py:Breaks",
     "golden": f"golden net.py:Breaks pixels.npy {CPU}",
     "compare": f"compare net.py:Breaks pixels.npy {CPU} --against threads=1",
     "compare, weights of one side": f"compare {PHOTO} --weights random --against weights=no.pth",
     "places": f"places net.py:Breaks pixels.npy {CPU}",
     "map, weights": f"map {PHOTO} --weights no.pth",
-    "probe, weights": f"probe {PHOTO} --weights no.pth --labels folders",
     "similarity": f"similarity net.py:Breaks pixels.npy {CPU}",
 }
 CANNOT_BE_WRITTEN = {
     "inspect, a run stands there": f"inspect {RUN} {OUT}",
     "inspect, a file in the way": f"inspect {RUN} -o net.py",
     "inspect, weights": f"inspect {RUN} --prune fc=1 --save-weights net.py/w.safetensors",
-    "gradients, a run stands there": f"gradients {RUN} {OUT}",
     "gradients, files of others": f"gradients {RUN} -o .",
     "report, a folder in the way": "report blocked",
     "export, a file is there": "export out --to npy -o taken",
-    "export, a run's folder": "export out --to npy -o out",
     "golden, a file that is not its own": "golden whole -o net.py",
     "diff, pictures into a run's folder": "diff whole edited --pictures out",
-    "places, a run's folder": f"places whole {OUT}",
     "map, a file in the way": "map toy -o net.py",
-    "probe, files of others": "probe toy --labels labels.csv -o .",
     "similarity, files of others": "similarity toy -o . --overwrite",
 }
 SOME_SKIPPED = {
@@ -143,7 +113,6 @@ SOME_SKIPPED = {
     "inspect, a plan": f"inspect net.py:Net pixels.npy no.png {CPU} --dry-run",
     "gradients": f"gradients {SKIPS}",
     "ablate": f"ablate {SKIPS}",
-    "ablate, a plan": f"ablate net.py:Net pixels.npy no.png {CPU} --dry-run",
     "golden": f"golden {SKIPS}",
     "compare": f"compare {SKIPS} --against threads=1",
     "places": f"places {SKIPS} {AT}",
@@ -152,10 +121,8 @@ RULE_FAILED = {
     "inspect": f"inspect {RUN} --layers all --fail-on nan,uncalled",
     "inspect, with an image skipped": f"inspect {SKIPS} --fail-on skipped",
     "gradients": f"gradients {RUN} --layers all --fail-on uncalled",
-    "gradients, with an image skipped": f"gradients {SKIPS} --fail-on skipped",
     "diff": "diff whole edited",
     "compare": f"compare {NET} --against edit=conv:zero",
-    "compare, with an image skipped": f"compare {SKIPS} --against edit=conv:zero",
 }
 CODES = {
     0: DONE,
@@ -271,10 +238,8 @@ def test_an_interrupt_of_any_command_ends_with_130(run, a_run, monkeypatch, comm
     assert ended.err.endswith("error: interrupted\n")
 
 
-@pytest.mark.parametrize("command", INSIDE)
-def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
-    run, a_run, monkeypatch, command
-):
+@pytest.mark.parametrize("command", ["inspect", "diff"])
+def test_a_bug_is_raised_so_that_python_ends_with_1(run, a_run, monkeypatch, command):
     monkeypatch.setattr(INSIDE[command], raises(ZeroDivisionError("planted")))
     with pytest.raises(ZeroDivisionError, match="planted"):
         run(*DONE[command].split())

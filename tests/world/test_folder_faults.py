@@ -3,19 +3,15 @@ full, memory."""
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -26,7 +22,6 @@ pytestmark = pytest.mark.slow
 PATIENCE = 300  # seconds
 TOOL = (sys.executable, "-m", "hookcli", "inspect")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
-SQUEEZENET = ("squeezenet1_1", "photos", *RANDOM, "--size", "32", "--layers", "features.0")
 SLOW = ("net.py:make", "photos", *RANDOM, "--size", "32", "--layers", "conv")
 
 
@@ -103,146 +98,7 @@ def test_a_run_killed_at_ten_random_moments_ends_with_the_same_bytes(workers):
 # What a folder can hold that is no good image
 
 
-def cut(data, rng):
-    return data[: rng.randrange(1, len(data))]
-
-
-def flipped(data, rng):
-    changed = bytearray(data)
-    for _ in range(rng.randrange(1, 30)):
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def zeroed(data, rng):
-    start = rng.randrange(len(data))
-    return data[:start] + bytes(len(data) - start)
-
-
-def doubled(data, rng):
-    return data + rng.randbytes(200)
-
-
-def swapped(data, rng):
-    half = rng.randrange(1, len(data))
-    return data[half:] + data[:half]
-
-
-def random_bytes(data, rng):
-    return rng.randbytes(len(data))
-
-
-def empty(_data, _rng):
-    return b""
-
-
-def text(_data, rng):
-    return b"<html>not found</html>" * rng.randrange(1, 9)
-
-
-def huge(data, rng):
-    """A PNG whose header speaks of 60,000 by 60,000 pixels."""
-    size = (60_000).to_bytes(4, "big")
-    return data[:16] + size + size + data[24:] if data[1:4] == b"PNG" else text(data, rng)
-
-
-BREAK = (cut, flipped, zeroed, doubled, swapped, random_bytes, empty, text, huge)
-FORMATS = ("png", "jpg", "gif", "bmp", "tiff", "webp")
-MODES = ("1", "L", "P", "LA", "RGBA", "CMYK", "I;16", "F")
-
-
-def odd_files(count):
-    """``count`` files between the good ones; returns their names."""
-    rng = random.Random(0)
-    for number in range(count):
-        kind = FORMATS[number % len(FORMATS)]
-        file = Path(f"photos/{number % 300:04}-odd{number}.{kind}")
-        if number % 50 == 49:
-            os.symlink("nowhere", file)
-        elif number % 50 == 48:
-            os.mkfifo(file)
-        elif number % 10 == 7:
-            mode = MODES[number // 10 % len(MODES)]
-            grey = Image.new("I;16", (40, 30), 40_000) if mode == "I;16" else None
-            picture = grey or noise(number).convert("L" if mode == "F" else "RGB").convert(mode)
-            file = file.with_suffix(".tiff" if mode in ("LA", "CMYK", "I;16", "F") else ".png")
-            picture.save(file)
-        else:
-            noise(number).save(file)
-            data = file.read_bytes()
-            file.write_bytes(BREAK[number // len(FORMATS) % len(BREAK)](data, rng))
-        yield str(file)
-
-
-def records(out):
-    files = sorted(Path(out, "records.parquet").iterdir())
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
-
-
-def test_a_thousand_odd_files_are_all_accounted_for_and_change_no_good_one():
-    photos(300)
-    good = sorted(str(file) for file in Path("photos").iterdir())
-    words = (*SQUEEZENET, "--batch-size", "1", "--workers", "2")
-    assert call(*words, "-o", "clean").returncode == 0
-    odd = list(odd_files(1000))
-    ended = call(*words, "-o", "out")
-    assert ended.returncode == 6, ended.stderr[-3000:]
-    assert "Traceback" not in ended.stderr
-    manifest = json.loads(Path("out/manifest.json").read_bytes())
-    used = [image["file"] for image in manifest["images"]]
-    with Path("out/skipped.csv").open(newline="") as stream:
-        skipped = {row["file"]: row["reason"] for row in csv.DictReader(stream)}
-    assert not set(used) & set(skipped)
-    assert sorted([*used, *skipped]) == sorted([*good, *odd])
-    assert set(good) <= set(used)
-    assert all(skipped.values())
-    assert ended.stderr.count("warning: skipped ") == len(skipped)
-    assert {skipped[file] for file in odd[48::50]} == {"is not a regular file"}
-    assert {skipped[file] for file in odd[49::50]} == {"does not exist"}
-    assert set(odd[7::10]) <= set(used)  # odd and good
-    clean = {row["image"]: row for row in records("clean")}
-    kept = {row["image"]: row for row in records("out") if row["image"] in clean}
-    assert kept == clean
-    again = call(*words, "-o", "again", "--workers", "0")
-    assert again.returncode == 6
-    assert_same_folders("out", "again")
-    print(f"{len(used) - len(good)} of {len(odd)} odd files gave a picture")
-
-
 # A disk and a memory with an end
-
-
-@pytest.fixture
-def small_disk():
-    """A disk of 400 kB as ``disk``, and a way to make it larger."""
-    Path("disk").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", "disk"]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("may not mount")
-    yield lambda: subprocess.run(["mount", "-o", "remount,size=90m", "disk"], check=True)
-    subprocess.run(["umount", "disk"], check=True)
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_disk_that_is_full_ends_with_5_and_the_run_goes_on_when_it_is_larger(small_disk, workers):
-    photos(300)
-    assert call(*SQUEEZENET, "-o", "whole").returncode == 0
-    words = (*SQUEEZENET, "--workers", workers, "-o", "disk/out")
-    for more in ((), ("--resume",)):
-        ended = call(*words, *more)
-        assert ended.returncode == 5, ended.stderr
-        assert "error: cannot write 'disk/out" in ended.stderr
-        assert "No space left on device" in ended.stderr
-        assert "hint: make room and continue with --resume, or" in ended.stderr
-        assert "Traceback" not in ended.stderr
-    whole = all_files("whole")
-    left = {name: data for name, data in all_files("disk/out").items() if "parts/" not in name}
-    assert [name for name, data in left.items() if whole[name] != data] == []
-    small_disk()
-    ended = call(*words, "--resume")
-    assert ended.returncode == 0, ended.stderr
-    assert "continuing after " in ended.stderr
-    assert_same_folders("disk/out", "whole")
 
 
 def peak(*words):
@@ -269,41 +125,3 @@ def test_four_times_the_images_need_no_more_memory(workers):
 
 
 # Ctrl-C
-
-
-def test_a_second_ctrl_c_does_not_wait_for_the_batch():
-    Path("net.py").write_text(SLOW_NET)
-    photos(100)
-    process = begin(*SLOW, "--workers", "1", "-o", "out", NAP="8")
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None
-    asked = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 130
-    assert time.monotonic() - asked < 5
-    assert "Traceback" not in Path("told").read_text()
-
-
-def test_ctrl_c_to_the_whole_process_group_as_a_terminal_sends_it():
-    Path("net.py").write_text(SLOW_NET)
-    photos(300)
-    assert call(*SLOW, "-o", "whole").returncode == 0
-    process = subprocess.Popen(
-        [*TOOL, *SLOW, "--workers", "2", "-o", "out"],
-        env=os.environ | {"NAP": "0.1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not Path("out/parts/000001.json").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
-    assert call(*SLOW, "-o", "out", "--resume").returncode == 0
-    assert_same_folders("out", "whole")

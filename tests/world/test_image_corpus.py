@@ -14,14 +14,12 @@ import tarfile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
 
-from hookcli.images.read import read_images, with_frames
-from hookcli.images.style import UndecodableError
+from hookcli.images.read import read_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,18 +134,6 @@ def test_nothing_but_our_own_lines_is_on_stderr(ended, files, manifest):
     assert wrote == f"{told}; {len(skipped)} images skipped, see skipped.csv"
 
 
-def test_no_file_that_has_frames_stops_a_model_that_wants_them(corpus, files):
-    sources, _ = read_images([str(corpus / name) for name in files])
-    counts, reasons = [], []
-    for source in sources:
-        try:
-            counts.append(len(with_frames(source.file, source.read(), 16).pictures))
-        except UndecodableError as error:
-            reasons.append(str(error))
-    assert sum(count > 1 for count in counts) > 50
-    assert all(5 < len(reason) < 200 for reason in reasons)
-
-
 # --- the pictures are right
 
 
@@ -172,60 +158,6 @@ def test_every_turned_variant_of_a_picture_is_the_picture(upright, corpus, kind,
     assert np.array_equal(upright(name), TURNS[orientation](stored))
     # each variant was coded anew, and a mirrored block is rounded otherwise
     assert np.abs(upright(name) - upright("hopper.jpg")).mean() < 8
-
-
-@pytest.mark.parametrize("orientation", range(2, 9))
-def test_every_turned_variant_of_a_fax_is_the_fax(upright, orientation):
-    turned = upright(f"g4_orientation_{orientation}.tif")
-    # black and white, and scanned anew for each: some dots differ
-    assert np.abs(turned - upright("g4_orientation_1.tif")).mean() < 1
-
-
-@pytest.mark.parametrize(
-    ("form", "first"),
-    [
-        ("hopper_orientation_{}.jpg", 2),
-        ("hopper_orientation_{}.webp", 2),
-        ("g4_orientation_{}.tif", 1),
-    ],
-)
-def test_all_turned_variants_give_the_same_record_but_for_coding(corpus, tmp_path, form, first):
-    names = [form.format(orientation) for orientation in range(first, 9)]
-    record = np.array(records(corpus, names, tmp_path))
-    assert len(record) == len(names)
-    apart = np.ptp(record, axis=0) / record[0, 3]  # in standard deviations
-    assert apart[:2].max() < 0.2  # the smallest and the largest value: one dot each
-    assert apart[2:].max() < 0.005
-
-
-def records(corpus, names, folder):
-    """Smallest, largest, mean and standard deviation of the first convolution for each image."""
-    from hookcli.config import GridStyle, ModelRequest
-    from hookcli.run.pipeline import inspect_images
-    from tests.configs import inspect_config
-
-    request = ModelRequest("resnet18", weights="random", size=64, device="cpu")
-    images = [str(corpus / name) for name in names]
-    config = inspect_config(
-        request, *images, layers=("conv1",), grids=GridStyle(mode="none"), out=folder / "out"
-    )
-    inspect_images(config)
-    table = pq.read_table(folder / "out/records.parquet", columns=["min", "max", "mean", "std"])
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
-def test_sixteen_bit_greys_have_the_mean_that_is_in_the_file(upright, corpus):
-    deep = 0
-    for file in corpus.rglob("*.pgm"):
-        head = re.match(rb"P5\s+(?:#.*\s+)*(\d+)\s+(\d+)\s+(\d+)\s", file.read_bytes())
-        if head is None or int(head[3]) <= 255:
-            continue
-        values = np.frombuffer(file.read_bytes()[head.end() :], ">u2").astype(float)
-        assert upright(file.name).mean() == pytest.approx(
-            255 * values.mean() / int(head[3]), abs=0.1
-        )
-        deep += 1
-    assert deep
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
@@ -255,37 +187,3 @@ def by_libpng(file):
         alpha = values[-1:] / 255
         values = values[:-1] * alpha + 255 * (1 - alpha)
     return values.expand(3, -1, -1).permute(1, 2, 0).numpy()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("hopper.Lab.tif", "hopper.bmp", "hopper.psd", "hopper.sgi", "hopper16.rgb"),
-        *("hopper.tif", "hopper.ras", "hopper_lzw.tif", "hopper.qoi", "hopper.pxr"),
-    ],
-)
-def test_one_picture_in_many_formats_is_one_picture(upright, name):
-    assert np.abs(upright(name) - upright("hopper.ppm")).mean() < 3
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("hopper_16bit.pgm", "hopper_16bit_plain.pgm", "hopper.pfm"),
-        *("hopper.spider", "hopper_8bit.pgm"),
-    ],
-)
-def test_one_picture_as_many_greys_is_one_picture(upright, name):
-    luma = upright("hopper.ppm") @ [0.299, 0.587, 0.114]  # ITU-R BT.601
-    assert np.abs(upright(name)[..., 0] - luma).mean() < 3
-
-
-def test_cmyk_is_the_picture_that_its_rgb_is(upright):
-    rgb = upright("pil_sample_rgb.jpg")
-    for name in ("pil_sample_cmyk.jpg", "tiff_strip_cmyk_jpeg.tif", "tiff_strip_cmyk_16l_jpeg.tif"):
-        assert np.abs(upright(name) - rgb).mean() < 12, name
-
-
-@pytest.mark.parametrize("name", ["tiff_16bit_RGB", "tiff_16bit_RGBa"])
-def test_sixteen_bit_colours_are_what_they_were_made_from(upright, name):
-    assert np.abs(upright(f"{name}.tiff") - upright(f"{name}_target.png")).max() <= 2

@@ -31,19 +31,16 @@ def home(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("sub", ["sub", "deep/er", "grids/sub", "../run/sub"])
+@pytest.mark.parametrize("sub", ["grids/sub", "../run/sub"])
 @pytest.mark.parametrize(
     "words",
     [
         ("inspect", *MAKE, "--overwrite", "-o"),
-        ("inspect", *MAKE, "--resume", "-o"),
         ("gradients", *MAKE, "--score", "sum", "--overwrite", "-o"),
         ("places", "other", "--overwrite", "-o"),
-        ("similarity", *MAKE, "--layers", "leaf", "--overwrite", "-o"),
         ("similarity", *MAKE, "--layers", "leaf", "-o", "new", "--keep-run"),
         ("export", "other", "--to", "npy", "--overwrite", "-o"),
         ("diff", "run", "other", "--pictures"),
-        ("compare", *MAKE, "--against", "mode=train", "--pictures"),
     ],
     ids=lambda words: " ".join(words[::5]),
 )

@@ -100,7 +100,6 @@ def test_parameter_counts_are_those_of_torchinfo(name):
 @pytest.mark.parametrize(
     ("name", "params"),
     [
-        ("resnet18_1x3x224x224", 11_689_512),
         ("resnet50_2x3x224x224", 25_557_032),
         ("googlenet_1x3x112x112", 13_004_888),
     ],
@@ -177,26 +176,17 @@ def test_a_tutorial_s_hook_loses_the_minimum_of_a_convolution_and_ours_keeps_it(
 # Several images
 
 
-@pytest.fixture(scope="module", params=["resnet18", "swin_v2", "vit"])
-def two_ways(request: pytest.FixtureRequest) -> tuple[list[Any], list[list[LayerRecord]]]:
-    """The results of one batch of two images, and the records of each image alone."""
-    model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
-    layers = select_layers(model, ["leaf"])
-    forward = ForwardSettings(EagerRunner(model, layers), GridStyle("none"))
-    alone = [
-        run_forward(forward, [key], pixels[i : i + 1])[0].records for i, key in enumerate("ab")
-    ]
-    return run_forward(forward, ["a", "b"], pixels), [list(records) for records in alone]
-
-
-def test_two_images_share_one_forward(two_ways):
-    assert len(two_ways[0]) == 1
-
-
-def test_two_images_in_one_batch_give_the_records_of_the_two_alone(two_ways):
-    (result,), alone = two_ways
+@pytest.mark.parametrize("name", ["resnet18", "swin_v2"])
+def test_two_images_in_one_batch_give_the_records_of_the_two_alone(name):
+    model, pixels = seeded(name), noise(2, FAMILIES[name])
+    forward = ForwardSettings(EagerRunner(model, select_layers(model, ["leaf"])), GridStyle("none"))
+    (result,) = run_forward(forward, ["a", "b"], pixels)
     together = {(record.image, record.call.id): record.stats for record in result.records}
-    expected = {(r.image, r.call.id): r.stats for records in alone for r in records}
+    expected = {
+        (record.image, record.call.id): record.stats
+        for i, key in enumerate("ab")
+        for record in run_forward(forward, [key], pixels[i : i + 1])[0].records
+    }
     assert together.keys() == expected.keys()
     for key, stats in expected.items():
         slack = 1e-4 * max(abs(stats.mean), stats.std)
@@ -207,29 +197,7 @@ def test_two_images_in_one_batch_give_the_records_of_the_two_alone(two_ways):
         ), key
 
 
-def test_the_two_images_alone_do_not_have_the_same_records(two_ways):
-    """Without this the test above could not tell one image from the other."""
-    _, (first, second) = two_ways
-    assert first[0].stats.mean != pytest.approx(second[0].stats.mean, rel=0.01)
-    assert first[-2].stats.max != pytest.approx(second[-2].stats.max, rel=1e-5)  # before the head
-
-
 # Cost
-
-
-def test_vit_b_16_costs_the_published_35_1_gflops():
-    assert root_flops("vit_b_16") == pytest.approx(35.1e9, rel=0.005)
-
-
-def test_the_cost_of_attention_counts_on_a_real_device_too():
-    """There attention has a fast path, which torch's counter does not see into."""
-    with torch.device("meta"):
-        model = zoo.vit_b_32(weights=None).eval()
-    model.to_empty(device="cpu").requires_grad_(requires_grad=False)
-    for parameter in model.parameters():
-        parameter.zero_()
-    (row,) = survey(model, list_layers(model)[:1], (1, 3, 224, 224)).rows
-    assert row.flops == pytest.approx(2 * 4.41e9, rel=0.005)
 
 
 def test_resnet34_costs_twice_its_published_3_664_billion_multiply_adds():

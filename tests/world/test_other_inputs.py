@@ -30,19 +30,9 @@ class ByKeyword(Two):
         return super().forward(image, facts)
 
 
-class Keywords(Two):
-    def forward(self, image, **others):
-        return super().forward(image, others["facts"])
-
-
 class Anything(Two):
     def forward(self, *images, **others):
         return super().forward(*images, **others)
-
-
-class Turned(Two):
-    def forward(self, facts, image):
-        return super().forward(image, facts)
 
 
 class Dictionary(Two):
@@ -53,16 +43,6 @@ class Dictionary(Two):
         return super().forward(data["image0"], data["facts"])
 
 
-class Contains(Two):
-    def forward(self, data):
-        return super().forward(data["image0"] if "image0" in data else data, 0)
-
-
-class ByName(Two):
-    def forward(self, data):
-        return super().forward(data["image0"], 0)
-
-
 class Generator(nn.Module):
     def __init__(self):
         super().__init__()
@@ -71,15 +51,6 @@ class Generator(nn.Module):
 
     def forward(self, z, scale=1.0):
         return self.last(z) * scale
-
-
-class Deconvolution(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.last = nn.ConvTranspose2d(100, 3, 2)
-
-    def forward(self, z):
-        return self.last(z)
 """
 WORDS = ("pixels.npy", "--layers", "last", "--device", "cpu", "--grids", "none", "-o", "out")
 DICT = ("--inputs-as", "dict", "--input", "facts=five.npy")
@@ -103,18 +74,12 @@ def means():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Two", ("--input", "facts=five.npy")),
         ("Two", ("--input", "facts=5")),
         ("Two", ("--input", "facts=[5.0]")),  # an axis of its own: one for each image
-        ("Two", ("--input", "facts=[[5]]", "--input", "scale=1")),
         ("Two", ("--input", "facts=2.5", "--input", "scale=1.0", "--input", "image=pixels")),
-        ("Turned", ("--input", "facts=five.npy")),
         ("ByKeyword", ("--input", "facts=five.npy")),
-        ("ByKeyword", ("--input", "facts=five.npy", "--input", "image=pixels")),
-        ("Keywords", ("--input", "facts=five.npy")),
         ("Anything", ("--input", "facts=five.npy")),
         ("Dictionary", DICT),  # the pixels are the first key that is missing
-        ("Dictionary", (*DICT, "--input", "image0=pixels")),
     ],
 )
 def test_a_value_is_given_for_all_images(inspect, name, words):
@@ -144,11 +109,7 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
     ("name", "words", "code", "said"),
     [
         ("Two", (), 4, "give a value for all images: --input facts=FILE.npy"),
-        ("ByKeyword", (), 4, "give a value for all images: --input facts=FILE.npy"),
-        ("Turned", (), 4, "--input image=FILE.npy"),
         ("Dictionary", (), 4, "take a dictionary? --inputs-as dict passes one"),
-        ("Contains", (), 4, "take a dictionary? --inputs-as dict passes one"),
-        ("ByName", (), 4, "take a dictionary? --inputs-as dict passes one"),
         ("Dictionary", ("--inputs-as", "dict"), 4, "--input facts=FILE.npy"),
         ("Generator", (), 4, "take a vector, and no picture? give it in place of the image: "),
         (
@@ -157,13 +118,9 @@ def test_a_vector_takes_the_place_of_the_image(inspect):
             4,
             "given integers: in --input, write 1.0 in place of 1",
         ),
-        ("Deconvolution", (), 4, "--input z=FILE.npy"),
         ("Two", ("--input", "fact=5"), 2, "the model takes no 'fact'\nhint: it takes image, facts"),
         ("Two", ("--input", "facts=gone.npy"), 2, "facts='gone.npy': No such file"),
-        ("Two", ("--input", "facts=net.py"), 2, "facts='net.py': it is no .npy file"),
         ("Two", ("--input", "facts=[[1], 2]"), 2, "--input: cannot read facts="),
-        ("Two", ("--input", "facts=5", "--input", "facts=6"), 2, "has two values for 'facts'"),
-        ("Two", ("--input", "facts"), 2, "write NAME=FILE.npy or NAME=VALUE"),
     ],
 )
 def test_what_is_missing_or_wrong_is_said(inspect, name, words, code, said):
@@ -195,13 +152,3 @@ def test_layers_takes_the_inputs_and_the_channels_of_the_model(run, inspect):
         assert json.loads(ended.out)["input_shape"] == [1, channels, 8, 8]
     ended = run("layers", "bands.py:grey", "--mean", "0.5", "--std", "0.2", "--format", "json")
     assert json.loads(ended.out)["input_shape"] == [1, 1, 224, 224]
-
-
-def test_a_comparison_says_that_the_file_of_an_input_changed(inspect, run):
-    assert inspect("Two", "--input", "facts=five.npy").code == 0
-    Path("out").rename("a")
-    np.save("five.npy", np.array([[6.0]]))
-    assert inspect("Two", "--input", "facts=five.npy").code == 0
-    ended = run("diff", "a", "out")
-    assert "changed: sha256 of five.npy: " in ended.out + ended.err
-    assert "nothing else changed" not in ended.out + ended.err

@@ -47,7 +47,6 @@ def one_in_dict():
 def in_dataclass(): return Net(lambda means, three, two, map: Out(three, two))
 """
 WORDS = ("--layers", "linear", "--device", "cpu", "--grids", "none")
-THREE = [math.exp(each) / (1 + math.e + math.e**2) for each in range(3)]
 TWO = [1 / (1 + math.e), math.e / (1 + math.e)]
 
 
@@ -60,12 +59,9 @@ def files():
 @pytest.mark.parametrize(
     ("name", "key", "values"),
     [
-        ("in_tuple", "1", THREE),
         ("in_tuple", "2", TWO),
         ("in_tuple", "3", [0.0, 1.0]),
-        ("in_dict", "pred", THREE),
         ("in_dict", "aux.0", TWO),
-        ("in_dataclass", "pred", THREE),
         ("in_dataclass", "aux", TWO),
     ],
 )
@@ -79,9 +75,7 @@ def test_predictions_are_those_of_the_chosen_output(run, name, key, values):
     assert not any(image["predictions"] for image in json.loads(run(*words).out)["images"])
 
 
-@pytest.mark.parametrize(
-    ("key", "target", "score"), [("1", "2", 2.0), ("2", "0", 0.0), ("3", "1", 1.0)]
-)
+@pytest.mark.parametrize(("key", "target", "score"), [("1", "2", 2.0), ("3", "1", 1.0)])
 def test_scores_are_those_of_the_chosen_output(run, key, target, score):
     words = ("--output-key", key, "--target", target, "--format", "json")
     ended = run("gradients", "net.py:in_tuple", "zeros.npy", *WORDS, *words)
@@ -93,8 +87,6 @@ def test_scores_are_those_of_the_chosen_output(run, key, target, score):
     ("name", "key", "hint"),
     [
         ("net.py:in_tuple", "4", "it returns 0, 1, 2, 3"),
-        ("net.py:in_dict", "aux", "it returns pred, aux.0, map"),
-        ("net.py:in_dataclass", "0", "it returns pred, aux"),
         ("net.py:alone", "0", "leave it out: the model does not return several"),
     ],
 )

@@ -12,13 +12,9 @@ from PIL import Image
 from torch import nn
 from torchvision.transforms import functional as F  # noqa: N812
 
-from hookcli.config import GridStyle, ModelRequest
-from hookcli.errors import ModelError
-from hookcli.hooks.layers import list_layers
+from hookcli.config import ModelRequest
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.load import load_model
-from hookcli.passes.eager import EagerRunner
-from hookcli.passes.forward import ForwardSettings, run_forward
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -117,12 +113,6 @@ def test_a_function_a_class_a_module_and_what_is_inside_a_class_all_will_do(net,
     assert load(f"net.py:{attribute}").module.conv.out_channels == width
 
 
-def test_a_file_of_a_model_may_be_in_any_folder():
-    write(NET, "some where/net.py")
-    assert load("some where/net.py:make").module.conv.out_channels == 2
-    assert load(f"{Path.cwd()}/some where/net.py:make").module.conv.out_channels == 2
-
-
 def test_a_file_may_import_its_neighbours():
     write("WIDTH = 6", "code/sizes_beside.py")
     write("from sizes_beside import WIDTH\ndef make(): return nn.Conv2d(3, WIDTH, 1)", "code/a.py")
@@ -133,17 +123,6 @@ def test_a_module_of_a_package_in_the_working_folder_is_found():
     write("", "ownpackage/__init__.py")
     write(NET, "ownpackage/nets.py")
     assert load("ownpackage.nets:make").module.conv.out_channels == 2
-
-
-def test_an_installed_package_is_found():
-    loaded = load("torchvision.models.squeezenet:squeezenet1_1", arguments=(("num_classes", "3"),))
-    assert loaded.module.classifier[1].out_channels == 3
-
-
-def test_the_factory_is_called_after_the_seed(net):
-    for seed in (0, 7):
-        weight = load("net.py:make", seed=seed).module.conv.weight
-        assert torch.equal(weight, conv_of(seed).weight)
 
 
 @pytest.mark.parametrize("origin", ["net.py", "ownpackage.seeded"])
@@ -157,9 +136,8 @@ def test_weights_made_at_import_are_those_of_the_seed_and_the_generator_stays(or
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("random", ["auto", "random"])
-def test_ones_own_weights_are_recorded_by_what_they_are(net, random):
-    one, again, other = (load("net.py:net", random, seed=seed) for seed in (0, 0, 1))
+def test_ones_own_weights_are_recorded_by_what_they_are(net):
+    one, again, other = (load("net.py:net", "random", seed=seed) for seed in (0, 0, 1))
     assert one.info.sha256 == again.info.sha256 == hash_weights(one.module)
     assert len(one.info.sha256) == 64
     assert other.info.sha256 != one.info.sha256
@@ -171,16 +149,9 @@ FACTORY = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes
 REFUSED = {
     "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FUNCTION"),
     "net.py:mak": (2, "net.py has no 'mak'", "did you mean make?"),
-    "net.py:": (2, "net.py has no ''", "write FILE.py:FUNCTION"),
-    "net.py:Shelf.mak": (2, "net.py has no 'Shelf.mak'", "did you mean make?"),
     "nopackage.nets:make": (
         2,
         "there is no Python module 'nopackage.nets' here",
-        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
-    ),
-    ":make": (
-        2,
-        "there is no Python module '' here",
         "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     "net.py:number": (4, "net.py:number is of type int: neither a module nor a factory", FACTORY),
@@ -208,12 +179,6 @@ def test_a_module_that_is_made_already_takes_no_arguments(inspect, net):
     assert ended.err == "error: net.py:net is a module already, and takes no --model-arg\n"
 
 
-def test_an_argument_that_the_factory_does_not_know_ends_with_4(inspect, net):
-    code, _, err = inspect("net.py:Net", "--model-arg", "colour=red")
-    assert code == 4
-    assert err.startswith("error: net.py:Net raised TypeError: ")
-
-
 def test_pretrained_weights_of_ones_own_model_are_for_its_own_code(inspect, net):
     code, _, err = inspect("net.py:make", "--weights", "pretrained")
     assert code == 4
@@ -225,17 +190,8 @@ def test_pretrained_weights_of_ones_own_model_are_for_its_own_code(inspect, net)
 
 # --- code that raises
 
-ODD = "class Odd(Exception): pass\n"
 RAISING = {
-    "an error of its own": (
-        ODD + "def make(): raise Odd('no luck')",
-        "net.py:make raised Odd: no luck",
-    ),
     "a way out of the file": ("import sys\nsys.exit(0)", "the code in net.py raised SystemExit: 0"),
-    "no Python": (
-        "def make(:",
-        "the code in net.py raised SyntaxError: invalid syntax (net.py, line 3)",
-    ),
     "a missing import": (
         "import nosuchpackage",
         "the code in net.py raised ModuleNotFoundError: No module named 'nosuchpackage'",
@@ -253,29 +209,10 @@ def test_whatever_the_code_raises_ends_with_4_and_one_line(inspect, kind):
     assert err.splitlines()[1] == "hint: it runs when the model is built; try it in Python first"
 
 
-def test_a_package_that_misses_an_import_is_not_said_to_be_missing():
-    write("import nosuchpackage", "ownbroken/__init__.py")
-    with pytest.raises(ModelError) as caught:
-        load("ownbroken:make")
-    assert caught.value.message == (
-        "the code in ownbroken raised ModuleNotFoundError: No module named 'nosuchpackage'"
-    )
-
-
-def test_a_model_without_values_ends_with_4(inspect):
-    write("def make(): return nn.Conv2d(3, 2, 1, device='meta')")
-    code, _, err = inspect("net.py:make")
-    assert code == 4
-    assert err.startswith("error: ")
-    assert "meta" in err
-
-
 @pytest.mark.parametrize(
     "output",
     [
-        *("None", "'text'", "{'a': [x]}", "[x, None]", "x.to_sparse()"),
-        *("x.flatten(1).to_sparse()", "torch.complex(x, x).flatten(1)"),
-        *("x.flatten(1).int()", "x.mean((2, 3)) * float('nan')"),
+        *("'text'", "[x, None]", "x.flatten(1).to_sparse()", "torch.complex(x, x).flatten(1)"),
     ],
 )
 def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
@@ -290,38 +227,4 @@ def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
     assert ended.code == 0, ended.err
 
 
-# --- weights from a file
-
-
-def weights(width=2, **changes):
-    state = {
-        "conv.weight": torch.full((width, 3, 1, 1), 2.0),
-        "conv.bias": torch.zeros(width),
-        "fc.weight": torch.ones(4, width),
-        "fc.bias": torch.zeros(4),
-    }
-    torch.save({k: v for k, v in (state | changes).items() if v is not None}, "w.pth")
-
-
 # Models that the watcher of the first forward must not break
-
-
-class UnderInference(nn.Module):
-    """Runs itself under inference mode: its tensors have no counter of writes."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1)
-
-    @torch.inference_mode()
-    def forward(self, x):
-        return self.conv(x)
-
-
-def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
-    forward = ForwardSettings(
-        EagerRunner(UnderInference().eval(), list_layers(UnderInference())), GridStyle("none")
-    )
-    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
-    assert {record.call.id for record in result.records} == {"(model)", "conv"}
-    assert result.overwritten == {}

@@ -77,13 +77,6 @@ def test_a_layout_that_was_inferred_says_so(run):
     assert "NLC, inferred from inputs or parts" in Path("out/report.html").read_text()
 
 
-def test_the_layers_of_a_model_say_which_layouts_were_inferred(run):
-    listed = json.loads(run("layers", "net.py:Odd", "--size", "8", "--format", "json").out)
-    traps = {row["call_id"]: row["traps"] for row in listed["layers"]}
-    assert "layout inferred from inputs or parts" in traps["scale"]
-    assert traps["linear"] == []
-
-
 def test_an_edit_of_channels_knows_where_an_inferred_layout_has_them(run):
     words = ("net.py:Odd", "a.npy", "--layers", "scale", *ON_CPU, "--edit", "scale{3}:zero")
     ended = run("inspect", *words, "--format", "json", "-o", "out")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
-import os
-import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,11 +12,10 @@ import pytest
 from PIL import Image
 
 from hookcli.__main__ import _run
-from hookcli.reading.run_files import open_files
 from hookcli.render.draw.attention_grid import draw_maps
 from tests.render.report.test_document import maps as attention_maps
 from tests.render.report.test_document import row as attention_row
-from tests.render.report.test_page import SEEN, TURNED, all_named, document, render_report
+from tests.render.report.test_page import document, render_report
 
 pytestmark = pytest.mark.browser
 
@@ -45,31 +40,6 @@ def inspected(home, *words, command="inspect"):
     return home / "run"
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """A page of 200 images with 36 layers each, which share one picture."""
-    home = tmp_path_factory.mktemp("many")
-    Image.new("RGB", (100, 60)).save(home / "grid.png")
-    whole = document()
-    keys = [f"i{n}" for n in range(200)]
-    calls = [f"layer{n}" for n in range(36)]
-    figures = {name: [0.1234] * 64 for name in ("low", "high", "mean", "spread")}
-    grid = whole["grids"][0] | figures | {"channels": list(range(64)), "file": "grid.png"}
-    whole |= {
-        "images": [whole["images"][0] | {"key": key, "file": f"{key}.png"} for key in keys],
-        "layers": [whole["layers"][0] | {"call_id": call} for call in calls],
-        "histograms": {},
-        "grids": [
-            grid | {"image": key, "call_id": call, "file": f"grid-{key}-{call}.png"}
-            for key in keys
-            for call in calls
-        ],
-    }
-    text = re.sub(r"grid-(\w+-\w+)\.png", r"grid.png?\1", render_report(whole))
-    (home / "report.html").write_text(text, encoding="utf-8")
-    return home
-
-
 @pytest.fixture
 def page(browser, folder):
     yield from opened(browser, folder)
@@ -86,17 +56,6 @@ def sheets(tmp_path_factory):
 def one(tmp_path_factory):
     """A run of one image with three channels a layer: grids of one short row."""
     return inspected(tmp_path_factory.mktemp("one"), PHOTOS / "cat.png", "--channels", "0,1,2")
-
-
-@pytest.fixture
-def turned(tmp_path):
-    """A page in which every name turns the text around, and holds what looks like an escape."""
-    Image.new("RGB", (100, 60)).save(tmp_path / "picture.png")
-    text = render_report(all_named(TURNED))
-    for file in ("grids/cat/001_conv.png", "seen/cat.jpg"):
-        text = text.replace(file, "picture.png")
-    (tmp_path / "report.html").write_text(text, encoding="utf-8")
-    return tmp_path
 
 
 def opened(browser, folder=None):
@@ -162,51 +121,12 @@ def test_the_table_is_sorted_by_numbers_up_and_down(page):
     assert calls(page)[-1] == "layer2.0.downsample.0"
 
 
-def test_all_pictures_of_one_image_are_there_to_be_printed(browser, one):
-    for page in opened(browser, one):
-        shown = page.locator("article img").evaluate_all(
-            "all => all.map(each => each.complete && each.naturalWidth > 0)"
-        )
-        assert shown == [True] * 21
-        assert page.evaluate("scrollY") == 0
-
-
 def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(page):
     shown = "<img src=x onerror=alert(1)> #?%20%41&'\\u202e.png"
     assert page.locator("#image option").nth(1).inner_text().endswith(shown)
     tiles = page.locator("#contact-sheet .file").all_inner_texts()
     assert any(name.endswith(shown) for name in tiles)
     assert "\u202e" not in page.content()
-
-
-def test_no_name_turns_the_text_around_in_the_table_the_choices_and_the_viewer(browser, turned):
-    for page in opened(browser, turned):
-        assert calls(page) == [SEEN]
-        assert page.locator("#type option").nth(1).inner_text() == SEEN
-        assert page.locator("#maps > p").first.inner_text().startswith(f"Of {SEEN}, the only image")
-        assert page.locator("article h3").inner_text().startswith(SEEN)
-        open_grid(page)
-        assert page.inner_text("#viewer-title") == SEEN
-        page.keyboard.press("Escape")
-        assert "\u202e" not in page.content()
-
-
-def test_the_command_as_it_is_seen_names_the_files_when_it_is_pasted(browser, tmp_path):
-    words = ["hookcli", "inspect", "two  spaces", "%2520%2541", "it's\t\u202e\\"]
-    text = render_report(document(command=words, images=[], grids=[]))
-    (tmp_path / "report.html").write_text(text, encoding="utf-8")
-    for page in opened(browser, tmp_path):
-        script = f"printf '%s\\0' {page.inner_text('.command')}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
-        words[3] = "%20%41"
-        assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
-
-
-def test_a_tile_is_laid_over_the_image(page):
-    open_grid(page)
-    page.check("#overlay")
-    assert page.locator(".stage.over img").is_visible()
-    assert page.evaluate("document.getElementById('stage-tile').style.opacity") == "0.6"
 
 
 def test_another_image_is_shown_with_its_own_grids(page):
@@ -233,22 +153,6 @@ def test_a_tile_of_a_sheet_is_that_of_its_layer(browser, sheets):
         assert page.locator("#table tbody tr[id=layer-3]").count() == 1
 
 
-def test_a_page_of_200_images_loads_only_visible_pictures(browser, many):
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    asked = []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((many / "report.html").as_uri())
-    assert tab.locator("#contact-sheet li").count() == 200
-    assert len(asked) < 100
-    tab.locator("#image-15").click()
-    tab.wait_for_selector("#panel button.grid")
-    assert tab.locator("#panel button.grid").count() == 36
-    assert tab.evaluate("read.has(15) && !read.has(150)")
-    tab.select_option("#image", "199")
-    assert tab.locator("article img").first.get_attribute("src").endswith("grid.png?i199-layer0")
-    tab.close()
-
-
 def test_on_a_phone_a_menu_leads_to_the_layers(page):
     page.set_viewport_size({"width": 390, "height": 800})
     link = page.locator("#list a", has_text="layer3.0.conv1")
@@ -265,61 +169,6 @@ def test_on_a_phone_a_menu_leads_to_the_layers(page):
     assert article.bounding_box()["y"] >= menu["y"] + menu["height"]  # not below the menu
 
 
-def test_the_menu_of_a_phone_closes_by_escape(page):
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.locator("#list-open").focus()
-    page.keyboard.press("Enter")
-    assert page.locator("#list-open").get_attribute("aria-expanded") == "true"
-    page.keyboard.press("Escape")
-    assert page.locator("#list-items").is_hidden()
-
-
-@pytest.mark.parametrize("box", ["#layers .scroll", "#depth .wide"])
-def test_what_is_cut_off_on_a_phone_has_a_shadow_until_its_end_is_seen(page, box):
-    page.set_viewport_size({"width": 390, "height": 800})
-    cut = page.locator(box)
-    cut.scroll_into_view_if_needed()
-
-    def brightness():  # of most rows, near the right edge
-        shot = np.asarray(Image.open(io.BytesIO(cut.screenshot())).convert("L"), int)
-        return np.median(shot[:, -3])
-
-    before = brightness()
-    cut.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
-    assert before < 240 < brightness()
-
-
-def test_hints_for_keys_are_not_on_a_phone(browser, one):
-    context = browser.new_context(
-        viewport={"width": 800, "height": 800}, has_touch=True, is_mobile=True
-    )
-    tab = context.new_page()
-    tab.goto((one / "report.html").as_uri() + "#conv1/0")
-    assert tab.inner_text("#facts").startswith("channel 0")
-    assert tab.locator("#viewer .keys").is_hidden()
-    context.close()
-
-
-@pytest.mark.parametrize(("kind", "picture"), [("folder", "article img"), ("sheets", "#sheet img")])
-def test_a_tile_can_be_touched_on_a_phone(browser, request, kind, picture):
-    home = request.getfixturevalue(kind)
-    grid = json.loads((home / "report.json").read_text())["grids"][0]
-    for page in opened(browser, home):
-        page.set_viewport_size({"width": 390, "height": 800})
-        shown = page.locator(picture).first.bounding_box()["width"]
-        assert shown * grid["places"]["width"] / grid["size"][0] > 24
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_the_menu_of_a_run_of_sheets_leads_to_the_table(browser, sheets):
-    for page in opened(browser, sheets):
-        assert page.locator("#list").is_hidden()  # the window is wide
-        page.set_viewport_size({"width": 390, "height": 800})
-        page.click("#list-open")
-        page.locator("#list a", has_text="layer3.0.conv1").click()
-        assert page.locator("tr:target").inner_text().split()[1] == "layer3.0.conv1"
-
-
 def test_links_in_the_plot_go_to_the_layer(page):
     page.locator("svg.depth a").nth(4).focus()
     page.keyboard.press("Enter")
@@ -327,7 +176,7 @@ def test_links_in_the_plot_go_to_the_layer(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("opened", ["", "grid", "menu"])
+@pytest.mark.parametrize("opened", ["grid", "menu"])
 def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
     if opened == "grid":
         open_grid(page)
@@ -337,10 +186,10 @@ def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
     assert list_faults(page, scheme) == []
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def backwards(request, tmp_path_factory):
-    """A run of gradients of one image, or of two, with edits and maps over the image."""
-    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")][: request.param]
+@pytest.fixture(scope="module")
+def backwards(tmp_path_factory):
+    """A run of gradients of two images with edits and maps over the image."""
+    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")]
     words = ("--cam", "layer4", "--saliency", "--edit", "conv1{3}:zero")
     home = tmp_path_factory.mktemp("backwards")
     return inspected(home, *photos, *words, command="gradients")
@@ -367,10 +216,8 @@ def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
     assert place.locator("img").count() == 1
 
 
-def test_maps_over_the_image_are_seen(gradients, backwards):
-    several = len(list((backwards / "saliency").iterdir())) > 1
-    if several:
-        gradients.locator("#contact-sheet button").first.click()
+def test_maps_over_the_image_are_seen(gradients):
+    gradients.locator("#contact-sheet button").first.click()
     pictures = gradients.locator(".heats").first.locator("img")
     assert pictures.count() == 2
     for index in range(2):
@@ -406,58 +253,37 @@ def with_class_token(maps):
     return draw_maps(np.concatenate([above, below]))
 
 
-def write_attended(home, calls=3, images=1, *, token=False):
-    """A page with attention calls: the first with all its patches, the others thinned, damaged."""
+def write_attended(home, *, token=False):
+    """A page with an attention call that has the maps of all its patches."""
     whole = document()
-    keys = [f"i{number}" for number in range(images)]
-    rows = [attention_row(order=n + 1, call_id=f"attention:block{n}") for n in range(calls)]
-    pictures = []
-    for key in keys:
-        (home / "attention" / key).mkdir(parents=True)
-        Image.new("RGB", (300, 200), (120, 120, 120)).save(home / f"{key}.jpg")
-        for number in range(calls):
-            file = f"attention/{key}/{number}.png"
-            drawn = with_class_token(lit_maps()) if token else lit_maps()
-            (home / file).write_bytes(b"damaged" if number == 2 else drawn)
-            patches = [ROWS, COLUMNS] if number == 0 else [4 * ROWS, 4 * COLUMNS]
-            pictures.append(
-                attention_maps(
-                    image=key,
-                    call_id=f"attention:block{number}",
-                    file=file,
-                    patch_grid=patches,
-                    query_grid=[ROWS, COLUMNS],
-                    map_grid=[ROWS, COLUMNS],
-                    is_thinned=number > 0,
-                    has_class_token=token,
-                )
-            )
-    Image.new("RGB", (300, 200)).save(home / "heads.png")
+    (home / "attention").mkdir()
+    Image.new("RGB", (300, 200), (120, 120, 120)).save(home / "seen.jpg")
     Image.new("RGB", (100, 60)).save(home / "grid.png")
-    drawn = [{"image": key, "call_id": "attention:block0", "file": "heads.png"} for key in keys]
-    image = whole["images"][0]
+    drawn = with_class_token(lit_maps()) if token else lit_maps()
+    (home / "attention/0.png").write_bytes(drawn)
+    maps = attention_maps(
+        image="cat",
+        call_id="attention:block0",
+        file="attention/0.png",
+        patch_grid=[ROWS, COLUMNS],
+        query_grid=[ROWS, COLUMNS],
+        map_grid=[ROWS, COLUMNS],
+        is_thinned=False,
+        has_class_token=token,
+    )
     whole |= {
-        "images": [image | {"key": key, "seen": f"{key}.jpg"} for key in keys],
-        "grids": [whole["grids"][0] | {"image": keys[0], "file": "grid.png"}],
-        "attention": rows,
-        "attention_maps": pictures,
-        "heats": [each | {"kind": kind} for each in drawn for kind in ("attention", "rollout")],
+        "images": [whole["images"][0] | {"key": "cat", "seen": "seen.jpg"}],
+        "grids": [whole["grids"][0] | {"image": "cat", "file": "grid.png"}],
+        "attention": [attention_row(order=1, call_id="attention:block0")],
+        "attention_maps": [maps],
     }
     (home / "report.html").write_text(render_report(whole), encoding="utf-8")
-    return whole
 
 
-@pytest.fixture(params=[False, True], ids=["links", "one file"])
-def attended(request, browser, tmp_path):
-    """The page of three attention calls, and the same with its pictures in it."""
-    whole, home = write_attended(tmp_path), tmp_path
-    if request.param:
-        home = tmp_path / "alone"
-        home.mkdir()
-        (home / "report.html").write_text(
-            render_report(whole, open_files(tmp_path)), encoding="utf-8"
-        )
-    yield from opened(browser, home)
+@pytest.fixture
+def attended(browser, tmp_path):
+    write_attended(tmp_path)
+    yield from opened(browser, tmp_path)
 
 
 def lit_cell(page, head):
@@ -499,31 +325,9 @@ def test_a_patch_is_clicked_and_the_map_of_every_head_is_that_of_the_patch(atten
             assert lit_cell(attended, head) == lit(row, column, head)
 
 
-def test_the_frame_is_around_the_patch_that_was_clicked(attended):
-    pick(attended, 1, 2)
-    for outer in (".picked", ".attend .tile"):
-        whole = attended.locator(outer).first.bounding_box()
-        frame = attended.locator(f"{outer} .frame").first.bounding_box()
-        assert whole["width"] / whole["height"] == pytest.approx(1.5, rel=0.01)
-        assert frame["x"] - whole["x"] == pytest.approx(2 / 3 * whole["width"], abs=1.5)
-        assert frame["y"] - whole["y"] == pytest.approx(whole["height"] / 2, abs=1.5)
-        assert frame["width"] == pytest.approx(whole["width"] / 3, abs=1.5)
-        assert frame["height"] == pytest.approx(whole["height"] / 2, abs=1.5)
-
-
-def test_maps_and_patches_have_names_for_those_who_do_not_see_them(attended):
-    attended.wait_for_selector(".attend .map")
-    for head in range(HEADS):
-        name = f"What the patch looks at, head {head}"
-        assert attended.get_by_role("img", name=name).count() == 1
-    name = "Choose a patch with the arrow keys"
-    assert attended.get_by_role("application", name=name).count() == 1
-    assert attended.locator(".where").get_attribute("aria-live") == "polite"
-
-
 def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
     attended.wait_for_selector(".attend .map")
-    attended.locator("button.on").focus()
+    attended.locator(".which").focus()
     attended.keyboard.press("Tab")
     outline = attended.locator(".picked").evaluate("each => getComputedStyle(each).outlineStyle")
     said = [attended.inner_text(".where")]
@@ -552,82 +356,6 @@ def test_the_viewer_begins_with_the_class_token_and_a_button_leads_back_to_it(br
         assert lit_cell(page, 0) == lit(0, 1, 0)
         button.click()
         assert lit_cell(page, 1) == (1, 1)
-
-
-def test_another_call_keeps_the_place_and_says_that_its_maps_are_thinned(attended):
-    pick(attended, 0, 2)
-    assert attended.inner_text(".thinned") == ""
-    attended.click("button.on")
-    attended.wait_for_selector(".thinned:not(:empty)")
-    assert attended.inner_text(".thinned") == (
-        "Thinned for this page: 2 x 3 of 8 x 12 patches have maps, averaged down to 2 x 3. "
-        "--save attention keeps all."
-    )
-    assert attended.inner_text(".where") == "patch row 3, column 11 of 8 x 12"
-    assert attended.locator(".which").input_value() == "1"
-    assert lit_cell(attended, 1) == lit(0, 2, 1)
-
-
-def test_maps_that_cannot_be_read_are_reported_and_the_next_call_is_shown(attended):
-    attended.wait_for_selector(".attend .map")
-    attended.select_option(".which", "2")
-    attended.wait_for_selector(".trouble:not([hidden])")
-    said = "The maps of this call are missing or damaged: attention/i0/2.png"
-    assert attended.inner_text(".trouble") == said
-    assert attended.locator(".attend .tile").first.is_hidden()
-    assert attended.locator("button.on").is_disabled()
-    attended.click("button.back")
-    attended.wait_for_selector(".attend .tile")
-    assert attended.locator(".trouble").is_hidden()
-
-
-def test_a_call_without_maps_of_patches_shows_its_picture(browser, tmp_path):
-    whole = write_attended(tmp_path, calls=1)
-    text = render_report(whole | {"attention_maps": []})
-    (tmp_path / "report.html").write_text(text, encoding="utf-8")
-    for page in opened(browser, tmp_path):
-        wait_for_picture(page, ".attend .drawn img")
-        assert page.locator(".attend .drawn img").is_visible()
-        assert page.inner_text(".trouble").startswith("No maps of patches")
-        assert page.locator(".picked").is_hidden()
-
-
-@pytest.mark.parametrize("size", [(9, 9), (10, 8)])  # it should be 9 by 8
-def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path, size):
-    write_attended(tmp_path)
-    Image.new("P", size).save(tmp_path / "attention/i0/0.png")
-    for page in opened(browser, tmp_path):
-        page.wait_for_selector(".trouble:not([hidden])")
-        assert page.inner_text(".trouble").startswith("The maps of this call have another size")
-        assert page.locator(".attend .tile").count() == 0
-
-
-def test_a_page_of_300_calls_loads_only_visible_maps(browser, tmp_path):
-    write_attended(tmp_path, calls=300, images=2)
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    asked = []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((tmp_path / "report.html").as_uri())
-    assert [url for url in asked if "/attention/" in url] == []
-    tab.locator("#image-1").click()
-    tab.wait_for_selector("#panel .attend .map")
-    tab.locator("#panel button.on").click()
-    tab.wait_for_timeout(200)
-    wanted = ["attention/i1/0.png", "attention/i1/1.png"]
-    assert sorted({url.partition("attention/")[2] for url in asked if "/attention/" in url}) == [
-        name.partition("/")[2] for name in wanted
-    ]
-    assert tab.locator("#panel .which option").count() == 300
-    tab.close()
-
-
-def test_the_picture_of_the_class_token_comes_when_it_is_opened(attended):
-    drawn = attended.locator(".attend .drawn")
-    assert drawn.locator("img").get_attribute("src") is None
-    drawn.locator("summary").click()
-    wait_for_picture(attended, ".attend .drawn img")
-    attended.click("button.on")  # a call of which none was drawn
-    assert drawn.is_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

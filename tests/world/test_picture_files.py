@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -35,25 +33,6 @@ def corner(file):
 def test_grids_and_heads_have_the_background_of_the_theme(run, words, colour):
     inspect(run, *words)
     assert [corner(f"{file}.png") for file in (GRID, HEADS)] == [colour, colour]
-
-
-def test_the_pictures_of_heads_grow_with_the_tile(run):
-    sizes = []
-    for tile in ("64", "128"):
-        inspect(run, "--tile", tile, "--overwrite")
-        with Image.open(f"out/{HEADS}.png") as image:
-            sizes.append(image.width)
-    assert sizes[1] - sizes[0] == 4 * 168  # the photo and three heads, each 168 pixels wider
-
-
-def test_labels_of_small_heads_are_not_cut(run):
-    inspect(run, "--tile", "16", "--picture-format", "svg")
-    with Image.open(f"out/{HEADS}.png") as image:
-        pixels = np.asarray(image.convert("L"))
-    xs = sorted({x for text, x in texts(HEADS) if text.startswith("head ")})
-    for left, right in pairwise(xs):
-        assert (pixels[36:52, left:right].max(0) > 200).any()
-        assert (pixels[36:52, right - 4 : right] < 60).all()
 
 
 def test_a_picture_names_its_layer_its_model_and_its_photo(run):
@@ -86,14 +65,6 @@ def test_the_chart_of_gradients_names_the_photo_and_is_an_svg_too(run):
     assert f"{MODEL}   gradient flow   cat" in dict(texts("gradient_flow"))
     assert texts("saliency/cat")[0][0] == f"Saliency   {MODEL}   cat"
     assert texts("cam/cat/001_patches")[0][0] == f"Grad-CAM of patches   {MODEL}   cat"
-
-
-def test_a_plan_counts_the_files_of_the_second_format(run):
-    counted = []
-    for words in ((), ("--picture-format", "svg")):
-        ended = run("inspect", "resnet18", PHOTOS / "cat.png", "--overview", "--dry-run", *words)
-        counted.append(int(ended.err.partition("about ")[2].split()[0]))
-    assert counted[1] - counted[0] == 20 + 1  # convolutions, and the overview
 
 
 def texts(picture):

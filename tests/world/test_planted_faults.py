@@ -18,6 +18,7 @@ from hookcli.__main__ import _run
 
 PLAIN = ("--device", "cpu", "--layers", "all", "--seed", "0", "-q")
 SIZES = {
+    "squeezenet1_1": ("--size", "64"),
     "mobilenet_v3_small": ("--size", "64"),
     "resnet18": ("--size", "64"),
     "densenet121": ("--size", "64"),
@@ -53,64 +54,39 @@ def channel(model, module):
 # The weights of an attention's projection are used by the attention itself: it is the first that
 # differs.
 FAST = (
+    weight("squeezenet1_1", "features.0"),
+    channel("squeezenet1_1", "features.12.squeeze"),
+)
+SLOW = (
     weight("mobilenet_v3_small", "features.12.0"),
     channel("mobilenet_v3_small", "classifier.0"),
     mean("mobilenet_v3_small", "features.6.block.1.1"),
-)
-SLOW = (
     mean("resnet18", "layer2.0.bn1"),
     weight("resnet18", "layer4.1.conv2"),
     weight("mobilenet_v3_small", "features.0.0"),
-    weight("resnet18", "conv1"),
     weight("resnet18", "layer2.0.downsample.0"),
-    weight("resnet18", "fc"),
-    mean("resnet18", "bn1"),
-    mean("resnet18", "layer4.1.bn2"),
     channel("resnet18", "layer3.0.conv1"),
-    channel("resnet18", "layer4.1.conv2"),
     weight("mobilenet_v3_small", "features.4.block.2.fc1"),
-    weight("mobilenet_v3_small", "classifier.3"),
-    mean("mobilenet_v3_small", "features.12.1"),
     weight("densenet121", "features.conv0"),
-    weight("densenet121", "features.denseblock2.denselayer5.conv2"),
     weight("densenet121", "features.denseblock4.denselayer16.conv2"),
-    weight("densenet121", "classifier"),
-    mean("densenet121", "features.norm0"),
     mean("densenet121", "features.transition2.norm"),
-    mean("densenet121", "features.norm5"),
     channel("densenet121", "features.denseblock3.denselayer12.conv1"),
-    weight("swin_t", "features.0.0"),
-    weight("swin_t", "features.3.1.mlp.0"),
     weight("swin_t", "features.7.1.mlp.3"),
     weight("swin_t", "features.5.2.attn.proj", "features.5.2.attn"),
-    weight("swin_t", "head"),
     channel("swin_t", "features.5.0.mlp.3"),
     weight("vit_b_16", "conv_proj"),
     weight("vit_b_16", "encoder.layers.encoder_layer_5.mlp.0"),
-    weight("vit_b_16", "encoder.layers.encoder_layer_11.mlp.3"),
-    weight("vit_b_16", "heads.head"),
     channel("vit_b_16", "encoder.layers.encoder_layer_3.mlp.0"),
     weight("convnext_tiny", "features.0.0"),
     weight("convnext_tiny", "features.5.4.block.0"),
-    weight("convnext_tiny", "features.7.2.block.5"),
-    weight("efficientnet_b0", "features.0.0"),
     weight("efficientnet_b0", "features.5.1.block.1.0"),
     mean("efficientnet_b0", "features.8.1"),
-    weight("vgg11_bn", "features.0"),
     weight("vgg11_bn", "features.25"),
-    weight("vgg11_bn", "classifier.6"),
     mean("vgg11_bn", "features.12"),
 )
 
 
 # 2e-6 of what the attention gives: below the default of float32
-BELOW = (
-    weight(
-        "vit_b_16",
-        "encoder.layers.encoder_layer_7.self_attention.out_proj",
-        "encoder.layers.encoder_layer_7.self_attention[0]",
-    ),
-)
 
 
 def plant(state, fault):
@@ -178,13 +154,6 @@ PHOTO = Path(__file__).parents[2] / "sample_images" / "cat.png"
 )
 def test_a_fault_is_found_at_its_layer(fault, plain, run):
     assert find(fault, plain, run) == dict.fromkeys(WAYS, (7, fault.first))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", BELOW, ids=lambda fault: f"{fault.model}, {fault.entry}")
-def test_a_fault_below_the_tolerance_is_found_with_a_smaller_one(fault, plain, run):
-    assert find(fault, plain, run) == dict.fromkeys(WAYS, (0, None))
-    assert find(fault, plain, run, "--rtol", "1e-6") == dict.fromkeys(WAYS, (7, fault.first))
 
 
 WAYS = ("tensors", "sketches", "both", "compare")
@@ -288,9 +257,17 @@ def test_a_wrong_in_place_relu_is_found_at_the_block_that_adds(run):
         assert (ended.code, json.loads(ended.out)["first"]) == (7, "layer2.1")
 
 
-OTHERS = ("densenet121", "swin_t", "vit_b_16", "convnext_tiny", "efficientnet_b0", "vgg11_bn")
+OTHERS = (
+    "mobilenet_v3_small",
+    "densenet121",
+    "swin_t",
+    "vit_b_16",
+    "convnext_tiny",
+    "efficientnet_b0",
+    "vgg11_bn",
+)
 ALL = [
-    *("mobilenet_v3_small", "resnet18"),
+    "resnet18",
     *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS),
 ]
 
@@ -322,7 +299,6 @@ def test_bfloat16_passes_at_its_own_tolerance_and_fails_at_that_of_float32(run, 
     ("name", "layer"),
     [
         ("resnet18", "layer3.0.conv1"),
-        ("mobilenet_v3_small", "features.12.0"),
         pytest.param("swin_t", "features.5.0.mlp.0", marks=pytest.mark.slow),
     ],
 )
@@ -339,29 +315,9 @@ def test_the_smallest_share_of_weights_that_is_pruned_is_found(run):
 # No false alarm
 
 
-def repeat(run, name, times):
-    """Codes of golden files and of compare, over and over, with one thread and with two."""
-    words = (name, PHOTO, *SIZES.get(name, ("--size", "64")), *PLAIN, "--weights", "random")
-    command("golden", *words, "-o", "golden.json")
-    run("models", "none")
-    codes = []
-    before = torch.get_num_threads()
-    try:
-        for index in range(times):
-            torch.set_num_threads(1 + index % 2)
-            run("golden", *words, "-o", "again.json")
-            codes.append(run("diff", "golden.json", "again.json").code)
-            codes.append(run("compare", *words, "--against", f"threads={2 - index % 2}").code)
-    finally:
-        torch.set_num_threads(before)
-    return codes
-
-
 def test_no_repeated_run_is_a_false_alarm(run):
-    assert repeat(run, "tests.toy_models:Squeezed", 2) == [0] * 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "densenet121", "swin_t"])
-def test_none_of_50_repeated_runs_is_a_false_alarm(run, name):
-    assert repeat(run, name, 50) == [0] * 100
+    words = ("tests.toy_models:Squeezed", PHOTO, "--size", "64", *PLAIN, "--weights", "random")
+    command("golden", *words, "-o", "golden.json")
+    assert run("golden", *words, "-o", "again.json").code == 0
+    assert run("diff", "golden.json", "again.json").code == 0
+    assert run("compare", *words, "--against", "threads=2").code == 0

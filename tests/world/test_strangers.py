@@ -10,8 +10,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +194,7 @@ def one_world(run, monkeypatch, seed):
     return words, ended
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(36))
 def test_nothing_of_somebody_elses_is_changed(run, monkeypatch, world, seed):
     one_world(run, monkeypatch, seed)
 
@@ -229,28 +227,3 @@ def test_overwrite_works_among_strangers_files_where_no_name_collides(run, world
         *("records.parquet/part-000000.parquet", "report.html", "report.json"),
         *("run.json", "seen/cat.jpg"),
     ]
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_deleted_while_a_run_goes_on_ends_with_5(world):
-    """`rm -rf OUT` while 3,000 images go through: no manifest that lists what is not there."""
-    Path("photos").mkdir()
-    for number in range(1500):
-        shutil.copy("cat.png", f"photos/{number:04}.png")
-    words = ("inspect", "net.py:make", "photos", *PLAIN, "-o", "out", "--workers", "0")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hookcli", *words],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    while not Path("out/parts/000003.json").exists() and process.poll() is None:
-        pass
-    for _ in range(200):
-        shutil.rmtree("out", ignore_errors=True)
-        if not Path("out").exists():
-            break
-    told = process.communicate(timeout=300)[1]
-    assert process.returncode == 5, told
-    assert "Traceback" not in told
-    assert not Path("out/manifest.json").exists()

@@ -21,12 +21,6 @@ QUICK = (*SQUEEZE, "--grids", "none")
 RUN = "ru\nn"
 COMMANDS = {
     "inspect": ("inspect", *QUICK, "--layers", "leaf", "-o", RUN, "--save", "tensors"),
-    "edits": (
-        "inspect",
-        *QUICK,
-        *("--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
-    ),
-    "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
     "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
     "layers": ("layers", MODEL),
     "models": ("models",),
@@ -41,16 +35,8 @@ COMMANDS = {
     "an error": ("inspect", "resnet43", "cat.png"),
     "usage": ("inspect", "resnet18", "cat.png", "--format", "xml"),
 }
-HELP = (
-    *("inspect", "gradients", "ablate", "golden", "diff", "compare"),
-    *("layers", "models", "report", "export", "schema"),
-)
-COMMANDS |= {f"help of {name}": (name, "--help") for name in HELP}
-TABLES = ("inspect", "edits", "focus", "ablate", "diff", "compare", "layers", "models")
-
-# What has a width or colours of its own; the other helps are made as that of inspect is.
-VARIED = {name: words for name, words in COMMANDS.items() if not name.startswith("help of ")}
-VARIED |= {"help of inspect": COMMANDS["help of inspect"]}
+COMMANDS |= {f"help of {name}": (name, "--help") for name in ("inspect", "layers")}
+TABLES = ("inspect", "ablate", "diff", "compare", "layers", "models")
 
 DUMB = ("inspect", "diff", "models", "plan", "a bar", "an error", "usage", "help of inspect")
 
@@ -58,10 +44,14 @@ DUMB = ("inspect", "diff", "models", "plan", "a bar", "an error", "usage", "help
 # there is none), and which commands.
 SCENES = {
     "coloured": ({"COLUMNS": "80"}, 200, COMMANDS),
-    "no colour": ({"NO_COLOR": "1"}, 80, {name: COMMANDS[name] for name in (*DUMB, "edits")}),
+    "no colour": ({"NO_COLOR": "1"}, 80, {name: COMMANDS[name] for name in DUMB}),
     "dumb": ({"TERM": "dumb"}, 80, {name: COMMANDS[name] for name in DUMB}),
-    "60": ({"COLUMNS": "60"}, None, VARIED),
-    "120": ({"COLUMNS": "120"}, None, {name: COMMANDS[name] for name in (*TABLES, "a bar")}),
+    "60": ({"COLUMNS": "60"}, None, COMMANDS),
+    "120": (
+        {"COLUMNS": "120"},
+        None,
+        {name: COMMANDS[name] for name in ("inspect", "diff", "layers", "a bar")},
+    ),
     "plain": ({}, None, {name: COMMANDS[name] for name in ("inspect", "report")}),
     "no width": ({"COLUMNS": "0"}, 0, {"models": COMMANDS["models"]}),
 }
@@ -157,7 +147,7 @@ def tables(shown):
 
     The verdict of a comparison is one line, however long: the first, for programs to take.
     """
-    for name in TABLES:
+    for name in [each for each in TABLES if each in shown]:
         words = plain(shown[name])
         talk = ("warning: ", f"{MODEL}: ", "wrote ", "not called: ")
         assert "error: " not in words, words
