@@ -34,7 +34,9 @@ REQUEST = RequestFile(
 DONE = FinishedRun(**to_fields(REQUEST), uncalled=(), images=(), skipped=(), findings=())
 SAID = json.loads(json.dumps(REQUEST, default=to_fields))
 NAMES = PlannedNames(
-    frozenset({"cat"}), frozenset({"grids", "sheets", "seen"}), frozenset({"overview.png"})
+    frozenset({"cat"}),
+    frozenset({"grids", "sheets", "seen", "thumbnails"}),
+    frozenset({"overview.png"}),
 )
 JOURNAL = "parts/written.jsonl"
 
@@ -265,6 +267,7 @@ def test_only_what_the_manifest_lists_goes():
     "name",
     [
         *("layers.csv", "overview.png", "seen/cat.jpg", "grids/cat/017_any.png"),
+        "thumbnails/000000.jpg",
         "records.parquet/notes.parquet",  # a reader would take it for a part of the table
         *("parts/000003.json", ".partial-layers.csv", "grids/cat/.partial-001_conv1.png"),
     ],
