@@ -491,17 +491,6 @@ def test_a_file_that_is_gone_when_the_run_ends_is_named_and_there_is_no_manifest
     assert not Path("run/manifest.json").exists()
 
 
-def test_a_folder_that_is_deleted_is_not_made_again():
-    with open_folder() as run:
-        run.write("seen/cat.jpg", b"")
-        shutil.rmtree("run")
-        with pytest.raises(
-            OutputError, match="the folder 'run' was deleted or moved while the run"
-        ):
-            run.write("layers.csv", b"")
-    assert not Path("run").exists()
-
-
 def test_a_folder_that_another_one_replaces_gets_no_file():
     with open_folder() as run:
         Path("run").rename("away")
