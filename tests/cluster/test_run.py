@@ -124,12 +124,6 @@ def test_what_ray_writes_of_a_cluster_for_the_run_alone_goes_with_it(run, ray):
     assert not Path(ray.initialized["_temp_dir"]).exists()
 
 
-def test_a_cluster_that_is_there_keeps_its_own_folder(run, ray):
-    unlucky()
-    assert run(*inspected(images(3)), *THERE, "--cluster", "10.0.0.5:6379").code == 0
-    assert (ray.initialized["address"], ray.initialized["_temp_dir"]) == ("10.0.0.5:6379", None)
-
-
 def sharing(check):
     """A model whose values depend on how many images share a forward."""
     Path("net.py").write_text(

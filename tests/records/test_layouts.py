@@ -112,29 +112,15 @@ def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
     assert layer.layout_of((1, 12, 197, 64), SQUARE) == UNKNOWN  # the heads
 
 
-def channels_of(model):
-    return {layer.module_path: layer.channels.value for layer in list_layers(model)}
-
-
-def test_an_activation_likely_has_the_layout_of_the_module_before_it():
-    model = nn.Sequential(
-        nn.ReLU(), nn.Conv2d(1, 2, 1), nn.ReLU(), nn.Dropout(), nn.Linear(2, 2), nn.GELU()
-    )
-    hints = channels_of(model)
-    assert [hints[str(index)] for index in range(6)] == [
-        *("same", "first", "likely first", "likely first", "last", "likely last"),
+def test_the_type_of_a_module_or_of_the_one_before_it_shows_where_channels_are():
+    parts = [nn.ReLU(), nn.Conv2d(1, 2, 1), nn.Dropout(), nn.Linear(2, 2), nn.GELU()]
+    norms = [nn.LayerNorm(4), nn.LayerNorm((2, 4, 4))]
+    model = nn.Sequential(*parts, *norms, MultiScaleRoIAlign(["0"], 7, 2), RoIPool(7, 1.0))
+    _, *layers = list_layers(model)
+    assert [layer.channels.value for layer in layers] == [
+        *("same", "first", "likely first", "last", "likely last"),
+        *("last", "unknown", "first", "first"),
     ]
-
-
-def test_a_norm_over_one_axis_puts_channels_last_and_over_three_does_not_tell():
-    model = nn.Sequential(nn.LayerNorm(4), nn.LayerNorm((2, 4, 4)))
-    assert channels_of(model) == {"": "unknown", "0": "last", "1": "unknown"}
-
-
-def test_what_is_cut_out_of_feature_maps_has_channels_first():
-    model = nn.Sequential(MultiScaleRoIAlign(["0"], 7, 2), RoIPool(7, 1.0))
-    assert channels_of(model) == {"": "unknown", "0": "first", "1": "first"}
-    assert resolve_layout((150, 256, 7, 7), Channels.FIRST, (300, 400)).channel_axis == 1
 
 
 @pytest.mark.parametrize(
