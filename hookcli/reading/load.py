@@ -60,7 +60,8 @@ _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(La
 class Run:
     """A finished run, opened with ``load_run``.
 
-    Each table and each array is read from its file when you ask for it.
+    Each table and each array is read from its file when you ask for it. If the file is missing or
+    damaged, that raises a RequestError.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -104,9 +105,6 @@ class Run:
         """The rows of ``layers.csv``, with the cells of each row by column.
 
         A cell in a column of numbers is a number, or None if empty. Other cells are texts.
-
-        Raises:
-            RequestError: the table is missing or damaged.
         """
         try:
             text = self.files.read(names.LAYERS).decode()
@@ -120,11 +118,7 @@ class Run:
 
     @property
     def records(self) -> pyarrow.Table:
-        """The Arrow table in ``records.parquet``, with one row per image and tensor of a call.
-
-        Raises:
-            RequestError: the table is missing or damaged.
-        """
+        """The Arrow table in ``records.parquet``, with one row per image and tensor of a call."""
         import pyarrow as pa
 
         from hookcli.reading.parquet_reader import read_records
@@ -143,9 +137,6 @@ class Run:
 
         Example:
             >>> run.figures().to_pandas().sort_values("zero_fraction")
-
-        Raises:
-            RequestError: the table is missing or damaged.
         """
         import pyarrow as pa
 

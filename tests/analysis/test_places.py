@@ -24,7 +24,6 @@ from hookcli.analysis.places import (
 )
 from hookcli.errors import RequestError
 from hookcli.reading.load import load_run
-from hookcli.verbs.places import PlacesRequest
 from tests.toy_runs import ToyRun
 
 DRAW = np.random.default_rng(0)
@@ -182,20 +181,6 @@ def test_one_match_is_asked_for_with_a_pixel_and_mutual_leaves_the_others_out(tm
     assert one.marks == ((0.375, 0.375),)
     assert two.marks == ((0.875, 0.625),)
     assert one.row.matched == one.row.mutual == np.isfinite(one.values).sum()
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"pca": True, "similar": (1, 1)}, "`pca` and `similar` are two questions"),
-        ({"at": (1, 1)}, "`at` belongs to `correspond`"),
-        ({"correspond": "x", "foreground": True}, "`foreground` belongs to `pca`"),
-        ({"image": "x"}, "`image` belongs to `similar` and `correspond`"),
-    ],
-)
-def test_options_of_several_questions_are_refused(asked, said):
-    with pytest.raises(RequestError, match=said):
-        PlacesRequest(**asked).find_question()
 
 
 def test_too_few_places_are_refused_by_the_layer(tmp_path):

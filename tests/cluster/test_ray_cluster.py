@@ -176,22 +176,6 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(home, c
     assert_same_folders(whole, home / f"killed {most}")
 
 
-def test_a_node_may_be_lost_and_another_joins(home, cluster, whole):
-    node = cluster.add_node(num_cpus=1)
-    words = ("inspect", *SLOW, "photos", *on(cluster), "--cluster-workers", 3)
-    running = start(home, *words, "-o", "moved")
-    end = time.monotonic() + PATIENCE
-    while not (home / "moved/parts/000001.json").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    cluster.remove_node(node)
-    cluster.add_node(num_cpus=1)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
-    assert "on the Ray cluster " in err
-    assert_same_folders(whole, home / "moved")
-
-
 def test_the_users_own_code_and_weights_travel_to_nodes_that_lack_them(home, cluster):
     """Only the driver sees the folder in which it is: the nodes were started outside."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:

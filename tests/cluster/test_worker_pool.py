@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from hookcli.cluster.run import _pin_model
 from hookcli.config import ModelRequest
@@ -148,21 +147,6 @@ def test_a_node_that_differs_is_refused_by_its_name(run, ray, monkeypatch, what)
     expected = {"library": "9.9, not 1.0", "run folder": "missing, not "}
     assert error.startswith(f"error: the node 'far' differs in {what}: {expected.get(what, '')}")
     assert hint == "hint: all nodes must have the same versions, code and weights"
-
-
-def test_a_worker_takes_the_kind_of_device_of_the_driver_whatever_else_it_has(
-    run, ray, monkeypatch
-):
-    def begin(name, *_work):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: name == "prepare")
-
-    unlucky()
-    begin("")
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    ray.before = begin
-    ended = run("inspect", "net.py:Net", images(3), *THERE, "--grids", "none", "-o", "out")
-    assert ended.code == 0, ended.err
-    assert {options["num_gpus"] for options in ray.options} == {0}
 
 
 def test_a_worker_takes_the_gpu_that_it_is_given_not_that_of_the_driver():

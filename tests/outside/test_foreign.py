@@ -397,22 +397,6 @@ def test_a_factory_finds_files_beside_the_copy_of_its_file():
     assert Path.cwd() == here
 
 
-def test_a_score_that_changes_the_working_directory_changes_nothing_else(run):
-    net("): return self.fc(self.conv(x).mean((2, 3)))", init=TWO)
-    Path("far").mkdir()
-    text = "os.chdir('far')\ndef score(output, target):\n    os.chdir('..')\n"
-    write(f"{text}    return output.sum()", "score.py")
-    here = Path.cwd()
-    ended = run("gradients", "net.py:Net", "photo.png", *RUN, "--score", "score.py:score")
-    assert ended.code == 0, ended.err
-    assert Path.cwd() == here
-    assert Path("out/run.json").is_file()
-    assert list(Path("far").iterdir()) == []
-
-
-TWO = "self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)"
-
-
 def test_a_working_directory_that_the_model_deletes_is_an_error_of_its_own(run):
     here = Path(
         "here"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -36,12 +34,6 @@ def test_a_csv_has_the_fields_as_header_and_a_line_a_row():
     assert render_csv(Row, rows) == f"name,shape,mean,count\n{expected}"
     words = [Words(("called 2 times", "channels last")), Words((0.5, None, 2.0))]
     assert render_csv(Words, words) == "traps\ncalled 2 times; channels last\n0.5; ; 2.0\n"
-
-
-def test_a_name_with_commas_quotes_and_line_breaks_is_read_back_whole():
-    name = 'a,"b"\nc'
-    read = next(csv.DictReader(io.StringIO(render_csv(Row, [Row(name)]))))["name"]
-    assert unquote(read) == name
 
 
 def test_no_control_character_of_a_name_reaches_the_terminal_by_way_of_a_csv():

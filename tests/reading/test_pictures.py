@@ -113,6 +113,11 @@ def test_a_document_that_was_tampered_with_is_refused(copied, inspected, changes
         hookcli.load_run(copied).grid("0")
 
 
+def test_a_picture_that_is_missing_is_damage(copied):
+    (copied / "grids/cat/001_0.png").unlink()
+    assert hookcli.load_run(copied).damage == ("grids/cat/001_0.png is missing",)
+
+
 def test_the_figures_are_a_table_with_the_columns_of_the_file(inspected):
     run = hookcli.load_run(inspected[0])
     table = run.figures()

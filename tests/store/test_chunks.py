@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
-
-from hookcli.errors import OutputError
 from hookcli.outside.documents import decode_escaped, encode_escaped
 from hookcli.store.chunks import ChunkFiles, read_chunk
 from hookcli.store.locations.directory import Directory
@@ -64,14 +61,6 @@ def test_a_chunk_is_saved_again_by_a_worker_after_one_that_was_killed():
         Path("run/seen/.partial-cat.jpg").write_bytes(b"half")
         save("seen/cat.jpg")
         assert files() == [*WRITTEN, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
-
-
-def test_a_chunk_that_cannot_be_written_is_not_there():
-    with open_folder():
-        Path("run/seen").write_bytes(b"a file in the place of a folder")
-        with pytest.raises(OutputError):
-            save("seen/cat.jpg")
-        assert "parts/000003.json" not in files()
 
 
 def test_a_chunk_with_figures_that_are_not_finite_is_read_back():

@@ -34,7 +34,9 @@ REQUEST = RequestFile(
 DONE = FinishedRun(**to_fields(REQUEST), uncalled=(), images=(), skipped=(), findings=())
 SAID = json.loads(json.dumps(REQUEST, default=to_fields))
 NAMES = PlannedNames(
-    frozenset({"cat"}), frozenset({"grids", "sheets", "seen"}), frozenset({"overview.png"})
+    frozenset({"cat"}),
+    frozenset({"grids", "sheets", "seen", "thumbnails"}),
+    frozenset({"overview.png"}),
 )
 JOURNAL = "parts/written.jsonl"
 
@@ -265,6 +267,7 @@ def test_only_what_the_manifest_lists_goes():
     "name",
     [
         *("layers.csv", "overview.png", "seen/cat.jpg", "grids/cat/017_any.png"),
+        "thumbnails/000000.jpg",
         "records.parquet/notes.parquet",  # a reader would take it for a part of the table
         *("parts/000003.json", ".partial-layers.csv", "grids/cat/.partial-001_conv1.png"),
     ],
@@ -486,17 +489,6 @@ def test_a_file_that_is_gone_when_the_run_ends_is_named_and_there_is_no_manifest
     message = "'run/layers.csv' was deleted during the run"
     assert (caught.value.message, caught.value.exit_code) == (message, 5)
     assert not Path("run/manifest.json").exists()
-
-
-def test_a_folder_that_is_deleted_is_not_made_again():
-    with open_folder() as run:
-        run.write("seen/cat.jpg", b"")
-        shutil.rmtree("run")
-        with pytest.raises(
-            OutputError, match="the folder 'run' was deleted or moved while the run"
-        ):
-            run.write("layers.csv", b"")
-    assert not Path("run").exists()
 
 
 def test_a_folder_that_another_one_replaces_gets_no_file():

@@ -577,13 +577,6 @@ def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_va
     assert Path("out/conv.csv").read_text().splitlines()[0] == header
 
 
-def test_a_float32_is_the_same_after_csv():
-    values = torch.randn(1, 500, generator=torch.Generator().manual_seed(0)) * 1e-3
-    export(finished_run([{"conv": [("a", values)]}], ["a"]), to="csv", out=Path("out"))
-    _, (_, *cells) = csv.reader(Path("out/conv.csv").read_text().splitlines())
-    assert np.array_equal(np.array(cells, dtype=np.float32), values[0].numpy())
-
-
 def test_a_call_too_wide_for_a_table_is_refused_before_anything_is_written():
     fits, wide = torch.zeros(1, 128, 128), torch.zeros(1, 16385)
     home = finished_run([{"fits": [("a", fits)], "wide": [("a", wide)]}], ["a"])
@@ -662,15 +655,6 @@ def test_nothing_is_written_into_a_run_folder():
     with pytest.raises(OutputError, match="'run' is a run's folder"):
         export(home, to="npy", out=home, overwrite=True)
     assert files_in(home) == before
-
-
-def test_the_command_line_takes_what_the_function_takes(run):
-    words = ("export", three_images(), "--to", "csv", "-o", "out", "--layers", "c*", "--layers")
-    names = "out/conv.csv\nout/fc.csv\nout/images.csv\n"
-    assert run(*words, "fc") == (0, names, "")
-    refused = "error: 'out/conv.csv' already exists\nhint: replace it with --overwrite, or "
-    assert run(*words, "fc") == (5, "", f"{refused}choose another -o\n")
-    assert run(*words, "fc", "--overwrite").code == 0
 
 
 def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():

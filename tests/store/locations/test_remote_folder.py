@@ -152,15 +152,6 @@ def test_only_files_of_runs_are_copied():
         (["report", RUN, "--storage-option", "secretKey=x"], "such as 'secretKey'"),
         (["report", RUN, "--storage-option", "endpoint_url=http://me:pass@host"], "no credentials"),
         (
-            [
-                "report",
-                RUN,
-                "--storage-option",
-                'client_kwargs={"headers": {"Authorization": "x"}}',
-            ],
-            "no credentials",
-        ),
-        (
             ["report", RUN, "--storage-option", "endpoint"],
             "--storage-option cannot read 'endpoint'",
         ),
