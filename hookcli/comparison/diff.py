@@ -76,19 +76,24 @@ def diff_runs(
             judge.add(pair)
             if one is not None and two is not None:
                 kinds = one.tensor.module_type, two.tensor.module_type
-                types.setdefault(kinds, {}).setdefault(one.tensor.call_id)
+                if kinds[0] != kinds[1]:
+                    types.setdefault(kinds, {}).setdefault(one.tensor.call_id)
     keys, others = dict(shared), {other for _, other in shared}
+    notes = (note for run in (a, b) for note in run.facts["model"].get("notes") or ())
     comparison = Comparison(
         a.name,
         b.name,
         tolerance,
         rows=judge.rows(),
-        changed=(*list_changed(a.facts, b.facts), *_list_changed_types(types)),
+        changed=(
+            *list_changed(a.facts, b.facts),
+            *(ChangedFact(f"type of {_some(ids)}", *pair) for pair, ids in types.items()),
+        ),
         images=tuple(keys),
         only_in_a=tuple(key for key in a.images if key not in keys),
         only_in_b=tuple(key for key in b.images if key not in others),
         left_out=tuple(left_out.values()),
-        notes=list_notes(a.facts["model"], b.facts["model"]),
+        notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
     check_comparison(comparison, judge)
@@ -177,17 +182,6 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     old, new = a.get("code") or {}, b.get("code") or {}  # golden files have none
     changed = (file for file in sorted(old.keys() & new.keys()) if old[file] != new[file])
     yield from (ChangedFact(f"sha256 of {file}", old[file], new[file]) for file in changed)
-
-
-def _list_changed_types(types: Mapping[tuple[str, str], Collection[str]]) -> Iterator[ChangedFact]:
-    for (one, two), ids in types.items():
-        if one != two:
-            yield ChangedFact(f"type of {_some(ids)}", one, two)
-
-
-def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = (note for model in models for note in model.get("notes") or ())
-    return tuple(dict.fromkeys(notes))
 
 
 def _side(call: RunCall) -> str:

@@ -436,6 +436,13 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     assert "`fail_on=('nan', 'inf')`" in caught.value.hint
 
 
+def test_a_call_without_finite_values_does_not_hold_beside_others_that_do():
+    toy = run_of(bn=[3, 4], conv=[INF, INF])
+    (row,) = differences(toy, toy).failed
+    reason = "no value is finite in both (`equal_nan` accepts this)"
+    assert (row.call_id, row.reason) == ("conv", reason)
+
+
 def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     """The pooled means are the same; the sketches know that the maps are not."""
     maps = [np.array([[[1, 3]]], "f4"), np.array([[[3, 1]]], "f4")]
