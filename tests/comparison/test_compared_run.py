@@ -263,14 +263,6 @@ def test_tensors_of_another_run(refused):
     )
 
 
-def test_a_part_of_the_records_that_is_there_twice(refused):
-    shutil.copy("a/records.parquet/part-000000.parquet", "a/records.parquet/part-000001.parquet")
-    assert refused("a", "a") == (
-        "'a' is damaged: the call of 'cat' 'conv' appears 2 times",
-        "make it again",
-    )
-
-
 def golden(**values):
     """A golden file with other values of some keys, of a call where it has these."""
     document = json.loads(Path("a.json").read_bytes())
@@ -423,12 +415,6 @@ def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):
         "the tensors of 'conv' are 2 in 'b', and 3 in 'c'",
         "run both again, with the same options of --save tensors",
     )
-
-
-@pytest.mark.parametrize("kept", ["tensors", "sketches"])
-def test_tensors_without_values(refused, kept):
-    replace(run_of({"cat": {"conv": np.zeros((1, 0, 3), "f4")}}), kept=kept).write("b")
-    assert refused("b", "b")[0] == "nothing could be compared: conv: no value is finite in both"
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,6 @@ def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
     )
 
 
-def test_channels_last_are_channels():
-    a = np.zeros((1, 2, 2, 3), "f4")
-    b = a.copy()
-    b[0, 0, 1, 2] = 5
-    compared = compare_arrays(a, b, "NHWC")
-    assert (compared.channels.tolist(), compared.difference.tolist()) == ([2], [[[0, 5], [0, 0]]])
-
-
 def test_tokens_are_laid_out_in_rows_and_the_class_token_is_reported():
     a = np.zeros((1, 1 + 4 * 2, 3), "f4")
     b = a.copy()
