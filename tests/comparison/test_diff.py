@@ -51,10 +51,6 @@ def pair_of(call_id, a, b, image="cat"):
     )
 
 
-def order_of(rows):
-    return [row.call_id for row in sorted(rows, key=lambda row: row.order)]
-
-
 def differences(a, b, tolerance=None, match=None, **kept):
     """Return the comparison of two toy runs."""
     for name, toy in (("a", a), ("b", b)):
@@ -281,7 +277,8 @@ def test_the_worst_of_several_images_is_reported_and_all_are_counted():
 def test_a_call_that_only_a_later_image_has_is_after_the_one_before_it():
     pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
     pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
-    assert order_of(judged(*pairs)) == ["zeroth", "first", "middle", "last"]
+    rows = sorted(judged(*pairs), key=lambda row: row.order)
+    assert [row.call_id for row in rows] == ["zeroth", "first", "middle", "last"]
 
 
 @pytest.mark.parametrize(

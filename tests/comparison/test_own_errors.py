@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,9 +142,8 @@ class Energy(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def nets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nets.py").write_text(NETS)
+def nets():
+    Path("nets.py").write_text(NETS)
     pixels = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
     np.save("a.npy", pixels)
     np.save("b.npy", 2 * pixels)

@@ -61,18 +61,13 @@ class Fails(Net):
         return self.b(x + 0)
 
 
-def wrong():
-    return Net(3.0)
-
-
 """
 )
 PIXELS = np.array([[[1, -1, 2]], [[2, 3, -1]], [[-2, 1, 1]]], "f4")
 
 
 @pytest.fixture(autouse=True)
-def nets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def nets():
     Path("nets.py").write_text(NETS)
     np.save("ant.npy", PIXELS)
     np.save("bee.npy", 100 * PIXELS)
@@ -141,15 +136,6 @@ def test_calls_that_are_paired_by_order_are_drawn(compare):
     assert "<h3>a / stem <span" in page
     assert "<h1>nets.py:Net and nets.py:Renamed: B against A</h1>" in page
     assert "channel 2:  -6 to 3,  up to 2 apart" in page
-
-
-def test_calls_of_an_exported_program_are_drawn(compare):
-    """A program of torch.export has no hooks; its nodes say which modules they belong to."""
-    words = ("--against", "torch-export", "--against", "model=nets.py:wrong", "--blame")
-    page, files = compare("Net", *words)
-    assert files == ["01_a.png", "02_relu.png", "03_b.png", "04_model.png"]
-    assert "channel 2:  -6 to 3,  up to 2 apart" in page
-    assert '<a href="#call-1">a</a> <span class="chip">culprit</span>' in page
 
 
 def test_windows_of_an_image_are_drawn_as_bars(run):
