@@ -244,7 +244,6 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(refused, name):
 
 
 def test_a_run_without_images(refused):
-    ToyRun({}, kept="nothing").write("b")
     write_json(Path("none.json"), run_of(conv=[1]).golden() | {"images": [], "calls": []})
     assert refused("none.json", "a") == (
         "'none.json' holds no image",

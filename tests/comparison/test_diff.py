@@ -388,10 +388,8 @@ def test_a_run_with_tensors_is_compared_with_a_golden_file():
 def test_tensors_saved_as_float16_are_compared_at_the_tolerance_of_float16(last, holds):
     """0.016 and 0.125 in 5: halves that are exact."""
     half = {"conv": np.array([[3, last]], "f2")}
-    b = ToyRun(
-        {"cat": {"conv": array([3, last])}}, command=("--tensor-dtype", "float16"), saved=half
-    )
-    (row,) = differences(ToyRun({"cat": {"conv": array([3, 4])}}), b).rows
+    b = replace(run_of(conv=[3, last]), command=("--tensor-dtype", "float16"), saved=half)
+    (row,) = differences(run_of(conv=[3, 4]), b).rows
     assert (row.tolerance, row.holds) == (5e-3, holds)
     assert row.rel_l2 == (last - 4) / 5
     assert row.source == "tensors --tensor-dtype float16"

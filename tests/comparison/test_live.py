@@ -435,13 +435,6 @@ def test_the_first_line_fits_into_80_columns_and_changed_answers_are_named(run, 
     assert document["verdict"] == lines[0]
 
 
-def test_rows_of_single_images_are_not_kept_for_a_table(nets):
-    a, b = make_sides()
-    plain = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
-    whole = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
-    assert (plain.image_rows, whole.image_rows) == ((), whole.rows)
-
-
 def test_layers_that_do_not_run_are_accounted_for(run, nets):
     words = ("nets.py:Idle", "a.npy", *PLAIN, "--against", "threads=1", "--format", "json")
     ended = run("compare", *words)

@@ -1,5 +1,4 @@
-"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page that it
-stands on."""
+"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""``hookcli compare --pictures``: which calls are drawn, against the pictures of saved runs, and by
-hand."""
+"""``hookcli compare --pictures``: which calls are drawn, against the pictures of saved runs."""
 
 from __future__ import annotations
 
