@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from hookcli.distance.judge import CallTensor
 
 _IDLE = ("dropout", "dropblock", "droppath", "identity", "quantstub", "stochasticdepth")
-_DROPOUTS = {"dropout", "alphadropout", "featurealphadropout"}
-_KNOWN = _DROPOUTS | {"dropblock", "droppath", "identity", "quantstub", "stochasticdepth"}
+_KNOWN = {*_IDLE, "alphadropout", "featurealphadropout"}
 _MERGED, _INTO = ("Conv", "Linear", "BatchNorm"), ("BatchNorm", "ReLU", "relu")
 
 

@@ -1,9 +1,8 @@
 """``hookcli compare``: run two sides, A and B, and compare their tensors layer by layer.
 
 Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
-same call. hookcli measures each tensor of B inside the hook, and keeps no copy, except of the few
-calls that get a picture. After both sides have run an image, only figures remain, and the feature
-maps of these calls.
+same call, and measures each tensor of B inside the hook. After an image, only figures remain, and
+the feature maps of the few calls that get a picture.
 """
 
 from __future__ import annotations
@@ -152,8 +151,12 @@ class _Sides:
             if image.pixels is None:
                 self.skipped.append(SkippedImage(image.file, image.reason))
                 return
-        pairs = self._try(image_a, image_b)
-        if pairs is None:
+        effects, before = _RunEffects(), len(self.skipped)
+        on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
+        with skip_failing(on_error, image_a.file, self.skipped, is_one_of_several=several):
+            pairs = list(self._run(image_a, image_b, effects))
+            self.effects.merge(effects)
+        if len(self.skipped) > before:
             return
         self.keys.append(image_a.key)
         self.images |= {image.file: image.record(()) for image in (image_a, image_b)}
@@ -193,17 +196,6 @@ class _Sides:
             answer=sum_up(self.answers),
             keep=None if blame is None else b.runner.name_nodes(others),
         )
-
-    def _try(
-        self, image_a: PreparedImage, image_b: PreparedImage
-    ) -> list[tuple[CallPair, bool]] | None:
-        now = _RunEffects()
-        pairs: list[tuple[CallPair, bool]] | None = None
-        on_error, several = self.a.request.run.on_error, len(self.a.sources) > 1
-        with skip_failing(on_error, image_a.file, self.skipped, is_one_of_several=several):
-            pairs = list(self._run(image_a, image_b, now))
-            self.effects.merge(now)
-        return pairs
 
     def _run(
         self, image_a: PreparedImage, image_b: PreparedImage, effects: _RunEffects

@@ -25,7 +25,7 @@ from hookcli.store.locations.names import PAGE
 from hookcli.store.results import Kind, check_results, make_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hookcli.comparison.compared_run import ComparedRun, RunCall
@@ -85,11 +85,25 @@ def write_pictures(
     theme: Theme = "dark",
 ) -> dict[str, Path]:
     # Several threads call ``maps_of``. ``models`` are the names of the models of A and B.
-    several = len(comparison.images) > 1
     title = " and ".join(dict.fromkeys(models))
-    drawn = list(_draw_pictures(rows, maps_of, title, theme, several=several))
-    pictures = [picture for picture, _ in drawn]
-    page = render_difference(title, comparison, pictures)
+
+    def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
+        number, row = numbered
+        maps = maps_of(row)
+        compared = maps.compared
+        words = [row.names, shape_text(row.shape), maps.layout, title, row.image]
+        heading = ["   ".join(for_page(word) for word in words), *compared.notes]
+        signed = row.call_id.startswith(("grad_", "param:"))
+        data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
+        where = f", image {row.image}" if len(comparison.images) > 1 else ""
+        caption = (f"{_figures(row)}{where}", "; ".join(compared.notes))
+        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
+        file = f"{number:02d}_{safe_name(row.call_id)}.png"
+        return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        drawn = list(threads.map(draw, enumerate(rows, 1)))
+    page = render_difference(title, comparison, [picture for picture, _ in drawn])
     with make_results(folder, _COMPARISON) as made:
         made.write(PAGE, page.encode())
         for picture, data in drawn:
@@ -117,34 +131,6 @@ def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
         return CallMaps(compare_maps(_read(one), _read(two), layout), layout.name)
 
     return read
-
-
-def _draw_pictures(
-    rows: Sequence[DiffRow],
-    maps_of: Callable[[DiffRow], CallMaps],
-    models: str,
-    theme: Theme,
-    *,
-    several: bool,
-) -> Iterator[tuple[DiffPicture, bytes]]:
-    def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
-        number, row = numbered
-        maps = maps_of(row)
-        compared = maps.compared
-        title = [row.names, shape_text(row.shape), maps.layout, models, row.image]
-        heading = ["   ".join(for_page(word) for word in title), *compared.notes]
-        signed = row.call_id.startswith(("grad_", "param:"))
-        data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
-        figures = _figures(row)
-        if several:
-            figures += f", image {row.image}"
-        caption = (figures, "; ".join(compared.notes))
-        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
-        file = f"{number:02d}_{safe_name(row.call_id)}.png"
-        return DiffPicture(row, file, pixels, caption=caption, alt=alt), data
-
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
-        yield from threads.map(draw, enumerate(rows, 1))
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:

@@ -233,10 +233,7 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return the call of A with the same BatchNorm, if A or B lost the name of the BatchNorm.
-
-        The text is empty if A has no such call. None: neither lost a name.
-        """
+        """Return A's call with a norm whose name A or B lost, or ""; None if neither lost it."""
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
             return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""

@@ -38,10 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run one image, which has pixels, through the model of a side, and return the model's output.
-
-    ``called`` receives the module paths of the layers that ran; ``effects``, what the edits did.
-    """
+    """Return the model's output, and add what ran to ``called``, and edits to ``effects``."""
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)

@@ -1,8 +1,7 @@
 """The calls that differ most in a live comparison, and what their pictures show.
 
-Of the image that is running, only the tensors of a few calls are kept. When the image is done, they
-are reduced to feature maps, so memory grows neither with the number of images nor with that of the
-calls.
+Of the running image, only the tensors of a few calls are kept, and reduced to feature maps when the
+image is done. So memory grows neither with the images nor with the calls.
 """
 
 from __future__ import annotations

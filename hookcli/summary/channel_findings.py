@@ -1,11 +1,10 @@
 """Rules about the channels of a layer that are dead, constant or saturated in all images.
 
-Such channels affect other layers. For example, the dead channels of a layer are also dead in a
-dropout after the layer, and in a block that ends with the layer. If all channels of a layer are
-dead, the next layer gets only zeros, so that each of its channels holds a single value. hookcli
-reports only the layer that causes this, and how many other layers are affected. Only dead channels
-explain a finding of another rule: a dead activation is reported even if the convolution before it
-is constant.
+Such channels affect other layers. The dead channels of a layer are also dead in a dropout after it,
+and in a block that ends with it. If all channels are dead, each channel of the next layer holds a
+single value. hookcli reports only the layer that causes this, and how many others are affected.
+Only dead channels explain a finding of another rule: a dead activation is reported even if the
+convolution before it is constant.
 """
 
 from __future__ import annotations

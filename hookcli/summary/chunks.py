@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 _LEAST = 32  # a chunk has at least this many images, except the last chunk of a run
-# The version of the form of saved chunks. Increase the version when a field goes away, or when the
-# type or the meaning of a field changes.
-FORM = 4
+FORM = 4  # of saved chunks: increase it when a field goes, or when its type or meaning changes
 
 
 @dataclass(slots=True)

@@ -96,14 +96,13 @@ def find_scale_hits(
 ) -> list[ScaleHit]:
     """Return the calls at which one image's standard deviation explodes or vanishes."""
     # A call's counterpart is the call of the same role in the previous block or, for the first
-    # block, in the next. Outside of blocks, it is the previous call of a layer with the same type
-    # and parent. A call without a counterpart is not checked. The call itself must cause the
-    # change. Its step is its standard deviation divided by that of the call right before. The step
-    # must be beyond the threshold; or beyond its square root, if the ratio to the counterpart's
-    # step is beyond the threshold, or if the call is in the first block. Consequences are not hits:
-    # the return to the earlier standard deviation, and the same change in later layers until their
-    # counterparts have changed, too. ``records`` are one image's outputs, or their gradients, in
-    # the order in which the model made them.
+    # block, in the next; outside of blocks, the previous call of a layer with the same type and
+    # parent. The call itself must cause the change: its step, which is its standard deviation
+    # divided by that of the call right before, must be beyond the threshold; or beyond its square
+    # root, if the ratio to the counterpart's step is beyond the threshold, or in the first block.
+    # Consequences are not hits: the return to the earlier standard deviation, and the same change
+    # in later layers until their counterparts have changed, too. ``records`` are one image's
+    # outputs, or their gradients, in the order in which the model made them.
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
     rules = (

@@ -51,10 +51,6 @@ def pair_of(call_id, a, b, image="cat"):
     )
 
 
-def order_of(rows):
-    return [row.call_id for row in sorted(rows, key=lambda row: row.order)]
-
-
 def differences(a, b, tolerance=None, match=None, **kept):
     """Return the comparison of two toy runs."""
     for name, toy in (("a", a), ("b", b)):
@@ -281,7 +277,8 @@ def test_the_worst_of_several_images_is_reported_and_all_are_counted():
 def test_a_call_that_only_a_later_image_has_is_after_the_one_before_it():
     pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
     pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
-    assert order_of(judged(*pairs)) == ["zeroth", "first", "middle", "last"]
+    rows = sorted(judged(*pairs), key=lambda row: row.order)
+    assert [row.call_id for row in rows] == ["zeroth", "first", "middle", "last"]
 
 
 @pytest.mark.parametrize(
@@ -391,10 +388,8 @@ def test_a_run_with_tensors_is_compared_with_a_golden_file():
 def test_tensors_saved_as_float16_are_compared_at_the_tolerance_of_float16(last, holds):
     """0.016 and 0.125 in 5: halves that are exact."""
     half = {"conv": np.array([[3, last]], "f2")}
-    b = ToyRun(
-        {"cat": {"conv": array([3, last])}}, command=("--tensor-dtype", "float16"), saved=half
-    )
-    (row,) = differences(ToyRun({"cat": {"conv": array([3, 4])}}), b).rows
+    b = replace(run_of(conv=[3, last]), command=("--tensor-dtype", "float16"), saved=half)
+    (row,) = differences(run_of(conv=[3, 4]), b).rows
     assert (row.tolerance, row.holds) == (5e-3, holds)
     assert row.rel_l2 == (last - 4) / 5
     assert row.source == "tensors --tensor-dtype float16"
@@ -434,6 +429,13 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
         diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
     assert "`fail_on=('nan', 'inf')`" in caught.value.hint
+
+
+def test_a_call_without_finite_values_does_not_hold_beside_others_that_do():
+    toy = run_of(bn=[3, 4], conv=[INF, INF])
+    (row,) = differences(toy, toy).failed
+    reason = "no value is finite in both (`equal_nan` accepts this)"
+    assert (row.call_id, row.reason) == ("conv", reason)
 
 
 def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():

@@ -1,11 +1,9 @@
-"""``hookcli compare``: two ways to run a model, against values by hand and clones taken without
-hooks."""
+"""``hookcli compare``: two ways to run a model, against values by hand and plain hooks."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +20,7 @@ from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.tolerance import Tolerance
 from hookcli.plan.prepare import prepare_comparison
 from hookcli.records.images import SkippedImage
+from tests.extras.plain_hooks import clone_leaves
 from tests.toy_models import two_channel_net
 
 CPU = ("--device", "cpu")
@@ -266,30 +265,7 @@ def test_a_seed_that_makes_no_weights_is_said_to_be_another(compare):
     assert changed(document) == [("seed", 0, 1)]
 
 
-def clones(model, pixels):
-    """Return clones of every module's output, in the order of the ends, by wrapping ``forward``."""
-    seen, calls = {}, Counter()
-
-    def wrap(path, module):
-        forward = module.forward
-
-        def wrapped(*args):
-            out = forward(*args)
-            label = path or "(model)"
-            seen[f"{label}#{calls[path]}" if calls[path] else label] = out.clone()
-            calls[path] += 1
-            return out
-
-        module.forward = wrapped
-
-    for path, module in model.named_modules():
-        wrap(path, module)
-    with torch.inference_mode():
-        model(pixels)
-    return seen
-
-
-def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run):
+def test_every_figure_of_a_real_model_is_that_of_clones_taken_by_plain_hooks(run):
     rng = np.random.default_rng(3)
     np.save("x.npy", rng.normal(size=(3, 64, 64)).astype(np.float32))
     torch.manual_seed(0)
@@ -297,7 +273,7 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
     torch.save(model.state_dict(), "a.pt")
     model.layer2[0].conv2.weight.data[5] += 0.01
     torch.save(model.state_dict(), "b.pt")
-    words = ("--weights", "a.pt", "--against", "weights=b.pt", "--layers", "all")
+    words = ("--weights", "a.pt", "--against", "weights=b.pt", "--layers", "leaf")
     ended = run("compare", "resnet18", "x.npy", *CPU, *words, "--format", "json")
     layers = sorted(json.loads(ended.out)["layers"], key=lambda row: row["order"])
     rows = {row["call_id"]: row for row in layers}
@@ -306,8 +282,8 @@ def test_every_figure_of_a_real_model_is_that_of_clones_taken_without_hooks(run)
     for file in ("a.pt", "b.pt"):
         other = resnet18(weights=None)
         other.load_state_dict(torch.load(file))
-        kept.append(clones(other.eval(), pixels))
-    assert [*rows] == [*kept[0]]  # a block after its layers, and the model last
+        kept.append(clone_leaves(other.eval(), pixels)[0])
+    assert [*rows] == [*kept[0]]
     assert ended.code == 7
     assert json.loads(ended.out)["first"] == "layer2.0.conv2"
     for call, one in kept[0].items():
@@ -459,13 +435,6 @@ def test_the_first_line_fits_into_80_columns_and_changed_answers_are_named(run, 
     assert document["verdict"] == lines[0]
 
 
-def test_rows_of_single_images_are_not_kept_for_a_table(nets):
-    a, b = make_sides()
-    plain = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
-    whole = live.compare_sides(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
-    assert (plain.image_rows, whole.image_rows) == ((), whole.rows)
-
-
 def test_layers_that_do_not_run_are_accounted_for(run, nets):
     words = ("nets.py:Idle", "a.npy", *PLAIN, "--against", "threads=1", "--format", "json")
     ended = run("compare", *words)
@@ -479,15 +448,6 @@ def make_sides(net="Net", **other):
     one, two = (RunRequest(model, images, ("all",), **more) for more in ({}, other))
     config = CompareConfig(one, VariantRequest("net", two))
     return prepare_comparison(config)
-
-
-def hooks_of(model):
-    return [
-        (path, name)
-        for path, module in model.named_modules()
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-        if getattr(module, name)
-    ]
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
@@ -505,7 +465,7 @@ def test_nothing_is_left_on_the_models(nets, is_interrupted):
     assert torch.equal(torch.random.get_rng_state(), before)
     for side in (a, b):
         module = side.runner.module
-        assert hooks_of(module) == []
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
         assert list(module.state_dict()) == ["conv.weight", "fc.weight"]
         assert all(torch.equal(v, plain[k]) for k, v in module.state_dict().items())
 

@@ -1,5 +1,4 @@
-"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page that it
-stands on."""
+"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page."""
 
 from __future__ import annotations
 
@@ -70,14 +69,6 @@ def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
     assert (
         list_labels(compared)[0] == "channel 1:  1 to 2,  not finite in 1 place, else up to 1 apart"
     )
-
-
-def test_channels_last_are_channels():
-    a = np.zeros((1, 2, 2, 3), "f4")
-    b = a.copy()
-    b[0, 0, 1, 2] = 5
-    compared = compare_arrays(a, b, "NHWC")
-    assert (compared.channels.tolist(), compared.difference.tolist()) == ([2], [[[0, 5], [0, 0]]])
 
 
 def test_tokens_are_laid_out_in_rows_and_the_class_token_is_reported():

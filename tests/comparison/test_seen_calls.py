@@ -202,14 +202,6 @@ def test_the_models_themselves_are_counterparts_if_calls_are_paired_by_order():
     assert a.partners == {"n": "x", "(model)": "(model)"}
 
 
-def test_a_tensor_that_is_the_same_has_no_other_order_of_axes():
-    seen = SeenCalls()
-    square = [[1.0, 2.0], [2.0, 1.0]]
-    for show in (seen.keep, seen.measure):
-        observe(show, ("x", "Own", square))
-    assert (seen.axes, seen.distances["x"].rel_l2) == ({}, 0)
-
-
 @pytest.mark.parametrize(
     ("graph", "values", "is_measured"),
     [

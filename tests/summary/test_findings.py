@@ -335,8 +335,7 @@ def test_an_infinite_weight_of_a_normalization_that_makes_nan_is_named(kind):
 
 
 @pytest.fixture
-def photo(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def photo():
     Image.linear_gradient("L").convert("RGB").save("photo.png")
     return "photo.png"
 

@@ -1,5 +1,4 @@
-"""The images that fire each channel most: against sorting everything by hand, put away, and in a
-run."""
+"""The images that fire each channel most: against sorting everything by hand, and in a run."""
 
 from __future__ import annotations
 
