@@ -163,6 +163,7 @@ def test_the_run_shows_the_share_of_zeros_and_how_far_the_layers_moved(run, net)
         ("conv", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
         ("conv=much", "'much' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=0", "the amount is a share, more than 0 and at most 1", ""),
+        ("conv=1.5", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=nan", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=0.3:l2", "'l2' is not a method", "one of: l1, random, ln"),
     ],
