@@ -44,6 +44,10 @@ _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
 _WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
 _CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million channels
 
+_CHANNELS_AFTER_REGEX = re.compile(
+    r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$"  # but {2,3} is a repetition
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Edit:
@@ -131,6 +135,10 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
     form = text[start:end]
     if form.startswith("re:") and side != "param":
+        if _CHANNELS_AFTER_REGEX.search(form):
+            what = "a regular expression takes no channels"
+            hint = "its braces belong to it; name the layers by an alias, a path or a glob"
+            raise EditSyntaxError(text, start + form.rindex("{"), what, hint)
         return form, None
     match = _WITH_CHANNELS.fullmatch(form)
     if not match:

@@ -31,6 +31,8 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 @dataclass(slots=True)
 class Pruning:
     modules: dict[str, nn.Module] = field(default_factory=dict)
+    # by the module's ``id``, the names of its own parameters in their original order
+    parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.modules)
@@ -73,6 +75,8 @@ class Pruning:
             weight = module._parameters.pop(f"weight{PRUNED}")
             del module._buffers["weight_mask"], module.weight
             module.register_parameter("weight", weight)
+            for name in self.parameters[id(module)]:  # registers them in their former order
+                module._parameters[name] = module._parameters.pop(name)
         self.modules = {}
 
     def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
@@ -112,6 +116,8 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
             f"`prunes` {asked.text!r}: none of its layers has a weight of its own",
             "prune conv or linear",
         )
+    for module in with_weight.values():
+        pruning.parameters.setdefault(id(module), tuple(module._parameters))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for path, module in with_weight.items():

@@ -143,6 +143,12 @@ def test_channels_are_in_braces_after_the_layers(written, channels):
             "write the channels once, in braces after the layers",
             CHANNELS,
         ),
+        (
+            "input:re:a{3,7-9}:zero",
+            11,
+            "a regular expression takes no channels",
+            "its braces belong to it; name the layers by an alias, a path or a glob",
+        ),
         ("param:*.bias{3}:zero", 13, "parameters have no channels", "edit the whole parameter"),
         # Sides and layers
         (":zero", 1, "no layers are named", "all convolutions: conv:zero"),

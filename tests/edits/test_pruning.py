@@ -163,6 +163,7 @@ def test_the_run_shows_the_share_of_zeros_and_how_far_the_layers_moved(run, net)
         ("conv", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
         ("conv=much", "'much' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=0", "the amount is a share, more than 0 and at most 1", ""),
+        ("conv=1.5", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=nan", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=0.3:l2", "'l2' is not a method", "one of: l1, random, ln"),
     ],
@@ -321,6 +322,6 @@ def test_a_run_that_is_refused_leaves_the_model_unpruned(run, monkeypatch, words
     ended = run("inspect", *SHARED_RUN, "--prune", "conv=0.5", *words)
     assert ended.code == 2, ended.err
     net = import_module("shared").net
-    names = {name for name, _ in net.named_parameters()}
-    assert names == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    names = [name for name, _ in net.named_parameters()]
+    assert names == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert not net[0]._forward_pre_hooks
