@@ -49,6 +49,8 @@ class Source:
 
     name: str  # as the user wrote it
     builder: Callable[..., nn.Module]  # builds the untrained module
+    task: Task = CLASSIFICATION
+    preset: MakePreset = make_imagenet  # of the default weights
     # the beginning of all names, such as ``timm:``; without one, a library that hookcli does not
     # know may have the name, too
     prefix: ClassVar[str] = ""
@@ -93,10 +95,6 @@ class Source:
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
         raise NotImplementedError
-
-    @property
-    def task(self) -> Task:
-        return CLASSIFICATION
 
     @property
     def keeps_dtype(self) -> bool:
@@ -160,10 +158,6 @@ class Source:
         return ""
 
     # Its preprocessing
-
-    @property
-    def preset(self) -> MakePreset:
-        return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
         asked = dict(request.arguments).get(self.channels_argument, "")

@@ -331,7 +331,7 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
     return width, height
 
 
-CLASSIFICATION = Classification()
+CLASSIFICATION, FEATURES = Classification(), FeatureTask()
 TASKS: tuple[Task, ...] = (
     CLASSIFICATION,
     Segmentation(),

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from hookcli.networks.build import build_shapes, read_arguments, seeded
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
-from hookcli.networks.tasks import FeatureTask, read_problem
+from hookcli.networks.tasks import FEATURES, read_problem
 from hookcli.networks.weights_file import loading_weights, read_weights_file
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.foreign import ForeignCode, ask
@@ -74,7 +74,7 @@ class Transformers(hub.FileSource):
 
     kind: Any = None  # the library's class
     config: Any = None  # before the user's arguments
-    own_task: Task = field(default_factory=FeatureTask)
+    task: Task = FEATURES
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -83,10 +83,11 @@ class Transformers(hub.FileSource):
     @classmethod
     def list_shelf(cls) -> list[str]:
         types = list_types(import_transformers("hf:NAME"))
-        kinds = (
-            (name, _read_cached(folder).get("model_type")) for name, folder in hub.list_cached()
+        cached = (
+            f"{cls.prefix}{name}"
+            for name, folder in hub.list_cached()
+            if _read_cached(folder).get("model_type") in types
         )
-        cached = (f"{cls.prefix}{name}" for name, kind in kinds if kind in types)
         return [*cached, *(f"{_CONFIG}{each}" for each in types)]
 
     @classmethod
@@ -116,11 +117,8 @@ class Transformers(hub.FileSource):
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
         task = choose_task(kind.__name__)(partial(_load_processor, files, outer, name), config)
-        return cls(name, partial(_build, kind, config), files, kind, config, task)
-
-    @property
-    def task(self) -> Task:
-        return self.own_task
+        builder = partial(_build, kind, config)
+        return cls(name, builder, task, files=files, kind=kind, config=config)
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         names = ask(ask(module, "config"), "id2label") or {}
