@@ -79,8 +79,6 @@ class OpenClip(hub.FileSource):
             raise UnknownModelError(name, [f"{cls.prefix}{model}/{each}" for each in tags])
         return cls(name, partial(_build, library, model), model=model, tag=tag)
 
-    # Its weights
-
     @property
     def members(self) -> tuple[str, ...]:
         if self.files is not None:
@@ -115,8 +113,6 @@ class OpenClip(hub.FileSource):
 
     def pin(self, loaded: str) -> str:
         return "pretrained" if self.files is not None else loaded
-
-    # Its preprocessing
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset

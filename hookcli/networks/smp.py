@@ -111,8 +111,6 @@ class Smp(hub.FileSource):
             )
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
 
-    # Its weights
-
     @property
     def members(self) -> tuple[str, ...]:
         known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
@@ -141,8 +139,6 @@ class Smp(hub.FileSource):
             warning="only the encoder's weights are trained: the decoder and the head are RANDOM "
             f"(seed {request.seed})",
         )
-
-    # Its preprocessing
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset

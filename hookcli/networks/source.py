@@ -67,8 +67,6 @@ class Source:
     )  # the arguments of the builder that hookcli sets itself
     channels_argument: ClassVar[str] = ""  # the builder's, for the number of channels
 
-    # The names of models
-
     @classmethod
     def takes(cls, name: str) -> bool:
         return name.startswith(cls.prefix)
@@ -89,8 +87,6 @@ class Source:
     def correct(cls, name: str) -> RequestError | None:
         """Return an error with the right name if ``name`` is a wrong name for one of the models."""
         return None
-
-    # The model
 
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
@@ -120,8 +116,6 @@ class Source:
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         return {}
-
-    # Its weights
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -156,8 +150,6 @@ class Source:
     def find_url(self, weights: str) -> str:
         """Return the URL of the weights that ``pin`` named; empty if torch does not cache them."""
         return ""
-
-    # Its preprocessing
 
     def count_channels(self, request: ModelRequest) -> int | None:
         asked = dict(request.arguments).get(self.channels_argument, "")

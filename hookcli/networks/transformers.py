@@ -128,8 +128,6 @@ class Transformers(hub.FileSource):
         is_pair = len(named) == 1 and read_problem(ask(module, "config")) != "values"
         return (f"not {named[0]}", *named) if is_pair else named
 
-    # Its weights
-
     def explain_named(self, request: ModelRequest) -> str:
         return f"{self.name} is a configuration without weights"
 
@@ -178,8 +176,6 @@ class Transformers(hub.FileSource):
         if self.files is None:
             return []
         return next(filter(None, map(self.files.find_parts, self.weight_names)), [])
-
-    # Its preprocessing
 
     def count_channels(self, request: ModelRequest) -> int | None:
         return ask(self.config, "num_channels") or COLOURS
@@ -257,14 +253,15 @@ def _read_cached(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
+    location = name.removeprefix(Transformers.prefix)
+    location = f"{hub.ON_HUB}{location}" if files.is_remote else location
     if hub.find_config(files, name) is None and files.find("open_clip_config.json") is not None:
-        hint = f"open_clip:{_location_of(name, files)}"
-        raise RequestError(f"{name} is a model of open_clip", hint)
+        raise RequestError(f"{name} is a model of open_clip", f"open_clip:{location}")
     hint = "model.save_pretrained(FOLDER) writes it beside the weights"
     _, content = hub.require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
-        raise RequestError(f"{name} is a model of timm", f"timm:{_location_of(name, files)}")
+        raise RequestError(f"{name} is a model of timm", f"timm:{location}")
     if not isinstance(kind, str):
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
@@ -288,11 +285,6 @@ def _without_choices(content: Any) -> Any:
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
-
-
-def _location_of(name: str, files: hub.Files) -> str:
-    location = name.removeprefix(Transformers.prefix)
-    return location if isinstance(files, hub.FolderFiles) else f"{hub.ON_HUB}{location}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
