@@ -387,9 +387,6 @@ def find_features(output: object) -> Tensor | None:
     return None
 
 
-# Shared by the tasks in reading outputs
-
-
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False

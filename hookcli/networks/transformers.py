@@ -215,9 +215,6 @@ def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
     return type(config).from_dict({**known, **given})
 
 
-# The configuration and the class
-
-
 def _default_config(transformers: Any, name: str) -> Any:
     kind = name.removeprefix(_CONFIG)
     known = list_types(transformers)
@@ -338,9 +335,6 @@ def _interpolate_positions(module: nn.Module) -> None:
         vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
 
 
-# The image processor
-
-
 def _load_processor(files: hub.Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
@@ -366,9 +360,6 @@ def _make_processor(transformers: Any, config: Any) -> Any:
         return kind()
     height, width = side if isinstance(side, (list, tuple)) else (side, side)
     return kind(**resize_fields(kind(), height, width))
-
-
-# The library
 
 
 def import_transformers(name: str) -> Any:
