@@ -39,7 +39,6 @@ def folder(tmp_path):
 
 @pytest.fixture
 def hub(folder, tmp_path):
-    """A server with the repository ``zoo/net``, which the hub's library asks."""
     served = Hub()
     served.add("zoo/net", folder)
     served.files["zoo/net", OLD, "config.json"] = b'{"old": true}'
@@ -156,8 +155,6 @@ def test_a_model_of_files_has_at_most_a_value_for_each_two_bytes_of_memory(monke
 
 
 class Remote(FolderFiles):
-    """A folder that stands for one on the hub."""
-
     is_remote = True
 
 
