@@ -30,10 +30,9 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
             f"no model is called {pattern!r}", f"`hookcli.models({pattern + '*'!r})`"
         )
     for other in (each for each in sources.SOURCES if each.prefix and each is not shelf):
-        library = other.library or other.shelf()
-        if pattern.startswith((other.prefix, library)):
+        if pattern.startswith((other.prefix, other.library)):
             raise RequestError(
-                f"models of {library} are listed on their own",
+                f"models of {other.library} are listed on their own",
                 f"`hookcli.models(source={other.shelf()!r})`",
             )
     raise UnknownModelError(pattern, names)

@@ -85,13 +85,9 @@ class ModelDescription:
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
         # ``as_pixels``: the image is a tensor file.
         left, top, width, height = box
-
-        def draw_box() -> Image.Image:
-            picture = Image.new("RGB", size)
-            picture.paste("white", (left, top, left + width, top + height))
-            return picture
-
-        (inside,), seen = self._see(size, [draw_box], as_pixels=as_pixels)
+        picture = Image.new("RGB", size)
+        picture.paste("white", (left, top, left + width, top + height))
+        (inside,), seen = self._see(size, [picture], as_pixels=as_pixels)
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
@@ -103,26 +99,20 @@ class ModelDescription:
         """
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
-        draws = [
-            lambda picture=picture: picture.resize(size, Image.Resampling.BILINEAR).convert("RGB")
-            for picture in (turned, ramp)
+        pictures = [
+            each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
         ]
-        (across, down), seen = self._see(size, draws, as_pixels=as_pixels)
-        ends = [
-            _fit_line(ramped, seen, side, axis)
-            for ramped, side, axis in ((across, size[0], 1), (down, size[1], 0))
-        ]
-        if None in ends:
+        (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
+        columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
+        if columns is None or rows is None:
             return None
-        (left, right), (top, bottom) = (each for each in ends if each is not None)
-        return left, top, right, bottom
+        return columns[0], rows[0], columns[1], rows[1]
 
     def _see(
-        self, size: tuple[int, int], draws: Sequence[Callable[[], Image.Image]], *, as_pixels: bool
+        self, size: tuple[int, int], pictures: Sequence[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
         """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
         # The second tensor says which pixels depend on the picture at all; padding does not.
-        # hookcli does not keep the drawn pictures, as they may be large.
 
         def see(picture: Image.Image) -> Tensor:
             if as_pixels:
@@ -136,7 +126,7 @@ class ModelDescription:
         black, white = (see(Image.new("RGB", size, colour)) for colour in ("black", "white"))
         seen = white != black
         span = (white - black).where(seen, 1)
-        return [((see(draw()) - black) / span).clamp(0, 1) for draw in draws], seen
+        return [((see(each) - black) / span).clamp(0, 1) for each in pictures], seen
 
     def show(self, pixels: Tensor) -> bytes:
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()

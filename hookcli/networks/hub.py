@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
 _NAMED = "models on the hub are named ORGANIZATION/NAME"
-_PORTS = {"http": 80, "https": 443}
 
 _MOST_BYTES = 1 << 24  # of a configuration
 _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
@@ -306,7 +305,7 @@ def fail_fast_offline() -> None:
     if constants.HF_HUB_OFFLINE or any(os.environ.get(name) for name in _PROXIES):
         return
     hub = urlsplit(constants.ENDPOINT)
-    address = (hub.hostname or "", hub.port or _PORTS.get(hub.scheme, 443))
+    address = (hub.hostname or "", hub.port or (80 if hub.scheme == "http" else 443))
     try:
         socket.create_connection(address, CONNECT_SECONDS).close()
     except OSError:

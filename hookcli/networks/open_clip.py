@@ -15,8 +15,8 @@ from hookcli.networks import hub
 from hookcli.networks.build import build_random
 from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights, connection_timeout
-from hookcli.networks.task import Preprocessing
-from hookcli.networks.tasks import FeatureTask
+from hookcli.networks.task import Preprocessing, Task
+from hookcli.networks.tasks import FEATURES
 from hookcli.networks.weights_file import load_content, loading_weights
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.files import hash_file
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
-    from hookcli.networks.task import Task
 
-_TASK = FeatureTask()
 import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 
@@ -46,6 +44,7 @@ class OpenClip(hub.FileSource):
         *("open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth", "model.safetensors"),
     )
 
+    task: Task = FEATURES
     model: str = ""  # the name in the library, without a tag
     tag: str = ""  # of the weights
 
@@ -81,12 +80,6 @@ class OpenClip(hub.FileSource):
         return cls(name, partial(_build, library, model), model=model, tag=tag)
 
     @property
-    def task(self) -> Task:
-        return _TASK
-
-    # Its weights
-
-    @property
     def members(self) -> tuple[str, ...]:
         if self.files is not None:
             return ()
@@ -120,8 +113,6 @@ class OpenClip(hub.FileSource):
 
     def pin(self, loaded: str) -> str:
         return "pretrained" if self.files is not None else loaded
-
-    # Its preprocessing
 
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset

@@ -17,7 +17,7 @@ from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_nea
 from hookcli.networks import hub
 from hookcli.networks.build import build_random
 from hookcli.networks.source import ModelWithWeights
-from hookcli.networks.task import Preprocessing
+from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.tasks import Segmentation, is_floats
 from hookcli.networks.timm import is_timm_name
 from hookcli.networks.weights_file import loading_weights, read_weights_file
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
-    from hookcli.networks.task import Task
 
 _STRIDE = 32  # without a `size`, sides are multiples of it, as most architectures demand
 _SHORT = 512  # the short side, where the user chooses none
@@ -47,6 +46,17 @@ _USUAL: dict[str, Any] = {
 import_smp = partial(import_library, "segmentation_models_pytorch", "'hookcli[smp]'")
 
 
+class _Segmentation(Segmentation):
+    nominal = (_SHORT, _SHORT)
+
+    def find(self, output: object) -> Tensor | None:
+        logits = output[0] if isinstance(output, (tuple, list)) and output else output
+        return logits if is_floats(logits, 4) else None
+
+
+_TASK = _Segmentation()
+
+
 @dataclass(frozen=True, slots=True)
 class Smp(hub.FileSource):
     """``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER``, or ``smp:hf-hub:ORG/NAME@REVISION``."""
@@ -57,6 +67,7 @@ class Smp(hub.FileSource):
     channels_argument: ClassVar[str] = "in_channels"
     weight_names: ClassVar[tuple[str, ...]] = ("model.safetensors",)
 
+    task: Task = _TASK
     encoder: str = ""
 
     @classmethod
@@ -101,12 +112,6 @@ class Smp(hub.FileSource):
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
 
     @property
-    def task(self) -> Task:
-        return _TASK
-
-    # Its weights
-
-    @property
     def members(self) -> tuple[str, ...]:
         known = import_smp(self.name).encoders.encoders.get(self.encoder, {})
         return () if self.files is not None else tuple(known.get("pretrained_settings", ()))
@@ -135,8 +140,6 @@ class Smp(hub.FileSource):
             f"(seed {request.seed})",
         )
 
-    # Its preprocessing
-
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
@@ -157,17 +160,6 @@ class Smp(hub.FileSource):
         colours = parameters["mean"], parameters["std"]
         transform = _Transform(prepare, parameters, *colours, side, step, resample, is_usual)
         return Preprocessing(self.task, transform, size=side)
-
-
-class _Segmentation(Segmentation):
-    nominal = (_SHORT, _SHORT)
-
-    def find(self, output: object) -> Tensor | None:
-        logits = output[0] if isinstance(output, (tuple, list)) and output else output
-        return logits if is_floats(logits, 4) else None
-
-
-_TASK = _Segmentation()
 
 
 @dataclass(frozen=True, repr=False, eq=False)

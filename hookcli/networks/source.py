@@ -49,6 +49,8 @@ class Source:
 
     name: str  # as the user wrote it
     builder: Callable[..., nn.Module]  # builds the untrained module
+    task: Task = CLASSIFICATION
+    preset: MakePreset = make_imagenet  # of the default weights
     # the beginning of all names, such as ``timm:``; without one, a library that hookcli does not
     # know may have the name, too
     prefix: ClassVar[str] = ""
@@ -64,8 +66,6 @@ class Source:
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
     )  # the arguments of the builder that hookcli sets itself
     channels_argument: ClassVar[str] = ""  # the builder's, for the number of channels
-
-    # The names of models
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -88,15 +88,9 @@ class Source:
         """Return an error with the right name if ``name`` is a wrong name for one of the models."""
         return None
 
-    # The model
-
     @classmethod
     def find(cls, name: str, seed: int) -> Source:
         raise NotImplementedError
-
-    @property
-    def task(self) -> Task:
-        return CLASSIFICATION
 
     @property
     def keeps_dtype(self) -> bool:
@@ -122,8 +116,6 @@ class Source:
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         return {}
-
-    # Its weights
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -158,12 +150,6 @@ class Source:
     def find_url(self, weights: str) -> str:
         """Return the URL of the weights that ``pin`` named; empty if torch does not cache them."""
         return ""
-
-    # Its preprocessing
-
-    @property
-    def preset(self) -> MakePreset:
-        return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
         asked = dict(request.arguments).get(self.channels_argument, "")

@@ -331,7 +331,7 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
     return width, height
 
 
-CLASSIFICATION = Classification()
+CLASSIFICATION, FEATURES = Classification(), FeatureTask()
 TASKS: tuple[Task, ...] = (
     CLASSIFICATION,
     Segmentation(),
@@ -385,9 +385,6 @@ def find_features(output: object) -> Tensor | None:
         if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
             return features
     return None
-
-
-# Shared by the tasks in reading outputs
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.networks.presets import MakePreset
-    from hookcli.networks.task import Task
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
@@ -65,11 +63,8 @@ class Torchvision(Source):
 
     @classmethod
     def find(cls, name: str, seed: int) -> Torchvision:
-        return cls(name, partial(_build, find_builder(name)))
-
-    @property
-    def task(self) -> Task:
-        return find_task(find_builder(self.name).__module__)
+        builder, preset = find_builder(name), find_weights(name).DEFAULT.transforms
+        return cls(name, partial(_build, builder), find_task(builder.__module__), preset)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         package = find_builder(self.name).__module__
@@ -123,11 +118,6 @@ class Torchvision(Source):
     def find_url(self, weights: str) -> str:
         members = find_weights(self.name).__members__
         return members[weights].url if weights in members else ""
-
-    @property
-    def preset(self) -> MakePreset:
-        preset: MakePreset = find_weights(self.name).DEFAULT.transforms
-        return preset
 
 
 def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from hookcli.networks.build import build_shapes, read_arguments, seeded
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
-from hookcli.networks.tasks import FeatureTask, read_problem
+from hookcli.networks.tasks import FEATURES, read_problem
 from hookcli.networks.weights_file import loading_weights, read_weights_file
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.foreign import ForeignCode, ask
@@ -74,7 +74,7 @@ class Transformers(hub.FileSource):
 
     kind: Any = None  # the library's class
     config: Any = None  # before the user's arguments
-    own_task: Task = field(default_factory=FeatureTask)
+    task: Task = FEATURES
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -83,10 +83,11 @@ class Transformers(hub.FileSource):
     @classmethod
     def list_shelf(cls) -> list[str]:
         types = list_types(import_transformers("hf:NAME"))
-        kinds = (
-            (name, _read_cached(folder).get("model_type")) for name, folder in hub.list_cached()
+        cached = (
+            f"{cls.prefix}{name}"
+            for name, folder in hub.list_cached()
+            if _read_cached(folder).get("model_type") in types
         )
-        cached = (f"{cls.prefix}{name}" for name, kind in kinds if kind in types)
         return [*cached, *(f"{_CONFIG}{each}" for each in types)]
 
     @classmethod
@@ -116,11 +117,8 @@ class Transformers(hub.FileSource):
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
         task = choose_task(kind.__name__)(partial(_load_processor, files, outer, name), config)
-        return cls(name, partial(_build, kind, config), files, kind, config, task)
-
-    @property
-    def task(self) -> Task:
-        return self.own_task
+        builder = partial(_build, kind, config)
+        return cls(name, builder, task, files=files, kind=kind, config=config)
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         names = ask(ask(module, "config"), "id2label") or {}
@@ -129,8 +127,6 @@ class Transformers(hub.FileSource):
             return ()
         is_pair = len(named) == 1 and read_problem(ask(module, "config")) != "values"
         return (f"not {named[0]}", *named) if is_pair else named
-
-    # Its weights
 
     def explain_named(self, request: ModelRequest) -> str:
         return f"{self.name} is a configuration without weights"
@@ -181,8 +177,6 @@ class Transformers(hub.FileSource):
             return []
         return next(filter(None, map(self.files.find_parts, self.weight_names)), [])
 
-    # Its preprocessing
-
     def count_channels(self, request: ModelRequest) -> int | None:
         return ask(self.config, "num_channels") or COLOURS
 
@@ -221,9 +215,6 @@ def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
     return type(config).from_dict({**known, **given})
 
 
-# The configuration and the class
-
-
 def _default_config(transformers: Any, name: str) -> Any:
     kind = name.removeprefix(_CONFIG)
     known = list_types(transformers)
@@ -259,14 +250,15 @@ def _read_cached(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
+    location = name.removeprefix(Transformers.prefix)
+    location = f"{hub.ON_HUB}{location}" if files.is_remote else location
     if hub.find_config(files, name) is None and files.find("open_clip_config.json") is not None:
-        hint = f"open_clip:{_location_of(name, files)}"
-        raise RequestError(f"{name} is a model of open_clip", hint)
+        raise RequestError(f"{name} is a model of open_clip", f"open_clip:{location}")
     hint = "model.save_pretrained(FOLDER) writes it beside the weights"
     _, content = hub.require_config(files, name, hint)
     kind = content.get("model_type")
     if kind is None and "architecture" in content:
-        raise RequestError(f"{name} is a model of timm", f"timm:{_location_of(name, files)}")
+        raise RequestError(f"{name} is a model of timm", f"timm:{location}")
     if not isinstance(kind, str):
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
@@ -290,11 +282,6 @@ def _without_choices(content: Any) -> Any:
         return content
     kept = {key: _without_choices(v) for key, v in content.items() if not _CHOICES.fullmatch(key)}
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
-
-
-def _location_of(name: str, files: hub.Files) -> str:
-    location = name.removeprefix(Transformers.prefix)
-    return location if isinstance(files, hub.FolderFiles) else f"{hub.ON_HUB}{location}"
 
 
 def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, Any]:
@@ -348,9 +335,6 @@ def _interpolate_positions(module: nn.Module) -> None:
         vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
 
 
-# The image processor
-
-
 def _load_processor(files: hub.Files | None, config: Any, name: str) -> Any:
     transformers = import_transformers(name)
     loading = ForeignCode(f"the image processor of {name}", hint="", verb="cannot be loaded")
@@ -376,9 +360,6 @@ def _make_processor(transformers: Any, config: Any) -> Any:
         return kind()
     height, width = side if isinstance(side, (list, tuple)) else (side, side)
     return kind(**resize_fields(kind(), height, width))
-
-
-# The library
 
 
 def import_transformers(name: str) -> Any:

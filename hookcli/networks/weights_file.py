@@ -143,7 +143,15 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
     for wrapper in elsewhere.WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
-            others = _list_others(content, wrapper, inner)
+            keys = _bare_names(inner)
+            others = [
+                repr(name)
+                for name, each in _list_parts(content)
+                if name != wrapper
+                and isinstance(name, str)
+                and isinstance(each, dict)
+                and 2 * len(keys & _bare_names(each)) > len(keys)
+            ]
             if others:
                 note = (
                     f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
@@ -209,20 +217,6 @@ def _list_keys(content: object) -> list[str]:
     inner = [key for _, value in items if isinstance(value, dict) for key in dict.keys(value)]
     names = [name for key, value in items for name in (key, type(value).__name__)]
     return [name for name in (*names, *inner) if isinstance(name, str)]
-
-
-def _list_others(
-    content: dict[object, object], chosen: str, inner: dict[object, object]
-) -> list[str]:
-    keys = _bare_names(inner)
-    return [
-        repr(name)
-        for name, value in dict.items(content)
-        if isinstance(name, str)
-        and name != chosen
-        and isinstance(value, dict)
-        and 2 * len(keys & _bare_names(value)) > len(keys)
-    ]
 
 
 def _bare_names(state: dict[object, object]) -> set[str]:

@@ -41,7 +41,6 @@ def forward(loaded, picture):
 
 
 def clone_leaves(model, pixels):
-    """The outputs of every call of every leaf, cloned inside a hook of the plainest kind."""
     seen: dict[str, torch.Tensor] = {}
     calls: dict[str, int] = {}
 
@@ -59,7 +58,6 @@ def clone_leaves(model, pixels):
 
 
 def observe_leaves(name: str, photo: Path, out: Path) -> hookcli.Run:
-    """A run of hookcli that has saved the outputs of all leaves."""
     request = RunRequest(ModelRequest(name), ImageRequest((str(photo),)), layers=("leaf",))
     tensors = TensorRequest(SaveStyle())
     inspect_images(InspectConfig(request, FolderRequest(out), GridStyle("none"), tensors))

@@ -62,7 +62,6 @@ def test_no_output_of_transformers_has_a_wrong_channel_axis(model, hf, tmp_path)
 
 @pytest.fixture(params=NORMS)
 def norm(request, run):
-    """A norm, and a function that inspects it and returns the row of its output."""
     name = request.param
     layer, weights = NORMS[name]
     loaded = load_model(ModelRequest(name, weights="random", device="cpu", size=64))
@@ -77,7 +76,6 @@ def norm(request, run):
 
 
 def output_of(loaded, layer):
-    """What the layer returns for the photo, (1, C, H, W), by the plainest hook."""
     seen = []
     module = loaded.module.get_submodule(layer)
     handle = module.register_forward_hook(lambda *call: seen.append(call[2].clone()))

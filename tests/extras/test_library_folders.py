@@ -41,8 +41,6 @@ MARKS: dict[str, Any] = {
 
 
 class Own:
-    """A copy of a library's folder, for a test to damage, and ``inspect`` of it."""
-
     def __init__(self, library, folder, run):
         _, self.config, self.weights, self.pickled = LIBRARIES[library]
         self.library, self.folder = library, Path(shutil.copytree(folder, "own"))
@@ -100,8 +98,6 @@ def test_damaged_weights_are_refused(own):
 
 
 class Evil:
-    """Opens a file when it is unpickled."""
-
     def __reduce__(self):
         return (open, ("ran", "w"))
 

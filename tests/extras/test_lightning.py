@@ -50,7 +50,6 @@ def network(lightning):
 
 
 def train(lightning, network, steps, **options):
-    """Train, and return the logger."""
     logger = lightning.pytorch.loggers.TensorBoardLogger("logs")
     trainer = lightning.Trainer(
         max_steps=steps,

@@ -28,7 +28,6 @@ LOOK = ("--layers", "leaf", "--grids", "none", "-q", "-o", "out", "--device", "c
 
 
 def own_model(open_clip, folder):
-    """The whole model and the transform, as open_clip's user makes them."""
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     return model.eval(), transform
 
@@ -105,7 +104,6 @@ def test_an_unknown_name_or_tag_is_refused_with_near_ones(open_clip, name, near)
 
 
 def refused(ended, code):
-    """The error and the hint of a command that failed."""
     assert ended.code == code, ended.err
     assert "Traceback" not in ended.err
     lines = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]

@@ -19,6 +19,7 @@ from hookcli.networks.load import load_model
 from tests.conftest import PHOTOS
 from tests.extras.conftest import ENCODERS
 from tests.extras.plain_hooks import clone_leaves, count_equal, forward, observe_leaves, opaque
+from tests.extras.test_open_clip_models import refused
 from tests.hub_server import Hub, as_the_hub, serving
 from tests.passes.test_features import find_in
 
@@ -96,14 +97,6 @@ def test_an_unknown_architecture_or_encoder_is_refused_with_near_ones(smp):
     with pytest.raises(RequestError, match="has no encoder 'resnet19'") as refused:
         load_model(ModelRequest("smp:unet/resnet19"))
     assert "resnet18" in refused.value.hint
-
-
-def refused(ended, code):
-    """The error and the hint of a command that failed."""
-    assert ended.code == code, ended.err
-    assert "Traceback" not in ended.err
-    lines = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]
-    return " ".join(lines)
 
 
 @pytest.mark.parametrize("text", ["{", '{"_model_class": []}'])

@@ -22,7 +22,6 @@ SMALL = "test_resnet"  # timm's own toy: 160 x 160, half a million parameters
 
 @pytest.fixture
 def own(timm_folder):
-    """A copy, for a test to damage."""
     return Path(shutil.copytree(timm_folder, "own"))
 
 

@@ -117,7 +117,6 @@ def test_a_shifted_window_of_swin_is_in_its_place():
 
 
 def build(name: str, options: dict[str, object], way: str) -> torch.nn.Module:
-    """A model of transformers, with weights that make its attention uneven."""
     import transformers  # not at the top: that takes a second wherever tests are listed
 
     torch.manual_seed(0)

@@ -31,7 +31,6 @@ PLAIN = ("--grids", "none", "-q", "--device", "cpu")
 
 @pytest.fixture
 def many(photos):
-    """A folder of ten photos of five sizes."""
     Path("many").mkdir()
     for index in range(2):
         for file in photos:

@@ -41,7 +41,6 @@ PIPELINES = {
 
 
 def library_model(hf, folder):
-    """The model as the library's user loads it, in float32."""
     name = TOWERS.get(folder.name) or hf.AutoConfig.from_pretrained(folder).architectures[0]
     config = hf.AutoConfig.from_pretrained(folder)
     if folder.name in TOWERS:

@@ -22,7 +22,6 @@ LOOK = ("--layers", "leaf", "--grids", "none", "-o", "out", "-q")
 
 @pytest.fixture
 def own(folders):
-    """A copy of the folder of a ViT, for a test to damage."""
     return Path(shutil.copytree(folders / "vit", "own"))
 
 
@@ -33,7 +32,6 @@ def configure(folder, **fields):
 
 
 def refused(ended, code):
-    """The error and the hint of a command that ended in one line and a hint."""
     lines = ended.err.splitlines()
     error, *hint = [line for line in lines if line.startswith(("error: ", "hint: "))]
     assert ended.code == code, ended.err

@@ -79,7 +79,6 @@ def build(name):
 
 
 def tensors(output: object) -> list[torch.Tensor]:
-    """All tensors of an output, in its order."""
     if isinstance(output, torch.Tensor):
         return [output]
     if isinstance(output, Mapping):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from PIL import Image
 from torchvision.transforms import functional as fn
 
 from hookcli.config import ModelRequest
@@ -30,6 +32,13 @@ def test_a_classifier_sees_the_middle_of_the_image(size, part):
     assert build_skeleton(ModelRequest("resnet18")).find_part(size) == pytest.approx(
         part, abs=max(a_tenth, 0.1)
     )
+
+
+def test_the_shown_input_has_the_colours_of_the_image():
+    model = build_skeleton(ModelRequest("resnet18", size=32))
+    pixels = model.prepare.to_pixels([Image.new("RGB", (40, 40), (200, 30, 90))])
+    shown = Image.open(io.BytesIO(model.show(pixels)))
+    assert shown.getpixel((9, 9)) == pytest.approx((200, 30, 90), abs=6)
 
 
 def test_a_tensor_file_is_seen_whole():

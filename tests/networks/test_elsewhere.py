@@ -23,7 +23,6 @@ NET = nn.Sequential(nn.Conv2d(3, 2, 1))
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a file of each kind that holds ``NET``."""
     folder = tmp_path_factory.mktemp("made")
     state, pixels = NET.state_dict(), torch.rand(1, 3, 4, 4)
     for name, content in {

@@ -39,7 +39,6 @@ def folder(tmp_path):
 
 @pytest.fixture
 def hub(folder, tmp_path):
-    """A server with the repository ``zoo/net``, which the hub's library asks."""
     served = Hub()
     served.add("zoo/net", folder)
     served.files["zoo/net", OLD, "config.json"] = b'{"old": true}'
@@ -151,13 +150,11 @@ def test_a_damaged_index_of_weights_is_refused(folder, index, message):
 def test_a_model_of_files_has_at_most_a_value_for_each_two_bytes_of_memory(monkeypatch):
     sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 20}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
-    assert FileSource("net", lambda: None, FolderFiles(".")).most_values == 1 << 31
+    assert FileSource("net", lambda: None, files=FolderFiles(".")).most_values == 1 << 31
     assert FileSource("net", lambda: None).most_values is None
 
 
 class Remote(FolderFiles):
-    """A folder that stands for one on the hub."""
-
     is_remote = True
 
 

@@ -52,7 +52,6 @@ def seeded(builder, seed, **arguments):
 
 
 def assert_same(module, state):
-    """Every tensor of ``module`` is that of ``state``, byte for byte."""
     mine = module.state_dict()
     assert list(mine) == list(state)
     different = [key for key in state if not torch.equal(mine[key], state[key])]
@@ -155,8 +154,6 @@ def test_a_file_with_one_tensor_of_another_shape_is_refused(trained):
 
 
 class RunsCode:
-    """What an attacker would pickle."""
-
     def __reduce__(self):
         return os.mkdir, ("the code was run",)
 
@@ -227,7 +224,6 @@ def test_draws_that_are_skipped_make_zeros():
 
 
 def cache(url):
-    """Where torch keeps the file of ``url``."""
     folder = Path(os.environ["TORCH_HOME"]) / "hub" / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / url.rpartition("/")[2]
@@ -266,8 +262,6 @@ def test_a_damaged_file_in_the_cache_is_an_error_that_names_it(data):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves one file under any name that has no ``lost`` in it."""
-
     daemon_threads = True
 
     def __init__(self, data):
@@ -305,7 +299,6 @@ def server(weights_file):
 
 @pytest.fixture
 def publish(monkeypatch):
-    """Let torchvision say that squeezenet's weights are at a port of this machine."""
 
     def at(port, name):
         url = f"http://127.0.0.1:{port}/{name}"

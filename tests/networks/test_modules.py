@@ -23,16 +23,12 @@ def compiled(module):
 
 
 class Method(nn.Module):
-    """Its forward is compiled."""
-
     @torch.compile(backend="eager")
     def forward(self, x):
         return x + 1
 
 
 class Holds(nn.Module):
-    """It holds a compiled function."""
-
     def __init__(self):
         super().__init__()
         self.run = torch.compile(lambda x: x + 1, backend="eager")

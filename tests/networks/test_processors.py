@@ -14,8 +14,6 @@ from hookcli.networks.processors import choose_task
 
 
 class Cropper:
-    """Crops to a side that a damaged file asks for."""
-
     def __call__(self, images, return_tensors):
         return {"pixel_values": torch.ones(1, 3, 8, 8)[..., :0, :0]}
 

@@ -54,8 +54,6 @@ def test_manifests_name_a_task_only_if_it_is_known(source, word):
 
 
 class Shelf(Source):
-    """A source with one model."""
-
     prefix = "shelf:"
 
     @classmethod

@@ -34,7 +34,6 @@ KINETICS = ((0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989))
 
 @pytest.fixture
 def inspect(run):
-    """The document of a run that went well, and what it said on stderr."""
 
     def command(*words):
         code, out, err = run("inspect", *words, *RANDOM, "--format", "json")
@@ -68,7 +67,6 @@ def load(name, **options):
 
 
 def seeded(builder, **arguments):
-    """The model of the seed 0, made without hookcli."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return builder(weights=None, weights_backbone=None, **arguments).eval()
@@ -280,7 +278,6 @@ def test_flow_sizes_are_multiples_of_8_from_128_up(size, short, expected):
 
 
 def walk(value):
-    """The tensors of a nested output."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -369,7 +366,6 @@ def test_logits_that_are_not_finite_leave_other_images_their_classes(bad):
 
 
 def class_map(*rows, classes=3):
-    """(1, classes, H, W) logits whose highest are at the given classes."""
     return nn.functional.one_hot(torch.tensor(rows), classes).permute(2, 0, 1)[None].float()
 
 

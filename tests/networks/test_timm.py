@@ -36,7 +36,6 @@ def offline(*_args, **_options):
 
 @pytest.fixture
 def no_network(monkeypatch, tmp_path):
-    """No connection, no proxy, an empty cache; what is set for the process is set back."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(socket, "create_connection", offline)

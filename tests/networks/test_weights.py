@@ -125,7 +125,6 @@ class Inside(nn.Module):
 
 @pytest.fixture
 def made():
-    """Write net.py, and return the state dict that most of its models can load."""
     Path("net.py").write_text(NETS)
     return {
         "conv.weight": torch.full((2, 3, 1, 1), 5.0),

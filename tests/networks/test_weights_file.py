@@ -74,7 +74,6 @@ def load(file="w.pth", name="net.py:Net", **arguments):
 
 
 def refusal(content, name="net.py:Net"):
-    """The message with which a file of ``content`` is refused, with code 4."""
     torch.save(content, "w.pth")
     with pytest.raises(ModelError) as caught:
         load(name=name)
@@ -176,7 +175,6 @@ def test_a_tensor_without_values_gives_no_model_its_size(monkeypatch):
 
 
 def note_builds_with_values(monkeypatch, kind):
-    """The number of classes of each model of a kind that is built and whose weights have values."""
     built = []
     usual = kind.__init__
 
@@ -190,7 +188,6 @@ def note_builds_with_values(monkeypatch, kind):
 
 
 def repack(compression, *, shorten=""):
-    """``w.pth`` written by another program."""
     with zipfile.ZipFile("w.pth") as archive:
         parts = {part.filename: archive.read(part) for part in archive.infolist()}
     with zipfile.ZipFile("w.pth", "w", compression) as archive:
@@ -230,7 +227,6 @@ class Made:
 
 
 def plant(made):
-    """Save ``made`` as torch would: a pickle in an archive, whose only storage holds a float."""
     torch.save({"a": torch.zeros(1)}, "w.pth")
     with zipfile.ZipFile("w.pth") as archive:
         parts = {part.filename: archive.read(part) for part in archive.infolist()}
@@ -385,8 +381,6 @@ class Outer(nn.Module):
 
 
 def told(versions, prefix=""):
-    """Which versions ``Outer`` and ``Inner`` are told, for a file with ``versions`` as its
-    metadata."""
     Path("old.py").write_text(OLD)
     saved = OrderedDict((f"{prefix}inner.{k}", torch.zeros(n)) for k, n in PARTS.items())
     if versions is not None:
