@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookcli.passes.onnx_file import OnnxRunner
 from hookcli.passes.onnx_operators import (
     count_flops,
     find_channel_axis,
@@ -229,12 +228,6 @@ def test_zeros_of_the_model_itself_are_parameters(write, listing):
     assert listing()[1]["params"] == 6
 
 
-@pytest.mark.parametrize(("name", "shape", "count"), [("val_1", 1, 0), ("val_1", (1, 1), 1)])
-def test_a_number_that_the_exporter_wrote_is_no_parameter(write, listing, name, shape, count):
-    write([1, 3, 16, 16], [("Mul", ["x", name], ["y"])], {name: np.full(shape, 0.7, "f4")})
-    assert listing()[1]["params"] == count
-
-
 QUANTIZED = {
     "w": np.ones((8, 3, 3, 3), "i1"),
     "b": np.ones(8, "i4"),
@@ -300,28 +293,6 @@ def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, n
     for n in range(3):  # the exporter merges the convolution into the norm
         file[f"blocks.{n}.norm"] -= model[f"blocks.{n}.conv"]
     assert file == {call: model[call] for call in file}
-
-
-def test_the_nodes_to_keep_compute_with_the_picture(write):
-    onnx = pytest.importorskip("onnx")
-    one = onnx.numpy_helper.from_array(np.array([2.0], "f4"))
-    nodes = [
-        ("Constant", [], ["two"], {"value": one}),
-        ("Mul", ["x", "two"], ["m"]),
-        ("Shape", ["m"], ["s"]),
-        ("Gather", ["s", "at"], ["g"]),
-        ("Expand", ["two", "g"], ["e"]),
-        ("Identity", ["m"], ["i"]),
-        ("Add", ["i", "e"], ["y"]),
-    ]
-    file = write([1, 3, 16, 16], nodes, {"at": np.array([3])}) / "net.onnx"
-    model = onnx.load(file)
-    for node in model.graph.node:  # as the exporter of torch says that all are of one layer
-        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'part', 'add']")
-        node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value="['', 'Own', 'add']")
-    onnx.save(model, file)
-    runner = OnnxRunner.of(file, lambda pixels: (pixels,))
-    assert runner.name_nodes(["part"]) == ("Mul_m", "Add_y")
 
 
 def operator(kind, inputs, domain="", outputs=("y",), **attributes):
