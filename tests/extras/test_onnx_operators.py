@@ -228,57 +228,6 @@ def test_zeros_of_the_model_itself_are_parameters(write, listing):
     assert listing()[1]["params"] == 6
 
 
-QUANTIZED = {
-    "w": np.ones((8, 3, 3, 3), "i1"),
-    "b": np.ones(8, "i4"),
-    "one": np.ones(8, "f4"),
-    "zero": np.zeros(8, "i1"),
-    "zeros": np.zeros(8, "i4"),
-    "s": np.array(0.1, "f4"),
-    "z": np.array(0, "i1"),
-}
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [
-            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            ("DequantizeLinear", ["q", "s", "z"], ["d"]),
-            ("DequantizeLinear", ["w", "one", "zero"], ["wf"], {"axis": 0}),
-            ("DequantizeLinear", ["b", "one", "zeros"], ["bf"], {"axis": 0}),
-            ("Conv", ["d", "wf", "bf"], ["y"]),
-        ],
-        [
-            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            ("QLinearConv", ["q", "s", "z", "w", "one", "zero", "s", "z", "b"], ["c"]),
-            ("DequantizeLinear", ["c", "s", "z"], ["y"]),
-        ],
-    ],
-)
-def test_quantized_weights_and_their_products_are_counted(write, listing, nodes):
-    write([1, 3, 16, 16], nodes, QUANTIZED)
-    rows, total = listing()
-    (row,) = (row for call, row in rows.items() if "Conv_" in call)
-    assert (row["params"], total["params"]) == (216 + 8, 216 + 8)
-    assert (row["flops"], total["flops"]) == (2 * 8 * 196 * 27, 2 * 8 * 196 * 27)
-
-
-def test_the_scales_of_a_dynamic_quantization_are_no_weights(write, listing):
-    nodes = [
-        ("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
-        ("ConvInteger", ["q", "w_quantized", "qz"], ["i"]),
-        ("Cast", ["i"], ["f"], {"to": 1}),
-        ("Mul", ["qs", "w_scale"], ["scale"]),
-        ("Mul", ["f", "scale"], ["y"]),
-    ]
-    weights = {"w_quantized": np.ones((8, 3, 3, 3), "u1"), "w_scale": np.ones((1, 8, 1, 1), "f4")}
-    write([1, 3, 16, 16], nodes, weights)
-    rows, total = listing()
-    assert (rows["ConvInteger_i"]["params"], total["params"]) == (216, 216)
-    assert total["flops"] == 2 * 8 * 196 * 27
-
-
 def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, nets):
     np.save("a.npy", np.ones((3, 24, 24), "f4"))
     export("net.onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,13 @@ def test_every_node_of_a_program_is_in_one_call_or_left_out():
     graph = ProgramRunner.of(program, CLASSIFICATION.arguments).graph
     nodes = [node for node in program.module().graph.nodes if node.op == "call_function"]
     assert sum(call.nodes for call in graph.calls) + len(graph.left_out) == len(nodes)
+
+
+@pytest.mark.parametrize("name", ["static", "operators", "dynamic"])
+def test_a_quantized_file_has_the_parameters_and_operations_of_the_model(run, name):
+    ended = [run("layers", f"{each}.onnx", "--format", "json") for each in ("Net", name)]
+    one, two = (json.loads(each.out)["total"] for each in ended)
+    assert (two["params"], two["flops"]) == (one["params"], one["flops"])
 
 
 def list_convolutions(file):
