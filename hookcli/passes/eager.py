@@ -63,7 +63,6 @@ class EagerRunner(Runner):
     seed: int | None = None  # of every batch; None continues the sequence from batch to batch
     is_plain: bool = False  # runs without edits, pruning and attention
     operations: Sequence[FoundOperation] = ()  # that the first image calls, if any is requested
-    # returns the requested layers, given all operations of the model
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
     libraries: Callable[[], Mapping[str, str]] = dict  # returns versions
 
