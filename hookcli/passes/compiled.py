@@ -105,8 +105,7 @@ class CompiledRunner(GraphRunner):
             return run
 
         with unchanged(self.module):
-            # A model that keeps what it computed would be traced in another way.
-            with restoring(self.module, self.fresh):
+            with restoring(self.module, self.fresh):  # what the model kept would change its trace
                 pass
             output = _run_with(self.module, arguments, compile_graph)
         if is_other or graphs != len(self.graphs):

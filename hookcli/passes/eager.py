@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 import torch
+from torch import nn
 
 from hookcli.edits.pruning import Pruning
 from hookcli.edits.resolve import Edits
@@ -25,7 +26,6 @@ from hookcli.networks.task import COLOURS
 from hookcli.outside.foreign import ask
 from hookcli.passes.attention_run import attend
 from hookcli.passes.call import call_model
-from hookcli.passes.environment import list_versions
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import OPERATION, LayerInfo
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.hooks.observe import Observer
     from hookcli.networks.inputs import ModelInputs
@@ -63,7 +63,6 @@ class EagerRunner(Runner):
     seed: int | None = None  # of every batch; None continues the sequence from batch to batch
     is_plain: bool = False  # runs without edits, pruning and attention
     operations: Sequence[FoundOperation] = ()  # that the first image calls, if any is requested
-    # returns the requested layers, given all operations of the model
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
     libraries: Callable[[], Mapping[str, str]] = dict  # returns versions
 
@@ -183,13 +182,11 @@ class EagerRunner(Runner):
         self.pruning.undo()
 
     def versions(self) -> dict[str, str]:
-        return list_versions(
-            self.module,
-            self.device,
-            self.libraries(),
-            channels_last=self.channels_last,
-            uses_operations=self.uses_operations,
-        )
+        has_mha = any(isinstance(each, nn.MultiheadAttention) for each in self.module.modules())
+        return Runner.versions(self) | {
+            "memory_format": "channels last" if self.channels_last else "contiguous",
+            "mha_fast_path": "off" if self.uses_operations and has_mha else "",
+        }
 
     def guess_widths(self) -> list[int]:
         # A module without a stated number has the number of the module before it; a block has the
@@ -209,10 +206,11 @@ class EagerRunner(Runner):
         known = {each.layer.module_path for each in self.operations}
         operations = list(self.operations)
         last = max((moment for each in operations for moment in each.moments), default=0)
-        for path in sorted(path for path in called if OPERATION in path and path not in known):
+        new = sorted(path for path in called if OPERATION in path and path not in known)
+        for moment, path in enumerate(new, last + 1):
             module_path, name = split_path(path)
             layer = LayerInfo(path, name, depth_of(module_path))
-            operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
+            operations.append(FoundOperation(layer, (moment,), computes=True))
         chosen = self.choose(operations) if len(operations) > len(known) else ()
         return [each for each in chosen if each.is_operation and each.module_path not in known]
 

@@ -7,7 +7,6 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from hookcli.records.report import DEFINED_VERSIONS, PACKAGES
 
@@ -15,25 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def list_versions(
-    module: nn.Module | None,
-    device: torch.device | str,
-    libraries: Mapping[str, str],
-    *,
-    channels_last: bool = False,
-    uses_operations: bool = False,
-) -> dict[str, str]:
-    # entries that do not apply, such as ``timm``, are empty; ``module`` is None for a graph
-    modules = () if module is None else module.modules()
-    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in modules)
+def list_versions(device: torch.device | str, libraries: Mapping[str, str]) -> dict[str, str]:
+    # entries that do not apply, such as ``timm``, are empty
     versions = list_packages() | {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _name_processor(torch.device(device)),
         "threads": str(torch.get_num_threads()),
         "matmul": torch.get_float32_matmul_precision(),
-        "memory_format": "channels last" if channels_last else "contiguous",
-        "mha_fast_path": "off" if uses_operations and has_mha else "",
+        "memory_format": "contiguous",
+        "mha_fast_path": "",
     }
     empty = dict.fromkeys(DEFINED_VERSIONS["required"], "")
     return {**empty, **libraries, **versions}

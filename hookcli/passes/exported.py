@@ -67,7 +67,6 @@ def save_program(program: ExportedProgram, file: Path) -> None:
 
 
 def load_program(file: Path) -> ExportedProgram:
-    # Torch evaluates expressions of the file, so the file may run code nevertheless.
     try:
         stream = open_regular(file)
     except OSError as error:

@@ -127,8 +127,7 @@ def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
 
 
 def _feeds_features(module: nn.Module | None, after: Sequence[_Seen]) -> bool:
-    """Return whether a module is no classifier, given the calls after it: a max pool follows."""
-    # Nor does a classifier with a kernel of several pixels end in an activation such as ReLU.
+    # No max pool follows a classifier, and no activation follows one with a wide kernel.
     kernel = ask(module, "kernel_size")
     is_wide = isinstance(kernel, tuple) and any(side != 1 for side in kernel)
     types = "MaxPool|LU6?$|Mish|[sS]wish" if is_wide else "MaxPool"

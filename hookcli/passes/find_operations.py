@@ -48,8 +48,7 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    # In the order of their first calls, without operations inside torch's own leaf modules, such as
-    # the ``conv2d`` inside ``Conv2d``, and operations that return no tensor.
+    # without those inside torch's own leaf modules, and those that return no tensor
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())

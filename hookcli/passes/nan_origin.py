@@ -52,11 +52,8 @@ def find_nan_origin(
 
 
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
-    """Find the first module that returns such a value without having received one.
-
-    Values that modules take but never return, such as a mask of minus infinity, are not reported,
-    unless a module makes ``NaN`` of them.
-    """
+    # Values that modules take but never return, such as a mask of minus infinity, are not reported,
+    # unless a module makes ``NaN`` of them.
     kinds = list_not_finite(pixels)
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (

@@ -102,7 +102,6 @@ def require_onnx(*, exports: bool = False) -> None:
 def export_onnx(
     runner: EagerRunner, pixels: Tensor, file: Path, *, has_weights: bool = True
 ) -> None:
-    # Without ``has_weights``, the weights are in another file, which ONNX Runtime reads itself.
     require_onnx(exports=True)
     positional, by_name = split_arguments(runner.inputs.arguments_of(runner.to_device(pixels)))
     arguments = (*positional, by_name)  # torch takes the last dictionary for keyword arguments
@@ -123,6 +122,7 @@ def export_onnx(
         )
     _note_functions(program, find_aliases(runner.module))
     try:
+        # in another file, ONNX Runtime reads the weights itself
         program.save(file, external_data=None if has_weights else True)
     except OSError as error:
         raise cannot_write(file, error) from error

@@ -117,7 +117,7 @@ class Runner:
         """Restore the weights that were pruned, and delete temporary files."""
 
     def versions(self) -> dict[str, str]:
-        return list_versions(None, self.device, self.libraries())
+        return list_versions(self.device, self.libraries())
 
     def libraries(self) -> Mapping[str, str]:
         return {}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.config import GRAPH_FILES
-from hookcli.errors import RequestError
 from hookcli.networks.graph_file import describe_graph, hash_graph
 from hookcli.networks.modules import find_aliases, find_modules
 from hookcli.networks.tasks import CLASSIFICATION
@@ -65,11 +64,9 @@ def make_runner(
             with _kept(export.keep) as file:
                 save_program(program, file)
         return ProgramRunner.of(program, runner.inputs.arguments_of)
-    if export.way == "compile":
-        from hookcli.passes.compiled import CompiledRunner
+    from hookcli.passes.compiled import CompiledRunner
 
-        return CompiledRunner.of(runner, pixels)
-    raise RequestError(f"there is no way {export.way!r} to run a model")
+    return CompiledRunner.of(runner, pixels)
 
 
 @contextmanager

@@ -124,18 +124,6 @@ class Either(Base):
         return self.conv(x) if x.mean() > 0 else self.other(x)
 
 
-class Counting(Base):
-    '''A model with a state that changes when it runs.'''
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(1))
-
-    def forward(self, x):
-        self.count.add_(1)
-        return self.conv(x) * self.count
-
-
 class Keeping(Base):
     '''A model that keeps what it computed for a size, and drops it for another.'''
 
@@ -183,17 +171,6 @@ class Normalized(Base):
 
     def forward(self, x):
         return F.normalize(self.conv(x), dim=1) / 0.07
-
-
-class Numbered(Base):
-    '''A module has the name of another one with a number, as that one's second call has.'''
-
-    def __init__(self):
-        super().__init__()
-        self.relu, self.relu_1 = nn.ReLU(), nn.ReLU()
-
-    def forward(self, x):
-        return self.relu(self.relu(self.relu_1(self.conv(x)) - 0.1) - 0.1)
 
 
 class Refine(Base):
@@ -262,25 +239,6 @@ class Outside(Base):
 
     def forward(self, x):
         return self.act(self.norm(self.stem(x)))
-
-
-class Queries(Base):
-    '''As DETR does, queries that start at zero attend to each other, and then to the picture.'''
-
-    def __init__(self):
-        super().__init__()
-        self.places = nn.Parameter(torch.randn(1, 5, 4))
-        self.own, self.cross = (nn.MultiheadAttention(4, 2, batch_first=True) for _ in range(2))
-        self.norm, self.fc = nn.LayerNorm(4), nn.Linear(4, 3)
-
-    def forward(self, x):
-        seen = self.conv(x).flatten(2).transpose(1, 2)
-        queries = torch.zeros_like(self.places)
-        for _ in range(2):
-            asked = queries + self.places
-            queries = self.norm(queries + self.own(asked, asked, queries)[0])
-            queries = self.norm(queries + self.cross(queries + self.places, seen, seen)[0])
-        return self.fc(queries)
 
 
 class Dead(Base):

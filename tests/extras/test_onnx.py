@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +23,6 @@ pytestmark = [
 MERGED = [f"blocks.{n}.conv is merged into blocks.{n}.norm" for n in range(3)]
 
 
-def quantize(file):
-    ort = pytest.importorskip("onnxruntime.quantization")
-    pixels = export("net.onnx")
-
-    left = [{"x": pixels}]
-    reader = type(
-        "Reader",
-        (ort.CalibrationDataReader,),
-        {"get_next": lambda _: left.pop() if left else None},
-    )
-    ort.quantize_static("net.onnx", file, reader(), per_channel=True)
-
-
 def test_every_call_is_compared_or_merged_or_left_out(compare):
     document = compare("nets.py:Net", "--against", "onnx", "--blame")
     assert document["culprits"] == []
@@ -54,12 +39,6 @@ def test_every_call_is_compared_or_merged_or_left_out(compare):
         "drop is left out, since it changes nothing",
     ]
     assert max(row["rel_l2"] for row in document["layers"]) < 1e-6
-
-
-def test_a_fault_in_the_exported_model_is_named(compare):
-    words = ("--against", "model=nets.py:wrong", "--against", "onnx", "--blame")
-    document = compare("nets.py:Net", *words, code=7)
-    assert document["culprits"] == ["blocks.1.norm"]
 
 
 def test_a_changed_weight_in_a_file_is_named(compare):
@@ -103,18 +82,6 @@ def test_a_fault_in_a_file_of_the_older_exporter_is_named(compare):
     assert document["culprits"] == ["blocks.1.norm"]
     pairs = {row["call_id"]: row["other_call_id"] for row in document["layers"]}
     assert pairs["blocks.1.norm"] == "blocks.1.conv"
-
-
-def test_calls_that_the_older_exporter_does_not_tell_apart_are_left_out(compare):
-    """``/relu_1/Relu`` is the second call of ``relu``, or the first one of ``relu_1``."""
-    export("old.onnx", "Numbered", dynamo=False)
-    document = compare("nets.py:Numbered", "--against", "onnx=old.onnx", "--blame")
-    assert (document["equal"], document["culprits"]) == (True, [])
-    (left,) = document["left_out"]
-    reason = "the names in the file do not tell its calls apart: try `match='order'`"
-    assert (left["call_id"], left["reason"]) == ("relu#1", f"left out, since {reason}")
-    words = ("--against", "onnx=old.onnx", "--match", "order")
-    assert compare("nets.py:Numbered", *words)["left_out"] == []
 
 
 def test_a_file_without_module_paths_is_paired_by_order(compare):
@@ -169,19 +136,6 @@ def test_several_outputs_are_paired_by_their_order(compare, way):
     }
 
 
-def test_quantized_convolutions_share_the_error_and_end_at_the_relu(compare):
-    quantize("int8.onnx")
-    document = compare("nets.py:Net", "--against", "onnx=int8.onnx", "--blame", code=7)
-    assert document["culprits"] == []
-    assert "spread evenly over 1 Conv2d, 4 ReLU" in document["blame"]
-    rows = {row["call_id"]: row for row in document["layers"]}
-    assert 1e-3 < rows["stem"]["own_rel_l2"] < 0.1
-    assert rows["blocks.0.relu"]["other_call_id"] == "blocks.0.norm"
-    reasons = {each["call_id"]: each["reason"] for each in document["left_out"]}
-    assert reasons["blocks.0.conv"] == "merged into blocks.0.relu"
-    assert reasons["blocks.0.norm"] == "merged into blocks.0.relu"
-
-
 def convert_to_float16(file, out, **options):
     """Convert a file as onnxruntime does, with the inputs and outputs in float32."""
     onnx = pytest.importorskip("onnx")
@@ -202,63 +156,12 @@ def test_a_file_whose_inside_is_float16_has_the_tolerance_of_float16(compare):
     assert {row["call_id"] for row in document["layers"]} > {"stem", "fc", "(model)"}
 
 
-SATURATED = """
-import torch
-from torch import nn
-
-
-class Heat(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        nn.init.constant_(self.conv.bias, -18.0)
-
-    def forward(self, x):
-        return self.act(self.conv(x))
-
-
-def sigmoid():
-    model = Heat()
-    model.act = nn.Sigmoid()
-    return model
-
-
-def wrong():
-    model = sigmoid()
-    model.act = nn.Hardsigmoid()
-    nn.init.constant_(model.conv.bias, -2.0)
-    return model
-
-
-def right():
-    model = sigmoid()
-    nn.init.constant_(model.conv.bias, -2.0)
-    return model
-"""
-
-
-def test_the_approximation_of_a_saturated_output_is_no_fault(compare):
-    """ONNX Runtime's sigmoid is off by 1e-7 where the values are 1e-8."""
-    Path("heat.py").write_text(SATURATED)
-    document = compare("heat.py:sigmoid", "--against", "onnx", "--blame")
-    assert not document["culprits"]
-    (row,) = (row for row in document["layers"] if row["call_id"] == "(model)")
-    assert row["rel_l2"] > 1e-3
-
-
-def test_another_function_is_a_fault_though_its_range_is_the_same(compare):
-    Path("heat.py").write_text(SATURATED)
-    words = ("--against", "model=heat.py:wrong", "--against", "onnx", "--blame")
-    document = compare("heat.py:right", *words, code=7)
-    assert document["culprits"][0].startswith(("act", "op:"))
-
-
 def test_the_nodes_to_keep_are_the_arguments_of_the_converters(compare):
     """The exported model is wrong at one norm, whose convolution is merged into one node."""
     onnx = pytest.importorskip("onnx")
     words = ("--against", "model=nets.py:wrong", "--against", "onnx", "--blame")
     document = compare("nets.py:Net", *words, "--keep-export", "kept.onnx", code=7)
+    assert document["culprits"] == ["blocks.1.norm"]
     (name,) = document["keep"]["node_block_list"]
     assert document["keep"]["nodes_to_exclude"] == [name]
     (node,) = (node for node in onnx.load("kept.onnx").graph.node if node.name == name)
@@ -267,56 +170,6 @@ def test_the_nodes_to_keep_are_the_arguments_of_the_converters(compare):
     convert_to_float16("kept.onnx", "half.onnx", node_block_list=[name])
     kinds = {each.name: each.data_type for each in onnx.load("half.onnx").graph.initializer}
     assert kinds[node.input[1]] == onnx.TensorProto.FLOAT
-
-
-RUINED = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    '''Six convolutions; one channel of the third is 4,000 times the others.'''
-
-    def __init__(self, times=4000.0):
-        super().__init__()
-        torch.manual_seed(0)
-        self.parts = nn.Sequential(nn.Conv2d(3, 16, 3), *(nn.Conv2d(16, 16, 3) for _ in range(5)))
-        with torch.no_grad():
-            self.parts[2].weight[3] *= times
-
-    def forward(self, x):
-        return self.parts(x)
-"""
-
-
-def test_a_layer_whose_channels_quantization_ruined_is_named(compare):
-    onnx = pytest.importorskip("onnx")
-    ort = pytest.importorskip("onnxruntime.quantization")
-    Path("ruined.py").write_text(RUINED)
-    pixels = np.load("a.npy")[None]
-    program = torch.onnx.export(
-        import_module("ruined").Net().eval(),
-        (torch.from_numpy(pixels),),
-        dynamo=True,
-        verbose=False,
-    )
-    program.save("net.onnx")
-
-    def quantize(out, exclude=()):
-        left = [{onnx.load("net.onnx").graph.input[0].name: pixels}]
-        members = {"get_next": lambda _: left.pop() if left else None}
-        reader = type("Reader", (ort.CalibrationDataReader,), members)
-        ort.quantize_static("net.onnx", out, reader(), nodes_to_exclude=list(exclude))
-
-    quantize("int8.onnx")
-    document = compare("ruined.py:Net", "--against", "onnx=int8.onnx", "--blame", code=7)
-    assert document["culprits"][0] == "parts.2"
-    (row,) = (row for row in document["layers"] if row["call_id"] == "parts.2")
-    assert row["own_rel_l2"] < 0.05
-    assert row["own_channel_median"] > 0.5
-    quantize("kept.onnx", document["keep"]["nodes_to_exclude"])
-    document = compare("ruined.py:Net", "--against", "onnx=kept.onnx", "--blame", code=7)
-    assert "parts.2" not in document["culprits"]
 
 
 def test_a_truncated_file_is_refused(refused):
@@ -329,65 +182,18 @@ def test_a_truncated_file_is_refused(refused):
 
 
 @pytest.mark.parametrize(
-    ("location", "message"),
+    ("fields", "message"),
     [
-        ("gone", "error: the weights of 'out.onnx' are missing: 'gone'"),
-        ("../w", "error: 'out.onnx' has weights outside its folder, in '../w'"),
-    ],
-)
-def test_weights_that_are_missing_or_elsewhere_are_refused(refused, location, message):
-    onnx = pytest.importorskip("onnx")
-    export("net.onnx")
-    model = onnx.load("net.onnx")
-    onnx.external_data_helper.convert_model_to_external_data(model, location="w", size_threshold=0)
-    onnx.save(model, "out.onnx")
-    model = onnx.load("out.onnx", load_external_data=False)
-    for tensor in model.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = location
-    Path("out.onnx").write_bytes(model.SerializeToString())
-    ended = refused("nets.py:Net", "a.npy", "--against", "onnx=out.onnx")
-    assert ended[:2] == (4, message)
-
-
-def make_conv(file, *nodes, weight=None, kind=1):
-    """An ONNX file with a convolution and perhaps further nodes, that returns ``y``."""
-    onnx = pytest.importorskip("onnx")
-    helper, numpy = onnx.helper, onnx.numpy_helper.from_array
-    plain = np.zeros((4, 3, 3, 3), "f4")
-    values = [numpy(np.array(0.1, "f4"), "scale"), numpy(np.array(0, "u1"), "zero")]
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["c"], name="conv"), *nodes],
-        "net",
-        [helper.make_tensor_value_info("x", 1, (1, 3, 16, 16))],
-        [helper.make_tensor_value_info("y", kind, None)],
-        [weight or numpy(plain, "w"), *values],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), file)
-
-
-def test_a_file_whose_output_is_quantized_is_read(run):
-    onnx = pytest.importorskip("onnx")
-    quantize = onnx.helper.make_node("QuantizeLinear", ["c", "scale", "zero"], ["y"], name="q")
-    make_conv("int8.onnx", quantize, kind=onnx.TensorProto.UINT8)
-    ended = run("layers", "int8.onnx", "--format", "json")
-    assert ended.code == 0, ended.err
-    assert "conv" in [row["module_path"] for row in json.loads(ended.out)["layers"]]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"location": "w\0.bin"},
-        {"location": "w.bin", "offset": "-5"},
-        {"location": "w.bin", "length": "x"},
-        {"location": "w.bin", "length": str(10**12)},
-        {"offset": "0"},
+        ({"location": "gone"}, "the weights of 'odd.onnx' are missing: 'gone'"),
+        ({"location": "../w.bin"}, "'odd.onnx' has weights outside its folder, in '../w.bin'"),
+        ({"location": "w\0.bin"}, ""),
+        ({"location": "w.bin", "offset": "-5"}, ""),
+        ({"location": "w.bin", "length": str(10**12)}, ""),
+        ({"offset": "0"}, ""),
     ],
 )
 @pytest.mark.parametrize("is_constant", [False, True])
-def test_an_odd_location_of_weights_is_refused(run, fields, is_constant):
+def test_an_odd_location_of_weights_is_refused(run, fields, message, is_constant):
     onnx = pytest.importorskip("onnx")
     Path("w.bin").write_bytes(bytes(432))
     tensor = onnx.TensorProto(
@@ -395,25 +201,21 @@ def test_an_odd_location_of_weights_is_refused(run, fields, is_constant):
     )
     for key, value in fields.items():
         tensor.external_data.add(key=key, value=value)
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"])]
     if is_constant:
-        node = onnx.helper.make_node("Constant", [], ["k"], name="k", value=tensor)
-        make_conv("odd.onnx", node, onnx.helper.make_node("Identity", ["c"], ["y"]))
-    else:
-        make_conv("odd.onnx", onnx.helper.make_node("Identity", ["c"], ["y"]), weight=tensor)
+        nodes.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    graph = onnx.helper.make_graph(
+        nodes,
+        "net",
+        [onnx.helper.make_tensor_value_info("x", 1, (1, 3, 16, 16))],
+        [onnx.ValueInfoProto(name="y")],
+        [] if is_constant else [tensor],
+    )
+    Path("odd.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
     ended = run("layers", "odd.onnx")
     assert ended.code == 4, ended.err
     assert len(ended.err.splitlines()) == 2
-
-
-def test_a_damaged_name_that_a_message_of_onnx_runtime_quotes_is_refused(refused, monkeypatch):
-    def load(*_, **__):
-        raise UnicodeDecodeError("utf-8", b"\xf0", 0, 1, "invalid continuation byte")
-
-    export("net.onnx")
-    monkeypatch.setattr(pytest.importorskip("onnxruntime"), "InferenceSession", load)
-    code, message, _ = refused("nets.py:Net", "a.npy", "--against", "onnx=net.onnx")
-    assert code == 4
-    assert message.startswith("error: ONNX Runtime cannot load 'net.onnx': ")
+    assert message in ended.err
 
 
 def test_a_file_of_another_size_is_refused(refused):
@@ -427,22 +229,6 @@ def test_a_file_of_another_size_is_refused(refused):
             "1x3x24x20, and the image has 1x3x8x8"
         ),
         "hint: choose the size with --size",
-    )
-
-
-def test_without_the_packages_the_install_command_is_named(refused, monkeypatch):
-    import importlib.util
-
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name == "onnx" else find(name, *more),
-    )
-    assert refused("nets.py:Net", "a.npy", "--against", "onnx") == (
-        2,
-        "error: ONNX files need onnx, which is not installed",
-        "hint: pip install 'hookcli[onnx]'",
     )
 
 
@@ -493,11 +279,6 @@ def test_the_layers_behind_a_graph_break_have_their_own_names(compare):
     assert (document["equal"], document["culprits"], document["left_out"]) == (True, [], [])
     ids = {row["call_id"] for row in document["layers"]}
     assert ids == {"conv", "halves.conv", "halves.act", "(model)"}
-
-
-def test_a_program_has_a_state_of_its_own(compare):
-    document = compare("nets.py:Counting", "--against", "torch-export")
-    assert document["equal"]
 
 
 @pytest.mark.parametrize("way", ["onnx", "torch-export", "compile"])

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookcli.passes.onnx_file import OnnxRunner
 from hookcli.passes.onnx_operators import (
     count_flops,
     find_channel_axis,
@@ -229,63 +228,6 @@ def test_zeros_of_the_model_itself_are_parameters(write, listing):
     assert listing()[1]["params"] == 6
 
 
-@pytest.mark.parametrize(("name", "shape", "count"), [("val_1", 1, 0), ("val_1", (1, 1), 1)])
-def test_a_number_that_the_exporter_wrote_is_no_parameter(write, listing, name, shape, count):
-    write([1, 3, 16, 16], [("Mul", ["x", name], ["y"])], {name: np.full(shape, 0.7, "f4")})
-    assert listing()[1]["params"] == count
-
-
-QUANTIZED = {
-    "w": np.ones((8, 3, 3, 3), "i1"),
-    "b": np.ones(8, "i4"),
-    "one": np.ones(8, "f4"),
-    "zero": np.zeros(8, "i1"),
-    "zeros": np.zeros(8, "i4"),
-    "s": np.array(0.1, "f4"),
-    "z": np.array(0, "i1"),
-}
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [
-            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            ("DequantizeLinear", ["q", "s", "z"], ["d"]),
-            ("DequantizeLinear", ["w", "one", "zero"], ["wf"], {"axis": 0}),
-            ("DequantizeLinear", ["b", "one", "zeros"], ["bf"], {"axis": 0}),
-            ("Conv", ["d", "wf", "bf"], ["y"]),
-        ],
-        [
-            ("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            ("QLinearConv", ["q", "s", "z", "w", "one", "zero", "s", "z", "b"], ["c"]),
-            ("DequantizeLinear", ["c", "s", "z"], ["y"]),
-        ],
-    ],
-)
-def test_quantized_weights_and_their_products_are_counted(write, listing, nodes):
-    write([1, 3, 16, 16], nodes, QUANTIZED)
-    rows, total = listing()
-    (row,) = (row for call, row in rows.items() if "Conv_" in call)
-    assert (row["params"], total["params"]) == (216 + 8, 216 + 8)
-    assert (row["flops"], total["flops"]) == (2 * 8 * 196 * 27, 2 * 8 * 196 * 27)
-
-
-def test_the_scales_of_a_dynamic_quantization_are_no_weights(write, listing):
-    nodes = [
-        ("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
-        ("ConvInteger", ["q", "w_quantized", "qz"], ["i"]),
-        ("Cast", ["i"], ["f"], {"to": 1}),
-        ("Mul", ["qs", "w_scale"], ["scale"]),
-        ("Mul", ["f", "scale"], ["y"]),
-    ]
-    weights = {"w_quantized": np.ones((8, 3, 3, 3), "u1"), "w_scale": np.ones((1, 8, 1, 1), "f4")}
-    write([1, 3, 16, 16], nodes, weights)
-    rows, total = listing()
-    assert (rows["ConvInteger_i"]["params"], total["params"]) == (216, 216)
-    assert total["flops"] == 2 * 8 * 196 * 27
-
-
 def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, nets):
     np.save("a.npy", np.ones((3, 24, 24), "f4"))
     export("net.onnx")
@@ -300,28 +242,6 @@ def test_the_operations_of_a_program_and_of_a_file_are_those_of_the_model(run, n
     for n in range(3):  # the exporter merges the convolution into the norm
         file[f"blocks.{n}.norm"] -= model[f"blocks.{n}.conv"]
     assert file == {call: model[call] for call in file}
-
-
-def test_the_nodes_to_keep_compute_with_the_picture(write):
-    onnx = pytest.importorskip("onnx")
-    one = onnx.numpy_helper.from_array(np.array([2.0], "f4"))
-    nodes = [
-        ("Constant", [], ["two"], {"value": one}),
-        ("Mul", ["x", "two"], ["m"]),
-        ("Shape", ["m"], ["s"]),
-        ("Gather", ["s", "at"], ["g"]),
-        ("Expand", ["two", "g"], ["e"]),
-        ("Identity", ["m"], ["i"]),
-        ("Add", ["i", "e"], ["y"]),
-    ]
-    file = write([1, 3, 16, 16], nodes, {"at": np.array([3])}) / "net.onnx"
-    model = onnx.load(file)
-    for node in model.graph.node:  # as the exporter of torch says that all are of one layer
-        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'part', 'add']")
-        node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value="['', 'Own', 'add']")
-    onnx.save(model, file)
-    runner = OnnxRunner.of(file, lambda pixels: (pixels,))
-    assert runner.name_nodes(["part"]) == ("Mul_m", "Add_y")
 
 
 def operator(kind, inputs, domain="", outputs=("y",), **attributes):

@@ -87,11 +87,6 @@ def by_addmm(q, k, v):
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
 
 
-def matrix_by_matrix(q, k, v):
-    shares = [scores(q[0, head], k[0, head]).softmax(-1) for head in range(2)]
-    return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
-
-
 def attention_of(net):
     """The attention of one forward, found with the same pixels."""
     torch.manual_seed(0)
@@ -117,7 +112,6 @@ def attention_of(net):
         by_einsum_without_an_arrow,
         by_addmm,
         turned_by_t,
-        matrix_by_matrix,
     ],
 )
 def test_the_probabilities_are_those_that_the_model_uses(attend):
@@ -226,14 +220,6 @@ def test_what_is_no_single_softmax_of_a_product_is_said(attend, reason):
 
 
 @pytest.mark.parametrize(
-    "attend", [lambda q, k, v: (None, q + k), lambda q, k, v: (None, q.mT @ k @ v.mT)]
-)
-def test_a_model_without_products_of_tokens_has_no_attention(attend):
-    _, seen = attention_of(Net(attend))
-    assert (seen.calls, seen.hidden) == ((), ())
-
-
-@pytest.mark.parametrize(
     ("prepare", "cells"),
     [
         (lambda pixels: pixels[:, :, 8:, :24], ROWS[1:, :3]),
@@ -266,14 +252,11 @@ def test_tokens_of_which_no_cell_is_known_are_placed_nowhere(prepare, reason):
 
 
 class Latents(nn.Module):
-    """Learned tokens that attend to the image, then to each other; then the image attends to them.
+    """Learned tokens attend to the image, then to each other; then the image attends to them."""
 
-    ``mixes`` mixes the heads of the second attention.
-    """
-
-    def __init__(self, mixes=False):
+    def __init__(self):
         super().__init__()
-        self.latents, self.mixes = nn.Parameter(torch.randn(5, 4)), mixes
+        self.latents = nn.Parameter(torch.randn(5, 4))
 
     def forward(self, pixels):
         tokens = torch.cat([pixels.flatten(2).mT, torch.ones(1, pixels[0, 0].numel(), 1)], -1)
@@ -281,8 +264,6 @@ class Latents(nn.Module):
         z = z + (z @ tokens.mT).softmax(-1) @ tokens
         heads = z.unflatten(-1, (2, 2)).transpose(1, 2)
         shares = (heads @ heads.mT).softmax(-1)
-        if self.mixes:
-            shares = torch.einsum("bhqk,hg->bgqk", shares, torch.ones(2, 2) / 2)
         z = z + (shares @ heads).transpose(1, 2).flatten(2)
         return (tokens @ z.mT).softmax(-1) @ z
 
@@ -301,13 +282,6 @@ def test_attention_among_and_to_learned_latents_has_figures():
     assert not found.hidden
 
 
-def test_heads_of_latents_that_are_mixed_are_still_said_to_be():
-    model = Latents(mixes=True).eval()
-    found = find_attention(model, PLAIN, list_layers(model), torch.randn(1, 3, 2, 4))
-    (reason,) = (reason for _, reason in found.hidden)
-    assert reason.startswith("its heads are mixed")
-
-
 def test_queries_computed_in_parts_are_placed_on_the_grid_of_the_keys():
     def in_parts(q, k, v):
         shares = [scores(part, k).softmax(-1) for part in q.split(4, 2)]
@@ -319,13 +293,3 @@ def test_queries_computed_in_parts_are_placed_on_the_grid_of_the_keys():
         [row] for row in ROWS.tolist()
     ]
     assert {call.places.query_grid for call in found.calls} == {(4, 4)}
-
-
-@pytest.mark.parametrize(
-    ("prepare", "grid"), [(lambda x: x[:, :, :8], ()), (lambda x: x.mean(2, keepdim=True), (1, 4))]
-)
-def test_a_single_row_is_the_whole_height_only_where_it_is_computed_from_it(prepare, grid):
-    net = Net(plain, lambda pixels: prepare(pixels).expand(-1, -1, 8, -1))
-    settings, _ = attention_of(net)
-    ((call,),) = (found.calls for found in settings.found.values())
-    assert call.places.query_grid == grid

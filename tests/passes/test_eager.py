@@ -11,7 +11,6 @@ from hookcli.edits.resolve import resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.passes.eager import EagerRunner
-from hookcli.passes.find_operations import find_operations
 from hookcli.passes.runner import Batch
 from tests import toy_models as toys
 from tests.toy_models import pixel
@@ -51,26 +50,6 @@ def test_a_plain_counterpart_has_the_unpruned_weights_for_one_batch():
     assert observed(runner, pixel(1.0))[0] == {"conv": [[[[-2.0]], [[0.0]]]]}
     runner.close()
     assert [name for name, _ in model.named_parameters()] == ["conv.weight"]
-
-
-def test_attention_takes_the_same_path_with_and_without_an_edit_of_an_operation():
-    paths = []
-
-    class Looks(nn.Module):
-        def forward(self, x):
-            paths.append(torch.backends.mha.get_fastpath_enabled())
-            return x + 1
-
-    model = Looks().eval()
-    example = pixel(1.0)
-    found = find_operations(model, (example,))
-    edits = resolve_edits(model, ["op:add:scale=2"], "output", found)
-    runner = EagerRunner(model, (), edits=edits)
-    paths.clear()
-    observed(runner, example)
-    observed(runner.plain, example)
-    observed(EagerRunner(model, ()), example)
-    assert paths == [False, False, True]
 
 
 def test_a_seed_repeats_the_random_numbers_of_a_batch_and_restores_the_generators():

@@ -11,8 +11,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.networks.load import LoadedModel, load_model
 from hookcli.networks.own_code import OwnCode
 from hookcli.passes.eager import EagerRunner
-from hookcli.passes.features import _may_make, _Seen, find_feature_call
-from hookcli.records.calls import Call, LayerInfo
+from hookcli.passes.features import find_feature_call
 from hookcli.records.runs import ModelInfo
 
 
@@ -112,17 +111,6 @@ def test_a_run_of_some_layers_has_the_last_one_before_the_head():
 
 def test_no_head_is_taken_for_features_if_there_are_several():
     assert find(TwoHeads(one=nn.Linear(4, 4), two=nn.Linear(4, 4))) == "pool"
-
-
-def test_a_layer_after_the_head_is_not_chosen_although_its_values_are_the_same():
-    class Zeros(Net):
-        def forward(self, x):
-            return self.fc(self.pool(self.conv(x) * 0).flatten(1)) + self.late(
-                x.mean() * x[:, 0, 0]
-            )
-
-    late = nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Threshold(1e9, 0.0))
-    assert find(Zeros(fc=nn.Linear(4, 4), late=late)) == "pool"
 
 
 def test_the_head_is_the_one_that_the_model_names():
@@ -230,20 +218,3 @@ def test_the_head_of_a_segmentation_is_the_one_that_the_model_names():
             return self.last(self.segmentation_head(self.norm(self.conv(x))))
 
     assert find(Masks(segmentation_head=nn.Conv2d(4, 2, 1), last=nn.Conv2d(2, 2, 1))) == "norm"
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "returned", "expected"),
-    [
-        ("Conv2d", (1, 8, 5, 5), (1, 200), True),  # all values in another shape
-        ("Conv2d", (1, 8, 5, 5), (1, 1), True),  # a single number
-        ("Conv2d", (1, 1, 5, 5), (1, 9), True),  # one channel may be copied
-        ("Conv2d", (1, 8, 5, 5), (1, 3, 2), True),  # no class scores and no map: unknown
-        ("Conv1D", (1, 5, 8), (1, 8), True),  # a linear layer of transformers
-        ("Linear", (1, 5, 8), (1, 5, 3), False),
-    ],
-)
-def test_the_shape_of_an_output_says_whether_a_layer_may_make_it(kind, shape, returned, expected):
-    call = Call(LayerInfo("last", kind), 0, 0)
-    last = _Seen(call, None, torch.Size(shape))
-    assert _may_make(last, [torch.Size(returned)]) is expected

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.activations.collector import of_image
 from hookcli.config import GridStyle
 from hookcli.edits.resolve import resolve_edits
 from hookcli.hooks.layers import list_layers
@@ -126,12 +125,6 @@ def test_images_that_run_again_one_at_a_time_are_as_they_were():
     assert [maxima(results, key) for key in "ab"] == [{"heads": 2.0}, {"heads": 20.0}]
 
 
-@pytest.mark.parametrize(("lead", "values"), [(2, [[1.0], [2.0]]), (1, [[1.0], [1.0]])])
-def test_the_part_of_an_image_keeps_its_leading_axis(lead, values):
-    batched = torch.tensor([[1.0], [2.0]])[:lead]
-    assert [of_image(batched, index).tolist() for index in (0, 1)] == [[v] for v in values]
-
-
 def edited(settings, *edits):
     runner = settings.runner
     resolved = resolve_edits(runner.module, edits, "output")
@@ -191,11 +184,6 @@ def test_out_of_memory_while_an_output_is_observed_is_reported_like_the_models()
     )
     assert error.exit_code == 4
     assert not any(module._forward_hooks for module in model.modules())
-
-
-def test_a_model_that_leaves_the_program_is_reported_as_failing():
-    error = failure(toys.RaisesInside(SystemExit(0)), pixel(1.0), "conv")
-    assert error.message == "the model failed in broken (Raise): 0"
 
 
 def test_an_interrupt_is_no_error_of_the_model():

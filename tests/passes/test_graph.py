@@ -105,12 +105,6 @@ def test_the_channel_axis_follows_from_the_types_of_the_layers():
     }
 
 
-def test_the_nodes_of_a_numbered_call_may_be_apart():
-    first, second = (replace(CONV, index=index) for index in (0, 1))
-    found = calls(node("one", first), node("two", second), node("three", first))
-    assert found == [("block.conv", 1, "two"), ("block.conv", 0, "three")]
-
-
 def test_a_module_returns_every_value_that_others_use():
     nodes = [
         reading("one", "x", BLOCK, CONV),
@@ -207,14 +201,6 @@ def test_a_module_whose_last_layer_was_merged_into_a_norm_outside_has_no_value()
     assert paths_of(merged_into(BATCH_NORM)) == ["block.relu", "norm"]
 
 
-def test_a_convolution_that_is_merged_inside_its_module_hides_no_call_of_it():
-    norm = replace(BATCH_NORM, path="block.norm")
-    again = replace(BLOCK, index=1)
-    nodes = merged_into(again, norm)
-    nodes[0] = replace(nodes[0], scopes=(replace(BLOCK, index=0), RELU))
-    assert paths_of(nodes).count("block") == 2
-
-
 def test_a_layer_that_the_model_calls_alone_hides_no_call_of_its_block():
     assert paths_of(merged_into(CONV)) == ["block.relu", "block", "block.conv"]
 
@@ -288,26 +274,6 @@ def test_the_module_of_torch_compile_is_no_layer():
     compiled, inner = replace(compiled, path="block"), replace(BLOCK, path="block._orig_mod")
     (_, call) = find_calls([node("one", compiled, inner)])
     assert (call.layer.module_path, call.layer.module_type) == ("block", "Block")
-
-
-def test_a_graph_says_whether_the_numbers_of_calls_were_only_counted():
-    told = replace(node("sum"), call_index=1)
-    numbered = node("three", replace(CONV, path="told", index=2))
-    found = find_calls([node("one", CONV), node("two", operation="mul"), told, numbered])
-    assert {each.layer.label: each.is_counted for each in found} == {
-        "block.conv": True,
-        "op:mul": True,
-        "op:add": False,
-        "told": False,
-    }
-
-
-def test_only_one_of_several_outputs_of_a_call_has_a_number():
-    nodes = [reading("one", "x", BLOCK), reading("two", "one", BLOCK), reading("sum", "one two")]
-    found = Graph.of(nodes).calls
-    outputs = {call.id: value for each in found for call, value in each.outputs(1)}
-    assert outputs["block[0]"] == "one"
-    assert outputs["op:add"] == "sum"
 
 
 def test_every_operator_of_a_file_without_modules_is_a_layer():

@@ -164,12 +164,6 @@ def test_a_node_keeps_its_name_when_a_tool_renames_its_value():
     assert read(("Relu", "/block/act/Relu", "x", "17")) == [["block#0", "block.act#0"]]
 
 
-def test_a_number_at_the_end_of_a_module_around_others_is_part_of_its_name():
-    """The calls of such a module have no names of their own."""
-    scopes = read(("Add", "/block/Add", "x"), ("Relu", "/block_1/act/Relu", "x"))
-    assert scopes == [["block#0"], ["block_1#0", "block_1.act#0"]]
-
-
 def test_the_number_in_a_name_is_the_call_in_a_file_with_another_order_of_nodes():
     scopes = read(
         *(("Conv", f"/head/{name}/Conv", "x head.0.weight") for name in ("head.0_1", "head.0")),
@@ -185,12 +179,6 @@ def test_a_call_that_the_file_lacks_is_counted():
     """The first call got a constant; its result is one, too."""
     scopes = read(*(("Relu", f"/act_{number}/Relu", "x") for number in (1, 2)), modules={"act": ""})
     assert scopes == [["act#1"], ["act#2"]]
-
-
-def test_a_module_with_two_names_has_its_calls_counted_in_their_order():
-    weight = "x net.conv.weight"
-    scopes = read(*(("Conv", f"/{name}/Conv", weight) for name in ("net/conv", "conv", "conv_1")))
-    assert [each[-1] for each in scopes] == [f"net.conv#{number}" for number in range(3)]
 
 
 def test_a_name_that_may_be_the_second_call_of_another_module_counts_no_calls():
