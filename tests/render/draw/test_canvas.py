@@ -11,7 +11,6 @@ from hookcli.render.draw.canvas import (
     Canvas,
     draw_text,
     load_palette,
-    new_canvas,
     write_text,
 )
 
@@ -46,14 +45,6 @@ def test_text_is_drawn_over_the_background_alone():
     drawn = np.asarray(canvas.to_image(load_palette("ember")))
     assert (drawn[5:10] == 7).all()
     assert (drawn[10:] > BACKGROUND).any()
-
-
-def test_a_picture_put_on_another_takes_its_text_along():
-    whole, block = new_canvas(["title"], 60, 40), Canvas(np.full((20, 30), BACKGROUND, np.uint8))
-    write_text(block, "word", (2, 3), size=10, width=30)
-    whole.add(block, 20, 15)
-    _, text = whole.texts
-    assert (text.words, text.x, text.y) == ("word", 22, 18)
 
 
 def colours(theme: Theme) -> NDArray[np.int_]:

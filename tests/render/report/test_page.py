@@ -562,15 +562,6 @@ def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
     assert "is the folder of an unfinished run" in run("report", "run").err
 
 
-def test_a_document_with_a_part_of_another_kind_is_refused(run):
-    Path("run").mkdir()
-    Path("run/report.json").write_text(json.dumps(document(findings=["x"])))
-    ended = run("report", "run")
-    assert (ended.code, ended.out) == (2, "")
-    assert re.match(r"error: 'run/report.json' is damaged: .+\n", ended.err)
-    assert not Path("run/report.html").exists()
-
-
 @pytest.mark.parametrize("content", [b"[]", None])
 def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, content):
     manifest = ran / "manifest.json"
