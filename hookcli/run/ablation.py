@@ -19,6 +19,7 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_image, prepare_like
+from hookcli.networks.tasks import finite
 from hookcli.passes.call import has_rows, row_of, run_model
 from hookcli.records.calls import Uncalled
 from hookcli.records.images import SkippedImage
@@ -263,7 +264,7 @@ class _Ablation:
         rows = []
         for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
-            effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
+            effect, score, unchanged = map(finite, (plain - zeroed, zeroed, plain))
             label = labels[path]
             rows.append(ChannelRow(0, label, channel, effect, score, unchanged, images=count))
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
@@ -329,7 +330,3 @@ def _refuse_batch(what: str, rows: int) -> RequestError:
         f"the leading axis of {what} is not that of its {rows} input rows",
         "zero one channel at a time: `batch_size=1`",
     )
-
-
-def _finite(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None
