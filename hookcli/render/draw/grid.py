@@ -109,18 +109,9 @@ def draw_sheet(
         for block in column:
             canvas.add(block, x, y)
             count, high, wide = next(shapes)
-            top = y + 2 * LABEL_ROW
-            boxes.append(
-                TileBoxes(
-                    x,
-                    top,
-                    wide,
-                    high,
-                    step_x=wide + _GAP,
-                    step_y=high + _GAP,
-                    columns=max(1, count),
-                )
-            )
+            steps = {"step_x": wide + _GAP, "step_y": high + _GAP}
+            top, columns_of_tiles = y + 2 * LABEL_ROW, max(1, count)
+            boxes.append(TileBoxes(x, top, wide, high, **steps, columns=columns_of_tiles))
             y += block.size[1]
         x += width
     return canvas, boxes

@@ -9,7 +9,6 @@ import numpy as np
 from hookcli.render.draw.canvas import (
     BACKGROUND,
     Canvas,
-    draw_text,
     load_palette,
     write_text,
 )
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.config import Theme
-
-
-def test_the_space_between_words_is_wider_than_any_between_letters():
-    text, size = "head 3, entropy 2.31", 10
-    gaps = sorted(list_gaps(text, size))
-    spaces = text.count(" ")
-    words, letters = gaps[-spaces:], gaps[:-spaces]
-    assert words[0] >= 1.5 * max(letters)
-    assert words[0] >= 0.3 * size
 
 
 def test_the_light_theme_is_dark_text_on_white_and_keeps_the_colours_of_maps():
@@ -49,8 +39,3 @@ def test_text_is_drawn_over_the_background_alone():
 
 def colours(theme: Theme) -> NDArray[np.int_]:
     return np.array(load_palette("ember", theme)).reshape(-1, 3)
-
-
-def list_gaps(text: str, size: int) -> list[int]:
-    columns = np.flatnonzero((draw_text(text, size) > BACKGROUND + 4).any(0))
-    return [int(width) - 1 for width in np.diff(columns) if width > 1]

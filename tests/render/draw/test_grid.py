@@ -164,13 +164,6 @@ def test_nan_and_inf_have_a_colour_of_their_own_and_a_constant_channel_is_dark(t
     assert tuple(load_palette("ember")[3 * NOT_FINITE : 3 * NOT_FINITE + 3]) == CYAN
 
 
-def test_a_broken_channel_comes_before_all_others(tmp_path):
-    maps = torch.stack([RAMP[0], RAMP[1], torch.full((2, 3), float("nan"))])
-    pixels = drawn(tmp_path, nchw(maps), GridStyle(tile=8, top=1))
-    assert len(find(pixels, np.full((4, 6), NOT_FINITE))) == 1
-    assert count_tiles(pixels, 6) == 1
-
-
 @pytest.mark.parametrize(
     ("style", "levels"),
     [
