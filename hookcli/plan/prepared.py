@@ -458,11 +458,10 @@ def _fit_images(
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
-    cams = () if backward is None else backward.cams
-    if not cams:
+    if backward is None or not backward.cams:
         return ()
-    operations = find_named_operations(loaded, cams)
-    return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
+    operations = find_named_operations(loaded, backward.cams)
+    return infer_layouts(loaded, select_layers(loaded.module, backward.cams, operations=operations))
 
 
 def choose_attention(

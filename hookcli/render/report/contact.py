@@ -181,12 +181,11 @@ def pack_ranked(
     return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
-def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
+def share_forms(facts: Iterable[dict[str, Any]]) -> tuple[list[object], list[dict[str, object]]]:
     forms: list[object] = []
     shared = []
     for each in facts:
         grids = each["grids"]
-        assert isinstance(grids, list)  # noqa: S101
         form = [{name: grid[name] for name in _SHARED} for grid in grids]
         if form not in forms:
             forms.append(form)
