@@ -310,22 +310,6 @@ def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkey
     assert run(*words, "--dry-run").err.splitlines() == [plan]
 
 
-def test_the_table_shows_the_first_and_what_was_looked_at(run, nets):
-    ended = run("ablate", "nets.py:Net", "a.npy", "b.npy", *PLAIN, "--layers", "leaf", "--top", "2")
-    lines = ended.out.splitlines()
-    assert lines[0].split() == ["#", "layer", "channel", "effect", "score", "plain"]
-    assert [line.split() for line in lines[2:4]] == [
-        ["1", "conv", "1", "30", "0", "30"],
-        ["2", "relu", "1", "30", "0", "30"],
-    ]
-    assert lines[4:] == [
-        "the first 2 of 6 channels; all of them: --format csv",
-        "weights: as nets.py:Net made them (seed 0)",
-        "a.npy: logit of class 1 (1) = 48",
-        "b.npy: logit of class 1 (1) = 12",
-    ]
-
-
 # How it ends
 
 

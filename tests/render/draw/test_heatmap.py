@@ -86,17 +86,6 @@ def test_the_lightest_colour_begins_at_the_99th_percentile():
     assert np.abs(right[3 * 49, 3 * 50].astype(int) - (135, 125, 94)).max() <= 1  # 4950
 
 
-def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
-    values = np.zeros((100, 100), np.float32)
-    values[20, 70] = 4.0
-    picture = draw_saliency(seen(100), values, ["title"])
-    _, right = panels(picture, 300)
-    rows, columns = np.nonzero(lightness(right) > 100)
-    assert (set(rows // 3), set(columns // 3)) == ({20}, {70})
-    note = "largest |gradient| over the colours, 100x100"
-    assert_heading(picture, ["title", note, "lightest from the largest (4) up; largest value 4"])
-
-
 def seen(side: int = SIDE, grey: int = GREY) -> bytes:
     stream = io.BytesIO()
     Image.new("RGB", (side, side), (grey, grey, grey)).save(stream, "JPEG", quality=95)
