@@ -249,15 +249,8 @@ def prepare_side(
     asked = {"channels-last": request.channels_last, "threads": request.threads}
     asked |= {"`at`": at != "output"}
     _refuse_unless_eager(model, asked)
-    return Side(
-        request,
-        model.loaded,
-        runner,
-        listed,
-        sources=model.sources,
-        skipped=model.skipped,
-        fitter=model.fitter,
-    )
+    images = model.sources, model.skipped, model.fitter
+    return Side(request, model.loaded, runner, listed, *images)
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:

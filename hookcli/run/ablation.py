@@ -212,13 +212,8 @@ def ablate_images(
             ablation.add(image, model.runner.to_device(image.pixels.unsqueeze(0)))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
-    return AblationResult(
-        model.loaded.info,
-        tuple(ablation.images),
-        tuple(skipped),
-        uncalled=ablation.plan.uncalled,
-        rows=ablation.rank(),
-    )
+    images, uncalled = tuple(ablation.images), ablation.plan.uncalled
+    return AblationResult(model.loaded.info, images, tuple(skipped), uncalled, ablation.rank())
 
 
 @dataclass(slots=True)
