@@ -106,17 +106,9 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
     maps = call.maps
     file = names.picture_file(names.ATTENTION, image, name.removesuffix(".png") + ".maps.png")
     writer.write(file, draw_maps(maps.levels.numpy()))
-    return AttentionMaps(
-        image,
-        call.call.id,
-        file,
-        heads=call.row.heads,
-        patch_grid=call.row.query_grid,
-        query_grid=maps.query_grid,
-        map_grid=maps.map_grid,
-        is_thinned=maps.is_thinned,
-        has_class_token=maps.has_class_token,
-    )
+    grids = call.row.query_grid, maps.query_grid, maps.map_grid
+    tokens = maps.is_thinned, maps.has_class_token
+    return AttentionMaps(image, call.call.id, file, call.row.heads, *grids, *tokens)
 
 
 def _label_heads(row: AttentionRow) -> list[str]:

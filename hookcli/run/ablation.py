@@ -221,8 +221,7 @@ class _Ablation:
     prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]
-    # those that have gone through the model
-    images: list[ImageResult] = field(default_factory=list)
+    images: list[ImageResult] = field(default_factory=list)  # that have gone through the model
     # by module path and channel: the sums of scores without and with the channel zeroed
     sums: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis

@@ -91,8 +91,7 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[TileBoxes]]:
-    # If a single column would be too tall, the rows continue in further columns. Also returned:
-    # each row's tile positions.
+    # If a single column would be too tall, the rows continue in further columns.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
         _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)
