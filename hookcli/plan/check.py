@@ -212,8 +212,7 @@ def check_values(request: object) -> None:
 def check_score(score: ScoreRequest) -> None:
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
-            f"`score` cannot be {score.score!r}",
-            f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION",
+            f"`score` cannot be {score.score!r}", f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
         )
     if score.score == "sum" and score.target != "predicted":
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")

@@ -157,13 +157,6 @@ def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
     model = request.model
     if not model.is_file or other.model.is_file:
         return request
-    default = DEFAULTS.run.model
-    model = replace(
-        model,
-        weights=default.weights,
-        seed=default.seed,
-        device=default.device,
-        arguments=(),
-        like=model.like or other.model.name,
-    )
-    return replace(request, model=model)
+    default, like = DEFAULTS.run.model, model.like or other.model.name
+    usual = {name: getattr(default, name) for name in ("weights", "seed", "device", "arguments")}
+    return replace(request, model=replace(model, **usual, like=like))

@@ -249,15 +249,8 @@ def prepare_side(
     asked = {"channels-last": request.channels_last, "threads": request.threads}
     asked |= {"`at`": at != "output"}
     _refuse_unless_eager(model, asked)
-    return Side(
-        request,
-        model.loaded,
-        runner,
-        listed,
-        sources=model.sources,
-        skipped=model.skipped,
-        fitter=model.fitter,
-    )
+    images = model.sources, model.skipped, model.fitter
+    return Side(request, model.loaded, runner, listed, *images)
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
@@ -458,11 +451,10 @@ def _fit_images(
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
-    cams = () if backward is None else backward.cams
-    if not cams:
+    if backward is None or not backward.cams:
         return ()
-    operations = find_named_operations(loaded, cams)
-    return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
+    operations = find_named_operations(loaded, backward.cams)
+    return infer_layouts(loaded, select_layers(loaded.module, backward.cams, operations=operations))
 
 
 def choose_attention(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.attention_maps import CallAttention, ImageAttention, QueryMap
     from hookcli.activations.collector import BatchResult
-    from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
+    from hookcli.products.product import Outlook, RunEnd, RunningChunk
     from hookcli.render.draw.grid_writer import GridWriter
     from hookcli.summary.chunks import Chunk
 
@@ -30,10 +30,6 @@ _ROLLOUT = "000_rollout.png"
 
 
 class AttentionHeads(Product):
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self._rows: tuple[AttentionRow, ...] = ()  # the rows of ``attention.csv``
-
     def claim(self) -> list[str]:
         if self.scope.style.mode == "layers":
             return [names.ATTENTION_TABLE, names.ATTENTION]
@@ -74,12 +70,15 @@ class AttentionHeads(Product):
             self.note_pictures(chunk, [heat.file for heat in chunk.heats[before:]])
 
     def close(self, end: RunEnd) -> list[str]:
-        self._rows = tuple(tally.means() for tally in end.totals.attention.values())
-        table = tables.render_csv(AttentionRow, self._rows)
+        table = tables.render_csv(AttentionRow, _list_rows(end))
         return [end.folder.write(names.ATTENTION_TABLE, table.encode())]
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        return {"attention": self._rows, "attention_maps": end.totals.attention_maps}
+        return {"attention": _list_rows(end), "attention_maps": end.totals.attention_maps}
+
+
+def _list_rows(end: RunEnd) -> tuple[AttentionRow, ...]:
+    return tuple(tally.means() for tally in end.totals.attention.values())
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
@@ -107,17 +106,9 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
     maps = call.maps
     file = names.picture_file(names.ATTENTION, image, name.removesuffix(".png") + ".maps.png")
     writer.write(file, draw_maps(maps.levels.numpy()))
-    return AttentionMaps(
-        image,
-        call.call.id,
-        file,
-        heads=call.row.heads,
-        patch_grid=call.row.query_grid,
-        query_grid=maps.query_grid,
-        map_grid=maps.map_grid,
-        is_thinned=maps.is_thinned,
-        has_class_token=maps.has_class_token,
-    )
+    grids = call.row.query_grid, maps.query_grid, maps.map_grid
+    tokens = maps.is_thinned, maps.has_class_token
+    return AttentionMaps(image, call.call.id, file, call.row.heads, *grids, *tokens)
 
 
 def _label_heads(row: AttentionRow) -> list[str]:

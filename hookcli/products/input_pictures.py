@@ -58,15 +58,15 @@ class InputPictures(Product):
         indices = {image.key: index for index, image in enumerate(images) if image.key in wanted}
         sources = [source for source in end.sources if source.key in indices]
         end.folder.claim([names.seen_file(source.key) for source in sources])
-        written = []
+
+        def show(source: ImageSource) -> str | None:
+            index = indices[source.key]
+            if name := _show(source, index, end):
+                images[index] = replace(images[index], seen=name)
+            return name
+
         with ThreadPoolExecutor(_THREADS) as threads:
-            found = threads.map(lambda source: _show(source, indices[source.key], end), sources)
-            for source, name in zip(sources, found, strict=True):
-                if name is not None:
-                    written.append(name)
-                    index = indices[source.key]
-                    images[index] = replace(images[index], seen=name)
-        return written
+            return [*filter(None, threads.map(show, sources))]
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:

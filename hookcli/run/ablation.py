@@ -19,6 +19,7 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_image, prepare_like
+from hookcli.networks.tasks import finite
 from hookcli.passes.call import has_rows, row_of, run_model
 from hookcli.records.calls import Uncalled
 from hookcli.records.images import SkippedImage
@@ -211,13 +212,8 @@ def ablate_images(
             ablation.add(image, model.runner.to_device(image.pixels.unsqueeze(0)))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
-    return AblationResult(
-        model.loaded.info,
-        tuple(ablation.images),
-        tuple(skipped),
-        uncalled=ablation.plan.uncalled,
-        rows=ablation.rank(),
-    )
+    images, uncalled = tuple(ablation.images), ablation.plan.uncalled
+    return AblationResult(model.loaded.info, images, tuple(skipped), uncalled, ablation.rank())
 
 
 @dataclass(slots=True)
@@ -225,8 +221,7 @@ class _Ablation:
     prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]
-    # those that have gone through the model
-    images: list[ImageResult] = field(default_factory=list)
+    images: list[ImageResult] = field(default_factory=list)  # that have gone through the model
     # by module path and channel: the sums of scores without and with the channel zeroed
     sums: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
@@ -263,7 +258,7 @@ class _Ablation:
         rows = []
         for path, channel in self.plan.channels:
             plain, zeroed = (total / count for total in self.sums[path, channel])
-            effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
+            effect, score, unchanged = map(finite, (plain - zeroed, zeroed, plain))
             label = labels[path]
             rows.append(ChannelRow(0, label, channel, effect, score, unchanged, images=count))
         sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
@@ -329,7 +324,3 @@ def _refuse_batch(what: str, rows: int) -> RequestError:
         f"the leading axis of {what} is not that of its {rows} input rows",
         "zero one channel at a time: `batch_size=1`",
     )
-
-
-def _finite(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None

@@ -63,18 +63,8 @@ def close_run(
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     uncalled, findings = diagnose(prepared, totals)
-    end = RunEnd(
-        folder=folder,
-        loaded=model.loaded,
-        fitter=model.fitter,
-        sources=model.sources,
-        totals=totals,
-        top=top,
-        rows=rows,
-        uncalled=uncalled,
-        findings=findings,
-        focus=prepared.focus,
-    )
+    known = (totals, top, rows, uncalled, findings, prepared.focus)
+    end = RunEnd(folder, model.loaded, model.fitter, model.sources, *known)
     from hookcli.render.report.page import render_report
 
     with ThreadPoolExecutor() as threads:  # one product decodes pictures, another renders a table

@@ -40,11 +40,8 @@ def resume_chunks(
         saved = read_top(folder, len(sources))
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
-        for number in range(saved.chunks):
-            chunk = _read_usable(settings, sources, folder, number)
-            if chunk is None:
-                break
-            chunks.append(chunk)
+        read = partial(_read_usable, settings, sources, folder)
+        chunks = [chunk for chunk in map(read, range(saved.chunks)) if chunk is not None]
         if len(chunks) == saved.chunks:
             top = saved
             for chunk in chunks:
@@ -65,9 +62,8 @@ def _read_usable(
     planned = sources[number * size : (number + 1) * size]
     if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
-    if chunk.merge_key != settings.merge_key:
-        return None
-    if not {image.key for image in chunk.images} <= {source.key for source in planned}:
+    keys = {source.key for source in planned}
+    if chunk.merge_key != settings.merge_key or not keys.issuperset(i.key for i in chunk.images):
         return None
     if not all(folder.holds(file) for file in chunk.written_files):
         return None

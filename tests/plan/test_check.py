@@ -8,20 +8,15 @@ import pytest
 
 from hookcli.config import (
     AblationConfig,
-    ClusterRequest,
     CompareConfig,
-    GradientsConfig,
     ImageRequest,
     InspectConfig,
-    MachineRequest,
     ModelRequest,
     RunRequest,
     VariantRequest,
 )
 from hookcli.errors import NoImageError, RequestError
-from hookcli.plan import check
 from hookcli.plan.prepare import plan_run, prepare_ablation, prepare_comparison, prepare_run
-from hookcli.run.pipeline import inspect_images
 
 
 class Side(int):
@@ -40,25 +35,17 @@ def to_variant(size):
     return CompareConfig(to_run(64), VariantRequest("B", to_run(size)))
 
 
-def to_cluster_run(size):
-    return InspectConfig(to_run(size), machine=MachineRequest(cluster=ClusterRequest("auto")))
-
-
 WAYS = {
     "inspect": lambda size: prepare_run(InspectConfig(to_run(size))),
-    "gradients": lambda size: prepare_run(GradientsConfig(to_run(size))),
     "dry run": lambda size: plan_run(InspectConfig(to_run(size))),
-    "Python": lambda size: inspect_images(InspectConfig(to_run(size))),
     "ablate": lambda size: prepare_ablation(AblationConfig(to_run(size))),
     "compare": lambda size: prepare_comparison(replace(to_variant(64), run=to_run(size))),
-    "cluster": lambda size: prepare_run(to_cluster_run(size)),
     "B of compare": lambda size: prepare_comparison(to_variant(size)),
 }
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_every_way_into_a_run_checks_each_value_of_its_request_once(way, monkeypatch):
-    monkeypatch.setattr(check, "find_spec", lambda name: name)  # Ray need not be installed
+def test_every_way_into_a_run_checks_each_value_of_its_request_once(way):
     side = Side(64)
     with pytest.raises(NoImageError):
         way(side)

@@ -281,9 +281,8 @@ def _list_bar_labels(compared: ComparedMaps) -> list[str]:
     low, high = _bar_range(compared)
     largest = float(compared.largest[0])
     difference = _difference_text(largest, int(compared.broken[0]))
-    both = f"{low:.3g} to {high:.3g}"
     of_difference = f"{0 - largest:.3g} to {largest:.3g},  {difference}"  # 0 must not become -0
-    ranges = (both, both, of_difference)
+    ranges = (*[f"{low:.3g} to {high:.3g}"] * 2, of_difference)
     return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
 
 

@@ -37,9 +37,7 @@ class DepthPoint:
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
     return [
-        DepthPoint(
-            row.call_id, row.mean, row.std, zeros=row.zero_fraction or 0.0, params=row.params
-        )
+        DepthPoint(row.call_id, row.mean, row.std, row.zero_fraction or 0.0, row.params)
         for row in rows
         if row.side == "output" and row.mean is not None and row.std is not None
     ]
@@ -207,13 +205,8 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    entries = [
-        (
-            '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',
-            "of outputs",
-        ),
-        ('<circle r="2.5" class="param"/>', "of parameters"),
-    ]
+    line = '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>'
+    entries = [(line, "of outputs"), ('<circle r="2.5" class="param"/>', "of parameters")]
     for mark, text in MARKS.items():
         if any(layer.mark == mark for layer in layers):
             entries.append((_mark(mark, 0, 0), text))

@@ -78,18 +78,6 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
 
 
 def add_legend(
-    axes: Axes,
-    ink: str,
-    loc: Literal["lower left", "lower right"],
-    corner: tuple[float, float],
+    axes: Axes, ink: str, loc: Literal["lower left", "lower right"], corner: tuple[float, float]
 ) -> None:
-    axes.legend(
-        loc=loc,
-        bbox_to_anchor=corner,
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        labelcolor=ink,
-        columnspacing=1.4,
-        borderaxespad=0.2,
-    )
+    axes.legend(loc=loc, bbox_to_anchor=corner, ncols=5, fontsize=8, frameon=False, labelcolor=ink)

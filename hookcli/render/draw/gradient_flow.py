@@ -56,15 +56,9 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
         mark, note = "zero", "the gradient is zero everywhere"
     outputs = [_shown(row.norm, row) for row in rows if row.side == "grad_output"]
     params = [_shown(row.norm, row) for row in rows if row.side == "param"]
-    ratios = [_shown(row.ratio, row) for row in rows]
-    return FlowLayer(
-        call,
-        outputs[0] if outputs else None,
-        tuple(norm for norm in params if norm),
-        ratio=max((ratio for ratio in ratios if ratio), default=None),
-        mark=mark,
-        note=note,
-    )
+    ratios = filter(None, (_shown(row.ratio, row) for row in rows))
+    norm, ratio = next(iter(outputs), None), max(ratios, default=None)
+    return FlowLayer(call, norm, tuple(filter(None, params)), ratio, mark, note)
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:

@@ -91,8 +91,7 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, list[TileBoxes]]:
-    # If a single column would be too tall, the rows continue in further columns. Also returned:
-    # each row's tile positions.
+    # If a single column would be too tall, the rows continue in further columns.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [
         _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)
@@ -109,18 +108,9 @@ def draw_sheet(
         for block in column:
             canvas.add(block, x, y)
             count, high, wide = next(shapes)
-            top = y + 2 * LABEL_ROW
-            boxes.append(
-                TileBoxes(
-                    x,
-                    top,
-                    wide,
-                    high,
-                    step_x=wide + _GAP,
-                    step_y=high + _GAP,
-                    columns=max(1, count),
-                )
-            )
+            steps = {"step_x": wide + _GAP, "step_y": high + _GAP}
+            top, columns_of_tiles = y + 2 * LABEL_ROW, max(1, count)
+            boxes.append(TileBoxes(x, top, wide, high, **steps, columns=columns_of_tiles))
             y += block.size[1]
         x += width
     return canvas, boxes
@@ -133,9 +123,7 @@ def _column_height(blocks: Sequence[Canvas]) -> int:
     heights = [block.size[1] for block in blocks]
     total, tallest = sum(heights), max(heights)
     widest = max(block.size[0] for block in blocks)
-    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * widest))
-    columns = -(-total // limit)
-    return total if columns == 1 else -(-total // columns) + tallest
+    return max(_SHEET_HEIGHT, tallest, math.isqrt(total * widest))
 
 
 def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:

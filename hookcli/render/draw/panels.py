@@ -58,7 +58,6 @@ def draw_place_maps(
     theme: Theme,
 ) -> bytes:
     """Return a PNG of images and their maps; of two images, which match, only marks are drawn."""
-    # ``photos`` has the image files by image key, and ``layers`` the maps by layer and image key.
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

@@ -6,6 +6,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image
 
 from hookcli.render.draw.depth_svg import list_depth_points
@@ -46,27 +47,12 @@ def draw_overview(
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
-    spaces = figure.add_gridspec(
-        2 + _LAYERS,
-        8,
-        height_ratios=[2.2, *[1] * _LAYERS, 1.5],
-        hspace=0.5,
-        wspace=0.12,
-        left=0.05,
-        right=0.97,
-        top=0.92,
-        bottom=0.08,
-    )
-    image = document.images[0]
-    trained = "" if document.model.trained else "   NOT TRAINED"
-    figure.suptitle(
-        f"{document.model.name}   {document.model.weights}{trained}",
-        parse_math=False,
-        x=0.05,
-        ha="left",
-        color=INK,
-        fontsize=14,
-    )
+    heights = [2.2, *[1] * _LAYERS, 1.5]
+    spaces = figure.add_gridspec(2 + _LAYERS, 8, height_ratios=heights, hspace=0.5, wspace=0.12)
+    spaces.update(left=0.05, right=0.97, top=0.92, bottom=0.08)
+    image, model = document.images[0], document.model
+    title = f"{model.name}   {model.weights}{'' if model.trained else '   NOT TRAINED'}"
+    figure.suptitle(title, x=0.05, ha="left", color=INK, fontsize=14, parse_math=False)
     _show(figure.add_subplot(spaces[0, :2]), Image.open(io.BytesIO(read(image.seen))))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
@@ -75,15 +61,8 @@ def draw_overview(
             tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(
-            0,
-            0.5,
-            short_name(grid.call_id, _WIDEST),
-            va="center",
-            color=INK,
-            fontsize=9,
-            parse_math=False,
-        )
+        style = {"color": INK, "fontsize": 9, "va": "center"}
+        label.text(0, 0.5, short_name(grid.call_id, _WIDEST), style, parse_math=False)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
@@ -97,10 +76,9 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 
 
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
-    more = len(document.images) - 1
-    lines = [
-        short_name(image.file, _WIDEST) + (f"   (the first of {more + 1} images)" if more else "")
-    ]
+    count = len(document.images)
+    of = f"   (the first of {count} images)" if count > 1 else ""
+    lines = [f"{short_name(image.file, _WIDEST)}{of}"]
     for prediction in image.predictions:
         value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
         value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
@@ -119,16 +97,12 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
         axes.axis("off")
         return
     xs = range(1, len(points) + 1)
-    means = [point.mean for point in points]
-    lows = [point.mean - point.std for point in points]
-    highs = [point.mean + point.std for point in points]
-    axes.fill_between(xs, lows, highs, color=_BAND, linewidth=0)
+    means, spreads = np.array([(point.mean, point.std) for point in points]).T
+    axes.fill_between(xs, means - spreads, means + spreads, color=_BAND, linewidth=0)
     axes.plot(xs, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
-    spreads = sorted(point.std for point in points)
-    axes.set_yscale("symlog", linthresh=max(1e-6, spreads[len(points) // 2]))
-    axes.set_title(
-        "mean, with one spread up and down, layer by layer", fontsize=9, color=DIM, loc="left"
-    )
+    axes.set_yscale("symlog", linthresh=max(1e-6, sorted(spreads)[len(points) // 2]))
+    title = "mean, with one spread up and down, layer by layer"
+    axes.set_title(title, fontsize=9, color=DIM, loc="left")
     axes.locator_params(axis="x", integer=True, nbins=12)
     axes.tick_params(labelsize=7, colors=DIM)
     axes.spines[["top", "right"]].set_visible(False)

@@ -77,8 +77,5 @@ def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Se
     listed = list(groups.items())
     if len(listed) <= most:
         return listed
-    rest = listed[most - 1 :]
-    return [
-        *listed[: most - 1],
-        (f"{len(rest)} others", [index for _, indices in rest for index in indices]),
-    ]
+    rest = [index for _, indices in listed[most - 1 :] for index in indices]
+    return [*listed[: most - 1], (f"{len(listed) - most + 1} others", rest)]

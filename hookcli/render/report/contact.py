@@ -90,9 +90,8 @@ def lay_out(
     note: str = "",
     sorts: Mapping[str, Sort] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    # A tile's ``thumbnail`` is the position of its picture, and the column and row in it. Its
-    # ``findings`` are the positions of groups; ``is_marked``: one of them has at most half of the
-    # images.
+    # A tile's ``thumbnail`` is the position of its picture, and the column and row in it. A tile
+    # is marked if one of its groups has at most half of the images.
     shown = {image.key for image in images}
     sheets = [each for each in thumbnails if shown.intersection(each.images)]
     at = {
@@ -159,11 +158,10 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return the images that fire each channel most, as JSON that is compressed by zlib, in base64.
+    """Return JSON, compressed by zlib, in base64; the keys of ``others`` have the next positions.
 
     ``calls`` holds one list per layer: the layer's position on the page, the number of images per
-    channel, the positions of these images on the page (channel after channel), and the values. Of n
-    images on the page, the first of the ``others``, which are keys, has position n.
+    channel, the positions of these images on the page (channel after channel), and the values.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in index_of}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -181,12 +179,11 @@ def pack_ranked(
     return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
-def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
+def share_forms(facts: Iterable[dict[str, Any]]) -> tuple[list[object], list[dict[str, object]]]:
     forms: list[object] = []
     shared = []
     for each in facts:
         grids = each["grids"]
-        assert isinstance(grids, list)  # noqa: S101
         form = [{name: grid[name] for name in _SHARED} for grid in grids]
         if form not in forms:
             forms.append(form)

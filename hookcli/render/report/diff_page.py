@@ -73,9 +73,7 @@ def _compile_template() -> Template:
 def draw_distances(
     rows: Sequence[DiffRow], anchors: Mapping[int, str], blame: Blame | None = None
 ) -> str:
-    # With ``blame``, it also has the own error of every call, and marks the culprits. It is empty
-    # for one call, or if every relative L2 is zero or unknown. ``anchors`` are by the rank of a
-    # call.
+    # Without ``blame``, no own errors are drawn. ``anchors`` are by the rank of a call.
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
         return ""

@@ -197,12 +197,15 @@ def _describe_pictures(
     embedded = {image.key for image in choose_pictured(document.images, document.findings)}
     facts = []
     for index, image in enumerate(images):
+        is_embedded = image.key in embedded
+        show = address if is_embedded else linked
+        has_figures = few or (address is not linked and is_embedded)
         own = for_script(
             grids.get(image.key, []),
             index_of,
-            address if image.key in embedded else linked,
+            show,
             is_first=index == start,
-            has_figures=few or (address is not linked and image.key in embedded),
+            has_figures=has_figures,
         )
         if several and image.seen:
             own["seen"] = (address if few else linked)(image.seen)
@@ -214,13 +217,13 @@ def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
-    facts = [
-        attention_for_script(
-            document.attention, maps.get(image.key, ()), heats.get(image.key, ()), address
-        )
-        for image in images
-    ]
-    return {index: script_data(own) for index, own in enumerate(facts) if own}
+
+    def describe(key: str) -> list[dict[str, object]]:
+        own = maps.get(key, ()), heats.get(key, ())
+        return attention_for_script(document.attention, *own, address)
+
+    facts = enumerate(describe(image.key) for image in images)
+    return {index: script_data(own) for index, own in facts if own}
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:

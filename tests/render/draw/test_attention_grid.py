@@ -29,13 +29,6 @@ def test_a_value_is_drawn_over_its_part_of_the_picture_alone():
     assert lit.sum() == 42 * 42
 
 
-def test_each_head_is_drawn_up_to_its_own_largest_value():
-    maps = np.zeros((2, 4, 4), np.float32)
-    maps[0, 1, 2], maps[1, 1, 2] = 0.9, 0.001
-    picture = draw_heads(seen(), maps, ["head 0", "head 1"], ["title"])
-    assert np.array_equal(tile(picture, 1), tile(picture, 2))
-
-
 def test_the_place_of_the_query_is_framed_in_the_picture_and_in_every_map():
     """A quarter of the picture from its middle on; the frame lies outside of it."""
     maps = np.ones((2, 4, 4), np.float32)

@@ -9,9 +9,7 @@ import numpy as np
 from hookcli.render.draw.canvas import (
     BACKGROUND,
     Canvas,
-    draw_text,
     load_palette,
-    new_canvas,
     write_text,
 )
 
@@ -19,15 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.config import Theme
-
-
-def test_the_space_between_words_is_wider_than_any_between_letters():
-    text, size = "head 3, entropy 2.31", 10
-    gaps = sorted(list_gaps(text, size))
-    spaces = text.count(" ")
-    words, letters = gaps[-spaces:], gaps[:-spaces]
-    assert words[0] >= 1.5 * max(letters)
-    assert words[0] >= 0.3 * size
 
 
 def test_the_light_theme_is_dark_text_on_white_and_keeps_the_colours_of_maps():
@@ -48,18 +37,5 @@ def test_text_is_drawn_over_the_background_alone():
     assert (drawn[10:] > BACKGROUND).any()
 
 
-def test_a_picture_put_on_another_takes_its_text_along():
-    whole, block = new_canvas(["title"], 60, 40), Canvas(np.full((20, 30), BACKGROUND, np.uint8))
-    write_text(block, "word", (2, 3), size=10, width=30)
-    whole.add(block, 20, 15)
-    _, text = whole.texts
-    assert (text.words, text.x, text.y) == ("word", 22, 18)
-
-
 def colours(theme: Theme) -> NDArray[np.int_]:
     return np.array(load_palette("ember", theme)).reshape(-1, 3)
-
-
-def list_gaps(text: str, size: int) -> list[int]:
-    columns = np.flatnonzero((draw_text(text, size) > BACKGROUND + 4).any(0))
-    return [int(width) - 1 for width in np.diff(columns) if width > 1]

@@ -22,7 +22,6 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Layout
-from hookcli.records.pictures import LABEL_ROW
 from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
@@ -32,7 +31,7 @@ from hookcli.render.draw.canvas import (
     load_palette,
     wrap_heading,
 )
-from hookcli.render.draw.grid import draw_grid, draw_sheet
+from hookcli.render.draw.grid import draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.pipeline import inspect_images
 from hookcli.store.locations.directory import Directory
@@ -165,13 +164,6 @@ def test_nan_and_inf_have_a_colour_of_their_own_and_a_constant_channel_is_dark(t
     assert tuple(load_palette("ember")[3 * NOT_FINITE : 3 * NOT_FINITE + 3]) == CYAN
 
 
-def test_a_broken_channel_comes_before_all_others(tmp_path):
-    maps = torch.stack([RAMP[0], RAMP[1], torch.full((2, 3), float("nan"))])
-    pixels = drawn(tmp_path, nchw(maps), GridStyle(tile=8, top=1))
-    assert len(find(pixels, np.full((4, 6), NOT_FINITE))) == 1
-    assert count_tiles(pixels, 6) == 1
-
-
 @pytest.mark.parametrize(
     ("style", "levels"),
     [
@@ -187,19 +179,6 @@ def test_only_the_channels_that_were_asked_for_are_shown(tmp_path, style, levels
     pixels = drawn(tmp_path, nchw(RAMP), style)
     assert len(find(pixels, enlarged(levels, 2))) == 1
     assert count_tiles(pixels, 6) == 1
-
-
-def test_values_without_spatial_form_are_bars_as_high_as_they_are(tmp_path):
-    pixels = drawn(tmp_path, nc([1.0, 2.0, 4.0]), STYLE)
-    heights = [bottom - top + 1 for top, bottom in bars_in(pixels)]
-    assert heights[2] > 60
-    assert heights == pytest.approx([heights[2] / 4, heights[2] / 2, heights[2]], abs=1)
-
-
-def test_bars_of_negative_values_hang_from_the_zero_line(tmp_path):
-    (up_top, up_bottom), (down_top, down_bottom) = bars_in(drawn(tmp_path, nc([3.0, -1.0]), STYLE))
-    assert up_bottom == down_top  # the zero line
-    assert up_bottom - up_top == pytest.approx(3 * (down_bottom - down_top), abs=2)
 
 
 def test_a_bar_that_is_not_finite_is_full_and_in_its_own_colour(tmp_path):
@@ -298,19 +277,6 @@ def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, color
     written = draw_text(wrap_heading(["", note], 0)[1], NOTE_SIZE)  # a small grid: it is broken
     third_line = read_indices(file)[MARGIN + 40 :, MARGIN:]
     assert np.array_equal(third_line[: written.shape[0] - 1, : written.shape[1]], written[:-1])
-
-
-def test_a_heading_wraps_at_the_width_of_its_grid_and_a_title_between_its_parts():
-    heading = ["layer1.0.conv1   1x64x56x56   NCHW   resnet18   cat", "all 64 channels by spread"]
-    assert wrap_heading(heading, 600) == heading
-    broken = ["layer1.0.conv1   1x64x56x56   NCHW", "resnet18   cat", "all 64 channels by spread"]
-    assert wrap_heading(heading, 100) == broken
-    cells = np.zeros((4, 8, 8), np.uint8)
-    canvas, _ = draw_grid(cells, ["0", "1", "2", "3"], heading, 8)
-    assert [text.words for text in canvas.texts[:3]] == broken
-    top = min(text.y for text in canvas.texts if text.words in "0123")
-    assert top > max(text.y + text.size for text in canvas.texts[:3])
-    assert not canvas.pixels[top + LABEL_ROW, MARGIN : MARGIN + 8].any()  # the first tile
 
 
 def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):

@@ -30,18 +30,6 @@ def test_a_value_of_the_map_is_drawn_over_its_part_of_the_picture():
     assert np.abs(right[96:].astype(int) - round(GREY * 0.55)).max() <= 2  # zeros
 
 
-def test_between_two_values_the_map_is_straight():
-    """Two values side by side, 0 and 1: a quarter of the picture from either end is where they
-    stand."""
-    values = np.array([[0, 1]], np.float32)
-    _, right = panels(draw_heat(seen(grey=0), values, ["title"]))
-    row = lightness(right)[SIDE // 2]
-    assert (np.diff(row) >= 0).all()
-    assert len(set(row.tolist())) > 80  # not one step in the middle
-    assert (row[: SIDE // 4 - 1] == 0).all()
-    assert (row[3 * SIDE // 4 + 1 :] == row[-1]).all()
-
-
 def test_the_colours_of_places_range_from_the_smallest_to_the_largest_value():
     canvas = draw_places(seen(), np.array([[-3, 1], [1, 5]], np.float32), "title", "the sum")
     words = [text.words for text in canvas.texts]
@@ -81,24 +69,11 @@ def test_places_without_a_range_of_values_are_not_drawn_and_the_heading_says_why
     ids=["all NaN", "some Inf", "below zero"],
 )
 def test_a_map_that_cannot_be_drawn_leaves_the_picture_alone(draw, values):
-    picture = decode(draw(seen(), values.astype(np.float32), ["a heading that is long"]))
+    canvas = draw(seen(), values.astype(np.float32), ["a heading that is long"])
+    assert "not drawn: " in canvas.texts[1].words
+    picture = decode(canvas)
     assert picture.shape[1] < LEFT + 2 * SIDE  # no second picture
     assert (np.abs(picture.astype(int) - GREY).max(-1) <= 2).sum() >= SIDE * SIDE
-
-
-def test_the_heading_says_why_a_map_is_not_drawn():
-    broken = planted(0, 0)
-    broken[3, :3] = np.nan
-    why = {
-        "map of 7x7; not drawn: 3 of 49 values are NaN or Inf": broken,
-        "map of 7x7; not drawn: it is zero everywhere": np.zeros((7, 7), np.float32),
-    }
-    for line, values in why.items():
-        assert_heading(draw_heat(seen(), values, ["title"]), ["title", line])
-    assert_heading(
-        draw_saliency(seen(), broken, ["title"]),
-        ["title", "saliency; not drawn: 3 of 49 values are NaN or Inf"],
-    )
 
 
 def test_the_lightest_colour_begins_at_the_99th_percentile():
@@ -109,17 +84,6 @@ def test_the_lightest_colour_begins_at_the_99th_percentile():
     assert tuple(right[-1, -1]) == tuple(right[-3, 0]) == (255, 236, 170)  # 9999 and 9900
     assert tuple(right[0, 0]) == (14, 14, 18)
     assert np.abs(right[3 * 49, 3 * 50].astype(int) - (135, 125, 94)).max() <= 1  # 4950
-
-
-def test_a_scale_with_few_pixels_that_count_ends_at_the_largest():
-    values = np.zeros((100, 100), np.float32)
-    values[20, 70] = 4.0
-    picture = draw_saliency(seen(100), values, ["title"])
-    _, right = panels(picture, 300)
-    rows, columns = np.nonzero(lightness(right) > 100)
-    assert (set(rows // 3), set(columns // 3)) == ({20}, {70})
-    note = "largest |gradient| over the colours, 100x100"
-    assert_heading(picture, ["title", note, "lightest from the largest (4) up; largest value 4"])
 
 
 def seen(side: int = SIDE, grey: int = GREY) -> bytes:

@@ -9,12 +9,9 @@ import zlib
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from hookcli.config import GridStyle
 from hookcli.render.draw.canvas import load_palette, new_canvas, write_text
-from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.render.draw.picture_files import to_vector
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,17 +44,6 @@ def test_a_pdf_embeds_its_font_and_holds_one_image():
     streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
     unpacked = [zlib.decompress(each) for each in streams if each[:1] == b"x"]
     assert sum(each.count(b"BT") for each in unpacked if b" Tf" in each) == 2
-
-
-@pytest.mark.parametrize(
-    ("form", "files"), [("png", ["a/1_b.png"]), ("svg", ["a/1_b.png", "a/1_b.svg"])]
-)
-def test_the_png_is_always_written_and_another_format_beside_it(form, files):
-    written = {}
-    style = GridStyle(format=form)
-    GridWriter(written.__setitem__, style, "net").write_over_photo("a/1_b.png", picture())
-    assert list(written) == files
-    assert written["a/1_b.png"].startswith(b"\x89PNG")
 
 
 def parse(svg):

@@ -147,14 +147,6 @@ def test_the_images_are_found_by_name_prediction_and_finding(page, text, finding
     assert page.inner_text("#image-count") == f"{len(wanted)} of 5"
 
 
-def test_the_button_of_a_finding_shows_its_images(page):
-    page.fill("#image-filter", "a9")
-    page.locator("#findings button", has_text="show them").click()
-    assert names(page) == ["a10.png", "b.png", "c.png", "d.png"]
-    assert page.input_value("#image-finding") == "1"
-    assert page.locator("#images").bounding_box()["y"] < 450  # half of the window
-
-
 def test_an_image_opens_by_keyboard_and_escape_goes_back_to_it(page):
     page.locator("#image-1").focus()
     page.keyboard.press("Enter")

@@ -68,13 +68,6 @@ def test_the_names_of_culprits_are_escaped():
     assert "<b>" not in page
 
 
-def test_without_blame_there_is_no_column_of_own_errors():
-    rows = tuple(replace(row, own_rel_l2=None) for row in ROWS)
-    page = render(blames=False, rows=rows)
-    assert "own L2" not in page
-    assert [line[4:6] for line in cells(page)] == [["0.25", "0.25"], ["0.5", "0.5"]]
-
-
 INF = float("inf")
 
 

@@ -111,16 +111,6 @@ def test_each_of_several_images_has_its_own_maps_and_no_entropy_that_is_not_its_
     assert re.findall('class="attend" data-image="(.)"', text) == ["0", "1"]
 
 
-def test_a_rollout_is_under_its_own_heading_and_a_grad_cam_in_its_own_section():
-    heats = [heat("cam", "conv"), heat("rollout", ""), heat("attention")]
-    text = render_report(attended(heats=heats))
-    own = text.partition('<section id="attention">')[2].partition("</section>")[0]
-    over = text.partition('<section id="heats">')[2].partition("</section>")[0]
-    assert texts(own, "h3") == ["Rollout"]
-    assert re.findall('<img .*?src="(.*?)"', own) == ["rollout/cat.png"]
-    assert re.findall('<img .*?src="(.*?)"', over) == ["cam/cat.png"]
-
-
 def test_names_of_calls_that_mean_harm_are_text_and_do_not_turn_it_around():
     hidden = row(call_id=f"{HOSTILE} too", function="", reason=HOSTILE)
     own = maps(call_id=TURNED)

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from hookcli.records.statistics import layer_cells
-from hookcli.render.report.notebook import MOST_ROWS, render_layers
+from hookcli.render.report.notebook import render_layers
 
 FIGURES = {"mean": 0.25, "std": 1.5, "min": None, "max": 12345.678, "zero_fraction": 0.5}
 CELLS = layer_cells("conv1", "Conv2d", "1x64x112x112", FIGURES)
@@ -57,10 +57,6 @@ def test_text_from_strangers_makes_no_tag_and_no_script():
     assert "\x1b" not in html
     assert page.texts[0] == '<script>alert("1")</script>\\x1b'
     assert html.count("onerror=&quot;") == html.count("onerror") == 1
-
-
-def test_what_is_left_out_is_counted():
-    assert Reader(render_layers("net", [], [CELLS] * MOST_ROWS, 36)).texts[-1] == "and 6 more"
 
 
 def test_a_picture_is_made_small_and_one_that_is_damaged_is_left_out():
