@@ -30,7 +30,6 @@ print(json.dumps(ended))
 
 
 def python(code: str, *words: str) -> str:
-    """What a new process prints."""
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
     )
@@ -39,7 +38,6 @@ def python(code: str, *words: str) -> str:
 
 
 def loaded_by(*commands: list[str]) -> list[set[str]]:
-    """The modules that a new process has loaded after each of the commands."""
     ended = json.loads(python(RUN, json.dumps(commands)))
     assert {code for code, _ in ended} <= {0, 7}
     return [set(modules) for _, modules in ended]

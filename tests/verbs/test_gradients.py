@@ -28,7 +28,6 @@ def net():
 
 
 def write_net():
-    """A model of the user's own: a convolution, a ReLU that works in place, and a sum a channel."""
     source = (
         two_channel_net(-1, "sum")
         + """
