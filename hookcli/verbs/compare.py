@@ -89,7 +89,7 @@ class CompareRequest:
 @verb(*TABLES)
 def compare(
     call: VerbCall,
-    run: Annotated[RunRequest, Without("edit", "prune", "categories")],
+    run: Annotated[RunRequest, Without("edit prune categories")],
     tolerance: Tolerance,
     request: CompareRequest,
     style: CallTable,

@@ -51,11 +51,11 @@ _LIST = "give a text, or a list of texts"
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
+@dataclass(frozen=True, slots=True)
 class Without:
-    """Keywords that a verb leaves out of a request: ``Annotated[RunRequest, Without("edit")]``."""
+    """Keywords that a verb leaves out of a request, separated by spaces."""
 
-    def __init__(self, *names: str) -> None:
-        self.names = names
+    names: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,9 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             for name, each in named
         )
         left_out = {each.parameter for each in own if each.request is None}
-        left_out |= {name for hint in hints.values() for name in _list_left_out(hint)}
+        parts = [part for hint in hints.values() for part in getattr(hint, "__metadata__", ())]
+        for part in parts:
+            left_out |= {*part.names.split()} if isinstance(part, Without) else set()
         listed = (each for each in _list_options(own) if each.is_own or each.name not in left_out)
         options = sorted(listed, key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
@@ -312,12 +314,6 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
             raise RequestError(
                 f"`{flag.parameter}` has no effect without {what}", f"{asked} {named}"
             )
-
-
-def _list_left_out(hint: Any) -> Iterator[str]:
-    for part in getattr(hint, "__metadata__", ()):
-        if isinstance(part, Without):
-            yield from part.names
 
 
 def _list_options(

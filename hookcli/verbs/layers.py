@@ -125,8 +125,8 @@ def layers(
     call: VerbCall,
     model: Annotated[
         ModelRequest,
-        Without("weights", "seed", "device", "dtype", "resize", "interpolation", "categories"),
-        Without("output_key", "mode", "like", "provider"),
+        Without("weights seed device dtype resize interpolation categories"),
+        Without("output_key mode like provider"),
     ],
     request: LayersRequest,
 ) -> LayerSurvey:
