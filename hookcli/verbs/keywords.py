@@ -280,10 +280,9 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
     if str in plain and int not in plain and type(value) in (int, float):
         return str(value)
-    is_right = isinstance(value, plain) and (bool in plain or not isinstance(value, bool))
-    if float in plain and isinstance(value, int) and not isinstance(value, bool):
-        value, is_right = float(value), True
-    if not is_right:
+    if float in plain and type(value) is int:
+        value = float(value)
+    if not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain):
         wanted = " or ".join(each.__name__ for each in plain) or "another value"
         hint = "give the name of a model" if option.name == "like" else f"give it as {wanted}"
         raise RequestError(f"{name} cannot be {_show(value)}", hint)
