@@ -310,9 +310,8 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
             what = " or ".join(called.get(name, name) for name in needed)
             named = " or ".join(_ARTICLES.get(name) or called[name] for name in needed)
             asked = "name" if needed[0] in _ARTICLES else "add"
-            raise RequestError(
-                f"`{flag.parameter}` has no effect without {what}", f"{asked} {named}"
-            )
+            useless = f"`{flag.parameter}` has no effect without {what}"
+            raise RequestError(useless, f"{asked} {named}")
 
 
 def _list_options(
