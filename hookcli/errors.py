@@ -25,6 +25,7 @@ translates these names into options and commands. This module prints nothing.
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from typing import TYPE_CHECKING
 
@@ -84,19 +85,12 @@ class HookcliError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
-        state = {"exit_code": self.exit_code}
-        return _make_again, (type(self), self.message, self.hint), state
+        return copyreg.__newobj__, (type(self), self.message), vars(self)  # type: ignore[attr-defined]
 
     def name_image(self, file: str) -> None:
         """Add the image's file name to the message, and a hint on how to leave out the image."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "`on_error='skip'` leaves it out")))
-
-
-def _make_again(kind: type[HookcliError], message: str, hint: str) -> HookcliError:
-    error = kind.__new__(kind)
-    HookcliError.__init__(error, message, hint)
-    return error
 
 
 class RequestError(HookcliError):

@@ -282,7 +282,6 @@ def is_below(target: str, name: str) -> bool:
 
 @functools.cache
 def imported_names(module: Module) -> tuple[str, ...]:
-    """Return absolute names of everything that is imported; ``from a import b`` becomes ``a.b``."""
     names: list[str] = []
     for node in module.nodes:
         if isinstance(node, ast.Import):
@@ -331,7 +330,6 @@ def texts_of(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def texts_of_options(module: Module) -> set[str]:
-    """Return the texts with which options are declared, including texts that options share."""
     calls = [node for node in module.nodes if isinstance(node, ast.Call)]
     flags = [call for call in calls if name_of(call.func) == "Flag"]
     shared = {name_of(argument) for flag in flags for argument in flag.args}

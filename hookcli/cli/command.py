@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from hookcli.verbs.call import Note
 
-_COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
-
 
 def make_command(verb: Verb) -> Callable[..., int]:
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
@@ -70,9 +68,8 @@ def make_parameter(option: Option) -> Parameter:
     if flag.many or flag.read is not None or kind is Any:
         kind = list[str] if flag.many else str
     if flag.is_argument:
-        made = typer.Argument(
-            metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar or "")
-        )
+        completed = complete_model if flag.name == "model" else None
+        made = typer.Argument(metavar=flag.metavar, help=flag.help, autocompletion=completed)
     else:
         made = typer.Option(
             *flag.names,

@@ -91,7 +91,7 @@ class Ablation(UnwrittenOutcome):
 @verb(*TABLES)
 def ablate(
     call: VerbCall,
-    config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
+    config: Annotated[AblationConfig, Without("pair clip edit prune")],
     top: Annotated[
         int,
         Flag(

@@ -89,7 +89,7 @@ class CompareRequest:
 @verb(*TABLES)
 def compare(
     call: VerbCall,
-    run: Annotated[RunRequest, Without("edit", "prune", "categories")],
+    run: Annotated[RunRequest, Without("edit prune categories")],
     tolerance: Tolerance,
     request: CompareRequest,
     style: CallTable,
@@ -144,10 +144,8 @@ def _make_config(
     if request.keep_export is not None:
         export = other.export
         if export is None or export.file is not None or export.way in _BARE:
-            raise RequestError(
-                "`keep_export` needs a model to export",
-                "`against=['onnx']`, or `against=['torch-export']`",
-            )
+            hint = "`against=['onnx']`, or `against=['torch-export']`"
+            raise RequestError("`keep_export` needs a model to export", hint)
         other = replace(other, export=replace(export, keep=request.keep_export))
     return CompareConfig(run, other, at, blame=request.blame, match=request.match)
 

@@ -60,10 +60,8 @@ def diff(
 
     use_options(storage_option)
     if a == b == "-":
-        raise RequestError(
-            "both runs are '-', but standard input holds only one golden file",
-            "give the other as a file",
-        )
+        what = "both runs are '-', but standard input holds only one golden file"
+        raise RequestError(what, "give the other as a file")
     one, two = load_compared_run(a), load_compared_run(b)
     warn_of_damage(call, (*one.damage, *two.damage))
     if pictures is not None:

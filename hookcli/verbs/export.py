@@ -134,10 +134,8 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file and the function that writes it: arrays or tables, then lists of images.
-
-    Arrays that have every image of the run share one list, and all tables do.
-    """
+    """Yield each file and the function that writes it; the lists of images come last."""
+    # Arrays that have every image of the run share one list, and all tables do.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
     for call_id, name in names.items():

@@ -51,11 +51,11 @@ _LIST = "give a text, or a list of texts"
 _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that options need
 
 
+@dataclass(frozen=True, slots=True)
 class Without:
-    """Keywords that a verb leaves out of a request: ``Annotated[RunRequest, Without("edit")]``."""
+    """Keywords that a verb leaves out of a request, separated by spaces."""
 
-    def __init__(self, *names: str) -> None:
-        self.names = names
+    names: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,9 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
             for name, each in named
         )
         left_out = {each.parameter for each in own if each.request is None}
-        left_out |= {name for hint in hints.values() for name in _list_left_out(hint)}
+        parts = [part for hint in hints.values() for part in getattr(hint, "__metadata__", ())]
+        for part in parts:
+            left_out |= {*part.names.split()} if isinstance(part, Without) else set()
         listed = (each for each in _list_options(own) if each.is_own or each.name not in left_out)
         options = sorted(listed, key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
@@ -278,10 +280,9 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
     plain = tuple(each for each in kinds if each in (bool, int, float, str, Path))
     if str in plain and int not in plain and type(value) in (int, float):
         return str(value)
-    is_right = isinstance(value, plain) and (bool in plain or not isinstance(value, bool))
-    if float in plain and isinstance(value, int) and not isinstance(value, bool):
-        value, is_right = float(value), True
-    if not is_right:
+    if float in plain and type(value) is int:
+        value = float(value)
+    if not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain):
         wanted = " or ".join(each.__name__ for each in plain) or "another value"
         hint = "give the name of a model" if option.name == "like" else f"give it as {wanted}"
         raise RequestError(f"{name} cannot be {_show(value)}", hint)
@@ -309,15 +310,8 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
             what = " or ".join(called.get(name, name) for name in needed)
             named = " or ".join(_ARTICLES.get(name) or called[name] for name in needed)
             asked = "name" if needed[0] in _ARTICLES else "add"
-            raise RequestError(
-                f"`{flag.parameter}` has no effect without {what}", f"{asked} {named}"
-            )
-
-
-def _list_left_out(hint: Any) -> Iterator[str]:
-    for part in getattr(hint, "__metadata__", ()):
-        if isinstance(part, Without):
-            yield from part.names
+            useless = f"`{flag.parameter}` has no effect without {what}"
+            raise RequestError(useless, f"{asked} {named}")
 
 
 def _list_options(

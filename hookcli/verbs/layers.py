@@ -83,17 +83,10 @@ class LayerSurvey(UnwrittenOutcome):
         if total.uncounted:
             named = ", ".join(total.uncounted[:_MOST_NAMED])
             named += and_more(len(total.uncounted) - _MOST_NAMED)
-            flops = (
-                f"{flops} (not counted: {named})"
-                if total.counted_flops
-                else f", FLOPs not counted ({named})"
-            )
-        stored = total.stored_params
-        parts = (
-            f" ({stored:,} with the parts of computed weights)"
-            if (stored or 0) > total.params
-            else ""
-        )
+            none = f", FLOPs not counted ({named})"
+            flops = f"{flops} (not counted: {named})" if total.counted_flops else none
+        stored = total.stored_params or 0
+        parts = f" ({stored:,} with the parts of computed weights)" if stored > total.params else ""
         whole = (
             f"total: {total.params:,} parameters{parts}{flops} and {total.output_mb:,.2f} MB of "
             f"outputs of leaf layers, for an input of {shape_text(self.input_shape)}"
@@ -125,8 +118,8 @@ def layers(
     call: VerbCall,
     model: Annotated[
         ModelRequest,
-        Without("weights", "seed", "device", "dtype", "resize", "interpolation", "categories"),
-        Without("output_key", "mode", "like", "provider"),
+        Without("weights seed device dtype resize interpolation categories"),
+        Without("output_key mode like provider"),
     ],
     request: LayersRequest,
 ) -> LayerSurvey:

@@ -80,9 +80,8 @@ def models(
     from hookcli.networks.catalog import fetch_model, list_catalog
 
     if fetch and source is not None:
-        raise RequestError(
-            "`fetch` takes a whole name, without `source`", "for example timm:resnet18"
-        )
+        what = "`fetch` takes a whole name, without `source`"
+        raise RequestError(what, "for example timm:resnet18")
     if fetch:
         with call.listener.no_data():
             entry = fetch_model(pattern, progress=call.listener.shows_downloads)

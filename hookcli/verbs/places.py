@@ -37,14 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the question. Without one, it is --pca.
-
-    Attributes:
-        similar: X and Y in pixels of the image, from the upper left corner.
-        correspond: The key, the path or the file name of an image of the run.
-        at: X and Y in pixels of the image, from the upper left corner.
-        image: The key, the path or the file name of an image of the run.
-    """
+    """Analysis: the question. Without one, it is --pca."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")

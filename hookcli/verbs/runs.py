@@ -191,17 +191,13 @@ def open_runs(
 
 
 def _refuse(call: VerbCall, name: str, source: RunOrModel) -> None:
+    of_model = f"`hookcli.{call.verb}(MODEL, IMAGE...)`"
     if name != source.model:
-        raise RequestError(
-            f"{source.model!r} is the folder of a run, and {name!r} is not",
-            f"`hookcli.{call.verb}(RUN)`, or `hookcli.{call.verb}(MODEL, IMAGE...)`",
-        )
+        what = f"{source.model!r} is the folder of a run, and {name!r} is not"
+        raise RequestError(what, f"`hookcli.{call.verb}(RUN)`, or {of_model}")
     exists = os.path.lexists(to_local(name))
     what = f"{name!r} is no folder" if exists else f"there is no folder {name!r}"
-    raise RequestError(
-        f"{what}, and no image was given",
-        f"`hookcli.{call.verb}(MODEL, IMAGE...)`, or the folder of a run",
-    )
+    raise RequestError(f"{what}, and no image was given", f"{of_model}, or the folder of a run")
 
 
 def _is_run(name: str) -> bool:

@@ -1,9 +1,8 @@
-"""The workflow and the hook that the guide shows for CI pass, and fail, when they should."""
+"""The workflow that the guide shows for CI passes, and fails, when it should."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +22,11 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten())
 """
 BLOCKS = read_blocks(HOME / "docs/guide/scripts.md")
-WORKFLOW, _, PRE_COMMIT = (yaml.safe_load(b.text) for b in BLOCKS if b.language == "yaml")
+WORKFLOW, *_ = (yaml.safe_load(b.text) for b in BLOCKS if b.language == "yaml")
 
 
 @pytest.fixture
 def repository(tmp_path):
-    """What the job finds: a model, a photo, the package's own command on PATH, and a pip that does
-    nothing."""
     Path("model.py").write_text(MODEL)
     Path("tests").mkdir()
     Path("tests/photo.png").symlink_to(HOME / "sample_images" / "cat.png")
@@ -48,8 +45,6 @@ def shell(script, environment):
 
 
 def run_job(event, environment):
-    """The steps of the job as the event starts it, up to the first that fails: its name, code and
-    talk."""
     (job,) = WORKFLOW["jobs"].values()
     for step in job["steps"]:
         if "run" not in step or step.get("if", event) == f"github.event_name != '{event}'":
@@ -73,17 +68,3 @@ def test_the_job_makes_a_golden_file_passes_without_a_change_and_fails_with_one(
     assert (name, code) == ("Compare with the golden file", 7)
     assert talk.startswith("1 differs first: ")
     assert summary.read_text().startswith("**1 differs first: ")
-
-
-def test_the_hook_before_a_commit_passes_and_fails_as_the_job_does(repository):
-    (hook,) = PRE_COMMIT["repos"][0]["hooks"]
-    assert re.match(hook["files"], "model.py")
-    golden = hook["entry"].partition("'")[2].partition(" | ")[0]
-    assert shell(f"{golden} > golden.json", repository).returncode == 0
-    assert shell(hook["entry"], repository).returncode == 0
-    Path("model.py").write_text(MODEL.replace("4, 5, 3", "4, 6, 3"))
-    ended = shell(hook["entry"], repository)
-    assert ended.returncode == 7
-    assert ended.stdout.startswith("2 differs first: shapes differ: ")
-    Path("model.py").write_text("broken")
-    assert shell(hook["entry"], repository).returncode == 2  # the model says why; nothing came out

@@ -84,7 +84,6 @@ def read_blocks(page: Path) -> list[Block]:
 
 
 def list_commands(block: Block) -> list[tuple[str, str]]:
-    """The commands of a block, each with what it is said to print."""
     joined = block.text.replace("\\\n", " ")
     if block.language == "console":
         parts = re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]
@@ -106,7 +105,6 @@ def run_here(words: list[str]) -> tuple[int, str]:
 
 
 def run_line(line: str, environment: dict[str, str]) -> None:
-    """Run a line: a command of ours in this process, anything else in a shell."""
     if line.startswith("hookcli ") and not re.search(r"[|<>;&$]", line):
         code, printed = run_here(shlex.split(line))
         assert ends_well(shlex.split(line), code), f"{line}: {code}\n{printed}"
@@ -127,7 +125,6 @@ def masked(text: str) -> list[str]:
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """A folder with the sample photos, and `hookcli` and `python` on PATH."""
     folder, programs = tmp_path / "work", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()
@@ -184,7 +181,6 @@ def assert_printed(said: str, printed: str, line: str) -> None:
 
 
 def prepare_examples() -> None:
-    """Make the model, photos, weights, golden file and runs that the examples of --help name."""
     Path("model.py").write_text(MODEL)
     Path("photos").mkdir()
     shutil.copy("sample_images/rocket.jpg", "cat.jpg")

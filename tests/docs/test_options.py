@@ -22,7 +22,6 @@ OF_OTHERS = {
 
 @pytest.fixture
 def known(monkeypatch, capsys):
-    """All options of all commands."""
     for words in ([], *([name] for name in COMMANDS)):
         monkeypatch.setattr(sys, "argv", ["hookcli", *words, "--help"])
         assert _run() == 0

@@ -33,7 +33,6 @@ def test_model(activations):
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A function that runs the test of a project whose network was shifted by so much."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr("sys.path", [str(Path(__file__).parents[2]), *sys.path])
 

@@ -63,7 +63,6 @@ def job(tmp_path):
 
 
 def fill(text, inputs):
-    """What GitHub puts into the environment of a step."""
     return re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda match: inputs[match[1]], text)
 
 

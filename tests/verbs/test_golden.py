@@ -44,16 +44,6 @@ def test_of_a_model_the_document_is_that_of_a_run():
     assert hookcli.diff("g.json", "g.json").exit_code == 0
 
 
-def test_a_later_run_is_compared_with_the_document_in_memory():
-    run_of(stem=[1.0, 2]).write("a")
-    run_of(stem=[1.0, 3]).write("b")
-    made = hookcli.golden("a")
-    assert hookcli.diff(made, "a").exit_code == 0
-    found = hookcli.diff(made, "b")
-    assert (found.exit_code, [row.call_id for row in found.rows]) == (7, ["stem"])
-    assert hookcli.diff("a", made).exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

@@ -39,7 +39,6 @@ class Net(nn.Module):
 
 @pytest.fixture
 def model():
-    """A model in training mode, with a frozen part, a gradient, and a hook of its owner."""
     made = Net().train()
     made.conv.weight.requires_grad_(False)
     made.fc.weight.grad = torch.ones_like(made.fc.weight)
@@ -54,7 +53,6 @@ def picture():
 
 
 def state(model):
-    """All that a verb must leave as it was."""
     modules = [
         (name, each.training, len(each._forward_hooks)) for name, each in model.named_modules()
     ]
@@ -221,19 +219,6 @@ def test_the_files_of_a_run_in_memory_go_with_what_refers_to_them(model, picture
     assert {*list_files()} <= {*before}
 
 
-def test_two_runs_in_memory_are_compared(model, picture):
-    turned = [picture, picture.rotate(90), picture.rotate(180), picture.rotate(270)]
-    one, two = (
-        hookcli.inspect(model.eval(), turned, layers="conv,norm", save="tensors", **OPTIONS)
-        for _ in range(2)
-    )
-    assert hookcli.similarity(one, two).result.ckas.shape == (2, 2)
-    golden = hookcli.golden(one.run)
-    compared = hookcli.diff(golden, two)
-    assert compared.exit_code == 0
-    assert "memory:/" not in f"{compared.document()} {compared.table()}"
-
-
 def test_equal_calls_of_things_in_memory_write_equal_files_that_name_no_memory(model, picture):
     one, two = (
         hookcli.inspect(
@@ -274,7 +259,9 @@ def test_documents_and_pages_of_all_verbs_name_no_folder_in_memory(model, pictur
         )
     assert repr(run) == "<Inspection of Net in memory: 2 calls of 4 images>"
     assert repr(run.page) == "Page(name='report.html')"
-    assert "memory:/" not in f"{hookcli.golden(run).golden}"
+    golden = hookcli.golden(run.run)
+    assert "memory:/" not in f"{golden.golden}"
+    assert hookcli.diff(golden, run).exit_code == 0
     with pytest.raises(hookcli.HookcliError, match=r"^no tensor of 'fc' was saved\n"):
         run["fc"]
     assert repr(run.run).startswith("Run(memory, 4 images")
@@ -339,8 +326,6 @@ def test_a_model_in_its_own_dtype_is_compared_with_float32(picture):
     found = hookcli.compare(model, picture, against="dtype=float32", size=8, resize=8)
     assert 0 < found.rows[0].max_abs < 0.1
     assert all(map(torch.equal, before, model.parameters()))
-    with pytest.raises(hookcli.HookcliError, match="the other side has changed them"):
-        hookcli.compare(model.float(), picture, against="dtype=float32", dtype="float16", size=8)
 
 
 def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):

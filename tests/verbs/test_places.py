@@ -52,16 +52,6 @@ def test_files_are_those_of_the_command(run):
     ]
 
 
-def test_more_rows_than_a_table_shows_are_said_to_be_in_the_outcome():
-    images = {f"photo{n:02}": {"conv": MAPS[n % 3 : n % 3 + 1]} for n in range(21)}
-    ToyRun(images).write("many")
-    table = hookcli.places("many").table()
-    assert (len(table.rows), table.caption[0]) == (
-        20,
-        "the first 20 of 21 rows; all of them: `rows`",
-    )
-
-
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

@@ -57,7 +57,6 @@ def inputs():
 
 
 def write_inputs():
-    """A model, pixels, pixels that are not all numbers, a photo, and a file that is no picture."""
     Path("net.py").write_text(SMALL_NET)
     pixels = np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)])
     np.save("pixels.npy", pixels)
@@ -159,7 +158,6 @@ def test_top_images_and_files_of_any_name_follow_the_schema(run):
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
-    """One of each, by its name, of a run with as much in it as possible."""
     with (
         contextlib.chdir(tmp_path_factory.mktemp("documents")),
         pytest.MonkeyPatch.context() as patch,
@@ -202,7 +200,6 @@ def print_documents(patch):
 
 
 def write_toy(folder, count):
-    """Write a run of two layers with maps, of which two images are the same."""
     draw = np.random.default_rng(0)
     maps = draw.normal(size=(count, 1, 32, 4, 4)).astype("f4")
     maps[1] = maps[0]

@@ -150,15 +150,14 @@ def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> lis
 def _render(table: RichTable) -> str:
     from rich.console import Console
 
-    terminal_console = Console(
-        file=io.StringIO(),
+    printed = io.StringIO()
+    Console(
+        file=printed,
         width=_text_width(),
         height=_HEIGHT,
         force_terminal=sys.stdout.isatty() and not console.is_plain(),
         highlight=False,
         markup=False,
-    )
-    with terminal_console.capture() as captured:
-        terminal_console.print(table)
-    lines = captured.get().splitlines()
+    ).print(table)
+    lines = printed.getvalue().splitlines()
     return "".join(line.rstrip() + "\n" for line in lines if line.strip())
