@@ -33,7 +33,6 @@ class Attends(nn.Module):
 
 
 def attend(run):
-    """A run of it, and what ``report.json`` says of its maps."""
     words = ("--layers", "fc", "--attention", "all", "--save", "attention", "--device", "cpu")
     assert run("inspect", MODEL, PHOTOS / "cat.png", *words, "-o", "out").code == 0
     (maps,) = json.loads(Path("out/report.json").read_text())["attention_maps"]

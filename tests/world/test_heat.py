@@ -64,7 +64,6 @@ def draw_photos(count):
 
 
 def ends_of_scale(file):
-    """The two numbers below the bar of a picture."""
     every = ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")  # noqa: S314
     words = [each.text for each in every if each.text]
     return [float(words[-2]), float(words[-1])]

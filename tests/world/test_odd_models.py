@@ -45,8 +45,6 @@ class Odd(nn.Module):
 
 
 class TwoInOneModule(Odd):
-    """Computes attention over its tokens, and then over its tokens at half the size."""
-
     def forward(self, x):
         tokens = tokens_of(self.patch(x))
         tokens = tokens + self.weigh(*self.split(tokens))

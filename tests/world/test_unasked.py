@@ -47,7 +47,6 @@ def toy():
 
 
 def zeros_of(name):
-    """A file of zeros for a model of torchvision."""
     with torch.device("meta"):
         module = torchvision.models.get_model_builder(name)(weights=None, init_weights=False)
     state = module.state_dict()
@@ -137,19 +136,6 @@ def test_the_page_and_the_manifest_say_that_the_input_is_rescaled(run):
 
 
 # --- two runs
-
-
-def golden(run, file, name):
-    run("golden", name, "pixels.npy", "--device", "cpu", "--layers", "0", "-o", file)
-
-
-def test_what_was_done_to_one_of_two_models_is_among_what_changed(run):
-    golden(run, "a.json", "net.py:plain")
-    golden(run, "b.json", "net.py:make")
-    ended = run("diff", "a.json", "b.json", "--match", "id", "--format", "json")
-    document = json.loads(ended.out)
-    assert document["notes"] == [HALVED]
-    assert {"name": "model notes", "a": [], "b": [HALVED]} in document["changed"]
 
 
 # --- pixels

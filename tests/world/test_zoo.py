@@ -38,7 +38,6 @@ def test_the_catalog_calls_the_same_models_classification_models():
 
 @pytest.fixture(scope="module", params=NAMES)
 def surveyed(request: pytest.FixtureRequest) -> tuple[str, tuple[SurveyRow, ...]]:
-    """The name and the rows of a model at the size that its weights were made for."""
     size = zoo.get_model_weights(request.param).DEFAULT.transforms().crop_size[0]
     loaded = build_skeleton(ModelRequest(request.param, size=size))
     model, shape = loaded.module, loaded.info.input_shape
