@@ -314,22 +314,6 @@ def test_an_interrupt_that_comes_late_is_no_traceback_and_no_death(when, words, 
 # Channels that do not exist, classifiers of another size
 
 
-def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, photo):
-    words = [word for word in TWO if word not in ("--grids", "none")]
-    code, _, err = inspect(photo, *words, "--channels", "3,70", "-o", "run")
-    assert code == 0
-    assert (
-        "warning: --channels: conv1 has channels 0 to 63 only, and 1 more are short of some\n"
-        in err
-    )
-    inspect(photo, *words, "--channels", "70", "-o", "none")
-    assert sorted(file.name for file in Path("run/grids/photo").iterdir()) == [
-        "001_conv1.png",
-        "002_layer1.0.conv1.png",
-    ]
-    assert not Path("none/grids").exists()
-
-
 THREAD = """
 import sys, threading, time
 from pathlib import Path

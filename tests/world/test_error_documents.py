@@ -60,14 +60,6 @@ def test_an_error_is_a_document_on_stdout_too(run, name, output_format):
     assert (ended.out.count("\n") == 1) == (output_format == "jsonl")
 
 
-def test_without_json_an_error_is_on_stderr_alone(run):
-    assert [run(*words).out for words, *_ in (ERRORS["a seed"], ERRORS["an unknown option"])] == [
-        "",
-        "",
-    ]
-    assert run(*NET, "--seed", "-1", "--format", "md").out == ""
-
-
 def test_an_interrupt_is_a_document_too(run, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -198,7 +199,13 @@ def runs(home, tmp_path_factory):
 
 @pytest.fixture
 def a_run(runs, tmp_path):
-    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    """The runs, as links: hookcli writes a new file instead of the old one."""
+    shutil.copytree(runs, tmp_path, copy_function=link, dirs_exist_ok=True)
+
+
+def link(source, target):
+    Path(target).unlink(missing_ok=True)
+    os.link(source, target)
 
 
 @pytest.mark.parametrize(

@@ -545,16 +545,6 @@ def test_overwrite_of_an_interrupted_run_starts_again(cut):
     assert_same_folders("out", cut)
 
 
-def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
-    before = all_files("out")
-    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    assert (code, all_files("out")) == (5, before)
-    assert err.splitlines() == [
-        "error: 'out' holds a run that did not finish",
-        "hint: continue it with --resume, or replace it with --overwrite",
-    ]
-
-
 # Disks that fill
 
 
@@ -933,16 +923,6 @@ def test_quiet_says_nothing_but_warnings(run):
         "warning: the weights are RANDOM, as asked for",
         "warning: skipped 'photos/bad.png': is empty",
     ]
-
-
-def test_the_plan_knows_about_how_much_will_be_written():
-    photos(40)
-    prepared = prepare_run(asked("photos", out="out"))
-    pipeline.run(prepared)
-    written = all_files("out")
-    assert len(written) == prepared.settings.plan.files
-    size = sum(map(len, written.values())) / 1e6
-    assert size / 3 < prepared.settings.plan.megabytes < size * 3
 
 
 def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.config import ModelRequest
-from hookcli.networks.load import build_skeleton
 from tests.conftest import interrupted_after
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
@@ -108,12 +106,6 @@ def test_every_command_skips_what_does_not_fit(run, command):
     assert ended.code == 6, ended.err
     reason = "is 1x32x32: this network takes 3 channels"
     assert f"warning: skipped 'bad.npy': {reason}" in ended.err.splitlines()
-
-
-def test_a_network_of_one_size_refuses_another():
-    prepare = build_skeleton(ModelRequest("vit_b_32", size=32)).prepare
-    assert prepare.refuse_pixels((3, 48, 48)) == "is 3x48x48: this network takes 3x32x32"
-    assert prepare.refuse_pixels((3, 32, 32)) == ""
 
 
 def test_an_own_model_takes_what_its_first_image_had(run):

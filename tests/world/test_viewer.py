@@ -213,17 +213,3 @@ def test_a_channel_is_looked_at_by_keyboard_alone(page, folder):
     page.keyboard.press("Escape")
     assert not page.evaluate("document.getElementById('viewer').open")
     assert page.locator(":focus").evaluate(label) == "Open the feature maps of layer1.0.conv1"
-
-
-def test_the_map_of_a_layer_over_the_image_is_in_the_viewer(browser, tmp_path):
-    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")]
-    folder = inspected(tmp_path, *photos, "--heat", "mean", "--size", "64", "--grids", "layers")
-    for page in opened(browser, folder):
-        page.goto(f"{(folder / 'report.html').as_uri()}#layer1.0.conv1")
-        open_grid(page, 1)
-        shown = page.locator("#heat")
-        assert shown.get_attribute("src") == "heat/cat/002_layer1.0.conv1.png"
-        assert shown.get_attribute("alt") == "The mean of the channels of layer1.0.conv1"
-        assert shown.evaluate("each => each.naturalWidth") > 400
-        page.keyboard.press("ArrowDown")
-        assert shown.get_attribute("src") == "heat/cat/003_layer1.0.conv2.png"
