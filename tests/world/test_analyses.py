@@ -291,18 +291,6 @@ def test_a_run_knows_which_of_its_layers_has_the_features(tmp_path, photos):
     assert (document["layer"], document["reason"]) == ("layer4", reason)
 
 
-def test_near_duplicates_by_random_weights_are_said_to_mean_little(run):
-    said = "the weights are not all trained, so distances and near duplicates mean little"
-    assert said in run("map", "run", "--duplicates", "0.25").out
-    assert "at most 0.25 apart" in run("map", "run", "--duplicates", "0.25").out
-    edit_json(Path("run/manifest.json"), model=trained())
-    assert said not in run("map", "run").out
-
-
-def trained():
-    return json.loads(Path("run/manifest.json").read_text())["model"] | {"trained": True}
-
-
 def test_a_probe_of_a_model_is_after_its_activations_and_ends_with_a_verdict(tmp_path, photos):
     labels = "image,label\n" + "".join(
         f"{file.name},{'ab'[number % 2]}\n" for number, file in enumerate(sorted(photos.iterdir()))

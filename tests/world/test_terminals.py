@@ -184,3 +184,11 @@ def test_without_a_terminal_tables_fit_and_have_no_escapes_and_no_progress_bar(s
 def test_a_name_is_on_one_line_of_a_terminal_and_as_it_is_elsewhere(scenes):
     assert scenes["coloured"]["report"] == "ru\\nn/report.html\n"
     assert scenes["plain"]["report"] == "ru\nn/report.html\n"
+
+
+def test_columns_that_are_no_width_are_left_alone(run, monkeypatch):
+    words = ("layers", "tests.toy_models:Squeezed")
+    whole = run(*words).out
+    for columns in ("-1", "many"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert run(*words).out == whole, columns

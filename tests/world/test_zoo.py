@@ -44,15 +44,6 @@ def surveyed(request: pytest.FixtureRequest) -> tuple[str, tuple[SurveyRow, ...]
     return request.param, survey(model, list_layers(model), shape).rows
 
 
-def test_rows_count_the_calls_by_their_start_and_the_uncalled_come_last(surveyed):
-    _, rows = surveyed
-    orders = [row.order for row in rows if row.order is not None]
-    rest = rows[len(orders) :]
-    assert orders[0] == 1
-    assert orders == sorted(orders)
-    assert [row.order for row in rest] == [None] * len(rest)
-
-
 def test_the_model_costs_twice_the_published_multiply_adds(surveyed):
     """Published in billions with three decimals."""
     name, (whole, *_) = surveyed
