@@ -392,9 +392,8 @@ def test_nothing_is_left_on_the_model(nets):
     result = ablate_images(
         prepared, seen.append, lambda: seen.append(hooks_of(prepared.model.loaded.module))
     )
-    assert (
-        seen[1:] == [[("conv", "_forward_hooks"), ("conv", "_forward_pre_hooks")]] * 2
-    )  # while it runs
+    both = [("conv", "_forward_hooks"), ("conv", "_forward_pre_hooks")]
+    assert seen[1:] == [both] * 2  # while it runs
     assert [row.effect for row in result.rows] == [48.0, 0.0]
     assert hooks_of(prepared.model.loaded.module) == []
     state = prepared.model.loaded.module.state_dict()

@@ -28,20 +28,15 @@ PAGE, LIST = "report.html", "analysis.json"
 COUNT = 20
 
 
-def write_run(folder, seed=0, numbers=range(COUNT), apart=2, constant=(), **facts):
-    """Write a run of images in two classes, with a layer of maps and a layer of vectors.
-
-    The values of the layers in ``constant`` are all 1.
-    """
+def write_run(folder, seed=0, numbers=range(COUNT), apart=2, **facts):
+    """Write a run of images in two classes, with a layer of maps and a layer of vectors."""
     draw = np.random.default_rng(seed)
     images = {}
     for number in numbers:
         maps = draw.normal(size=(1, 40, 4, 4)).astype("f4")
         maps[0, :20] += apart * (number % 2)
         vectors = maps.mean((2, 3)) + draw.normal(scale=0.1, size=(1, 40)).astype("f4")
-        layers = {"conv": maps, "fc": vectors}
-        layers |= {name: np.ones_like(layers[name]) for name in constant}
-        images[f"photo{number:02}"] = layers
+        images[f"photo{number:02}"] = {"conv": maps, "fc": vectors}
     parts = {key: [0.0, 0.0, 8.0, 8.0] for key in images}
     return ToyRun(images, parts=parts, **facts).write(folder)
 
@@ -55,7 +50,6 @@ def a_run(tmp_path):
 
 @pytest.fixture(autouse=True)
 def memory():
-    """A storage with nothing in it."""
     yield
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
@@ -141,27 +135,6 @@ def test_layers_without_places_are_left_out_and_said_unless_they_were_chosen(run
     assert "'fc' has no places: 1x40, layout NC" in ended.err
 
 
-def test_layers_that_say_nothing_are_left_out_and_said(run):
-    draw = np.random.default_rng(0)
-    images = {
-        f"photo{number}": {"dead": np.zeros((1, 3), "f4"), "a": one, "b": other}
-        for number, (one, other) in enumerate(draw.normal(size=(9, 2, 1, 5)).astype("f4"))
-    }
-    ToyRun(images).write("some")
-    assert (
-        "left out, since all images have the same features: dead" in run("similarity", "some").out
-    )
-    assert "Left out, since all images have the same features" in read_page("similarity-some")
-
-
-def test_a_url_is_neither_a_basis_nor_a_folder_to_keep_a_run(run):
-    ended = run("places", "run", "--basis", "s3://bucket/first")
-    assert (ended.code, "a basis must be on this machine" in ended.err) == (2, True)
-    ended = run("map", "net", "a.png", "--keep-run", "s3://bucket/run")
-    assert (ended.code, "cannot write 's3://bucket/run'" in ended.err) == (5, True)
-    assert not Path("s3:").exists()
-
-
 def test_labels_may_have_any_characters(run):
     labels = [f'photo{number:02},"{("<b>", "50%41 $x_1$")[number % 2]}"' for number in range(COUNT)]
     Path("odd.csv").write_text("\n".join(["image,label", *labels]))
@@ -198,15 +171,6 @@ def test_a_control_run_is_probed_beside_the_layers(run):
     assert [row["folds"] for row in rows[2:]] == [row["folds"] for row in alone]
     assert [row["folds"] for row in rows[2:]] != [row["folds"] for row in rows[:2]]
     assert "no control of the pixels: photo00.png" in ended.err
-
-
-def test_a_control_run_may_have_a_constant_layer(run):
-    write_run(Path("other"), seed=1, constant=["conv"])
-    ended = run("probe", "run", *VERBS["probe"], "--control", "other", "--format", "json")
-    assert ended.code == 0, ended.err
-    rows = json.loads(ended.out)["layers"]
-    controls = [row["layer"] for row in rows if row["control"] == "run"]
-    assert controls == ["fc"]
 
 
 # Bad input
@@ -325,18 +289,6 @@ def test_a_run_knows_which_of_its_layers_has_the_features(tmp_path, photos):
     document = json.loads(run_in(tmp_path, "map", "two", "--format", "json").out)
     reason = "the last of the layers that ran before fc"
     assert (document["layer"], document["reason"]) == ("layer4", reason)
-
-
-def test_near_duplicates_by_random_weights_are_said_to_mean_little(run):
-    said = "the weights are not all trained, so distances and near duplicates mean little"
-    assert said in run("map", "run", "--duplicates", "0.25").out
-    assert "at most 0.25 apart" in run("map", "run", "--duplicates", "0.25").out
-    edit_json(Path("run/manifest.json"), model=trained())
-    assert said not in run("map", "run").out
-
-
-def trained():
-    return json.loads(Path("run/manifest.json").read_text())["model"] | {"trained": True}
 
 
 def test_a_probe_of_a_model_is_after_its_activations_and_ends_with_a_verdict(tmp_path, photos):

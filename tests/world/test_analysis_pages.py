@@ -25,7 +25,6 @@ VERBS = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A run of six photos, one with a name that means harm, and an analysis by each verb."""
     home = tmp_path_factory.mktemp("home")
     (home / "photos").mkdir()
     for name in NAMES:

@@ -164,22 +164,3 @@ def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
     (seen,) = rows()
     assert seen["reason"] == "its tokens are chosen at random, or depend on the image"
     assert (seen["queries"], seen["query_grid"]) == ("16", "")
-
-
-def test_an_attention_that_only_a_later_image_has_is_reported(run):
-    Path("net.py").write_text(AROUND.format(order="if it is bright"))
-    for name, add in (("a.npy", 0.0), ("b.npy", 1.0)):
-        np.save(name, np.full((3, 32, 32), add, np.float32))
-    ended = run("inspect", "net.py:make", "a.npy", "b.npy", *WORDS[2:], "--layers", "patch")
-    assert ended.code == 0, ended.err
-    both, later = rows()
-    assert (both["images"], both["reason"]) == ("2", "")
-    assert later["call_id"] == "attention:attn#1"
-    assert later["reason"] == "it was not called for the first image, whose tokens were followed"
-
-
-@pytest.mark.parametrize(("grids", "said"), [("sheet", True), ("layers", False)])
-def test_that_attention_is_not_drawn_is_said(run, grids, said):
-    ended = run("inspect", MODEL, save_quarters(), *WORDS, "--grids", grids)
-    assert (", no pictures of attention," in ended.err) == said
-    assert bool(list(Path("out").glob("attention/**/*.png"))) != said

@@ -33,14 +33,13 @@ class Attends(nn.Module):
 
 
 def attend(run):
-    """A run of it, and what ``report.json`` says of its maps."""
     words = ("--layers", "fc", "--attention", "all", "--save", "attention", "--device", "cpu")
     assert run("inspect", MODEL, PHOTOS / "cat.png", *words, "-o", "out").code == 0
     (maps,) = json.loads(Path("out/report.json").read_text())["attention_maps"]
     return maps
 
 
-def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_is_there(run):
+def test_the_blocks_of_the_picture_are_the_maps_of_the_queries_and_then_the_class_token(run):
     maps = attend(run)
     saved = np.asarray(hookcli.load_run("out")["attention:attention"])
     grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]
@@ -52,12 +51,6 @@ def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_is_there(run):
         top, left = 7 * (3 * row + head), 7 * column
         wanted = 255 * seen / seen.max()
         assert np.abs(levels[top : top + 7, left : left + 7] - wanted).max() <= 0.51
-
-
-def test_below_the_blocks_of_the_patches_is_that_of_the_class_token(run):
-    maps = attend(run)
-    saved = np.asarray(hookcli.load_run("out")["attention:attention"])
-    levels = np.asarray(Image.open(Path("out", maps["file"])))
     for head in range(3):
         seen = saved[0, 0, head, 0, 1:].reshape(7, 7)
         top = 7 * (3 * 7 + head)

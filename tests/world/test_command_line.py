@@ -31,7 +31,6 @@ def inspect(run):
 
 @pytest.fixture
 def photo():
-    """A small picture of many colours."""
     return draw("photo.png")
 
 
@@ -113,16 +112,6 @@ def test_model_names_complete_from_that_list(inspect, photo):
 # --- 2: the request cannot be met
 
 
-def check_error(ended, code):
-    assert ended.code == code
-    assert ended.out == ""
-    talk = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]
-    assert talk[0].startswith("error: ")
-    assert 1 <= len(talk) <= 3
-    assert "Traceback" not in ended.err
-    return ended.err
-
-
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
 
 
@@ -138,14 +127,6 @@ def test_a_bug_ends_with_1_the_whole_traceback_and_where_to_report_it(photo):
     assert "Traceback (most recent call last):" in done.stderr
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert "report" in done.stderr.splitlines()[-1].lower()
-
-
-def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
-    # 8 pixels are 3 after the first convolution and 1 after the first pool; the next pool needs 3
-    ended = run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
-    error, hint = check_error(ended, 4).splitlines()[-2:]
-    assert error.startswith("error: the model failed in features.5 (MaxPool2d): ")
-    assert hint.startswith("hint: it was given input 1x128x1x1; the last observed layers were ")
 
 
 def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
@@ -187,13 +168,6 @@ def strict_json(text):
         raise AssertionError(f"{word} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
-
-
-def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
-    out = inspect(photo, *TWO, "--format", "csv", "-o", "out").out
-    assert out == Path("out/layers.csv").read_text()
-    rows = csv.DictReader(io.StringIO(out))
-    assert [row["call_id"] for row in rows] == ["conv1", "layer1.0.conv1"]
 
 
 def test_each_column_of_the_table_shows_its_own_statistic(inspect, photo):
@@ -284,16 +258,6 @@ def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, p
     assert {reason for _, reason in rows} == {"is not a readable image"}
 
 
-def test_a_recorded_command_can_be_repeated_if_a_name_begins_like_an_option(run, inspect):
-    draw("-q.png")
-    first = strict_json(inspect(*TWO, "--format", "json", "--", "-q.png").out)
-    assert first["command"][3] == "./-q.png"
-    words = first["command"][1:]
-    again = strict_json(run(*words, "--format", "json").out)
-    assert again["layers"] == first["layers"]
-    assert again["command"] == first["command"]
-
-
 # --- streams and signals
 
 
@@ -350,22 +314,6 @@ def test_an_interrupt_that_comes_late_is_no_traceback_and_no_death(when, words, 
 # Channels that do not exist, classifiers of another size
 
 
-def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, photo):
-    words = [word for word in TWO if word not in ("--grids", "none")]
-    code, _, err = inspect(photo, *words, "--channels", "3,70", "-o", "run")
-    assert code == 0
-    assert (
-        "warning: --channels: conv1 has channels 0 to 63 only, and 1 more are short of some\n"
-        in err
-    )
-    inspect(photo, *words, "--channels", "70", "-o", "none")
-    assert sorted(file.name for file in Path("run/grids/photo").iterdir()) == [
-        "001_conv1.png",
-        "002_layer1.0.conv1.png",
-    ]
-    assert not Path("none/grids").exists()
-
-
 THREAD = """
 import sys, threading, time
 from pathlib import Path
@@ -383,14 +331,3 @@ def test_threads_of_foreign_code_end_before_the_process_does():
         [sys.executable, "-c", THREAD, "--version"], check=True, capture_output=True
     )
     assert (done.stderr, Path("late.txt").read_text()) == (b"", "done")
-
-
-@pytest.mark.parametrize("command", ["inspect", "compare"])
-def test_the_help_begins_with_at_most_ten_options_and_shows_none_twice(run, command):
-    panels = run(command, "--help").out.split("\n\n")
-    options = [re.findall(r"^  (?:-\w, )?(--[\w-]+)", panel, re.M) for panel in panels]
-    first = next(panel for panel in options if panel)
-    assert first[0] == "--layers"
-    assert 5 <= len(first) <= 10
-    shown = [option for panel in options for option in panel]
-    assert len(shown) == len(set(shown)) > len(first)

@@ -13,7 +13,6 @@ CODE = """
 import torch
 import warnings
 from torch import nn
-from torch.distributions import Normal
 
 warnings.simplefilter("ignore")
 
@@ -30,14 +29,6 @@ class Net(nn.Module):
 class Direct(Net):
     def forward(self, x):
         return self.b.forward(self.a.forward(x))
-
-class Outer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1)
-
-    def forward(self, x):
-        return Normal(self.conv(x), 1)
 
 class Growing(Net):
     def __init__(self):
@@ -119,10 +110,3 @@ def test_a_model_without_layers_that_run_is_observed_as_a_whole(run, name):
         "exported": "it has no forward: it only holds parameters or modules that the model uses",
     }
     assert reasons.get(name, "its hooks are passed by: it is TorchScript") in ended.err
-
-
-def test_an_output_that_is_no_tensor_is_named(run):
-    ended = inspect(run, "Outer", "--layers", "all")
-    assert [row["call_id"] for row in rows_of(ended)] == ["conv"]
-    reason = "it ran, but returned no tensor: torch.distributions.normal.Normal"
-    assert f"not called: (model): {reason}\n" in ended.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,7 @@ from jsonschema import Draft202012Validator
 
 import hookcli
 from hookcli import errors
-from hookcli.cli.output.wording import to_words
-from hookcli.config import ClusterRequest, GridStyle, ModelRequest
-from hookcli.run.pipeline import inspect_images
 from hookcli.verbs.schema import make_schema
-from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET
 
 SCHEMA = Draft202012Validator(make_schema("error"))
@@ -36,36 +31,6 @@ ERRORS = {
     "no picture": (["inspect", "net.py:Net", "no.png", *CPU], 3, "no image can be used", "photo"),
     "a model that fails": (["inspect", "net.py:Breaks", "pixels.npy", *CPU], 4, "model failed", ""),
     "a file in the way": ([*NET, "-o", "net.py"], 5, "is a file", "another folder with -o"),
-}
-MODEL = ModelRequest("net.py:Net", device="cpu")
-IMAGES = ("pixels.npy",)
-# What Python users get wrong, and what the message and the hint have in them. A name that is also
-# in ERRORS stands for the same error.
-CALLS = {
-    "no layer": (
-        inspect_config(MODEL, *IMAGES, layers=("qqqqqq",)),
-        ("no layer matches 'qqqqqq'", "list them with: `hookcli.layers(MODEL)`"),
-    ),
-    "an edit": (
-        inspect_config(MODEL, *IMAGES, edits=("conv:zerro",)),
-        ("`edits` 'conv:zerro': at position ", "zero"),
-    ),
-    "a gradient": (
-        inspect_config(MODEL, *IMAGES, edits=("grad_output:conv:zero",)),
-        ("`edits` 'grad_output:conv:zero': grad_output is a gradient", "`hookcli.gradients`"),
-    ),
-    "a file in the way": (
-        inspect_config(MODEL, *IMAGES, out="net.py"),
-        ("'net.py' is a file, not a folder", "choose another folder with `out`"),
-    ),
-    "a tile": (
-        inspect_config(MODEL, *IMAGES, grids=GridStyle(tile=1)),
-        ("`grids.tile` must be at least 8, not 1", ""),
-    ),
-    "a cluster of a function": (
-        inspect_config(MODEL, *IMAGES, workers=2, cluster=ClusterRequest("auto")),
-        ("inspect_images runs on this machine alone", "leave `cluster` out"),
-    ),
 }
 
 
@@ -95,19 +60,6 @@ def test_an_error_is_a_document_on_stdout_too(run, name, output_format):
     assert (ended.out.count("\n") == 1) == (output_format == "jsonl")
 
 
-def test_without_json_an_error_is_on_stderr_alone(run):
-    assert [run(*words).out for words, *_ in (ERRORS["a seed"], ERRORS["an unknown option"])] == [
-        "",
-        "",
-    ]
-    assert run(*NET, "--seed", "-1", "--format", "md").out == ""
-
-
-def test_the_last_format_counts_however_it_is_given(run):
-    assert run(*NET, "--wat", "--format", "csv", "--format=json").out.startswith("{")
-    assert run(*NET, "--wat", "--format", "json", "--format=csv").out == ""
-
-
 def test_an_interrupt_is_a_document_too(run, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -133,24 +85,6 @@ def test_an_unfinished_document_is_not_followed_by_another(run, monkeypatch):
     assert (ended.code, ended.out) == (5, "{")
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_somebody_who_called_a_function_reads_the_words_of_python(name):
-    config, (message, hint) = CALLS[name]
-    error = error_of(config)
-    assert error.message.startswith(message)
-    assert hint in error.hint
-    words = re.sub(r"`hookcli\.[^`]+`", "", f"{error.message} {error.hint}")
-    assert not re.search(r"(^|\W)--?[a-z]|\bhookcli\b", words)
-
-
-@pytest.mark.parametrize("name", sorted(ERRORS.keys() & CALLS.keys()))
-def test_a_command_says_the_same_in_words_of_the_command_line(run, name):
-    error = error_of(CALLS[name][0])
-    shown = json.loads(run(*ERRORS[name][0], "--format", "json").out)["error"]
-    expected = {"message": to_words(error.message), "hint": to_words(error.hint)}
-    assert shown == {"code": error.exit_code, **expected}
-
-
 def test_every_exit_code_of_an_error_is_shown():
     codes = {kind.exit_code for kind in vars(errors).values() if is_error_with_a_code(kind)}
     assert {code for _, code, *_ in ERRORS.values()} == codes - {errors.DONE, errors.INTERRUPTED}
@@ -158,9 +92,3 @@ def test_every_exit_code_of_an_error_is_shown():
 
 def is_error_with_a_code(kind):
     return isinstance(kind, type) and hasattr(kind, "exit_code")
-
-
-def error_of(config):
-    with pytest.raises(hookcli.HookcliError) as caught:
-        inspect_images(config)
-    return caught.value

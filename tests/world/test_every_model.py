@@ -112,7 +112,6 @@ def load_task(name: str) -> str:
 
 
 def picture(seed: int) -> Image.Image:
-    """Smooth noise, 200 by 150."""
     values = np.random.default_rng(seed).integers(0, 256, (15, 20, 3), dtype=np.uint8)
     return Image.fromarray(values).resize((200, 150), Image.Resampling.BICUBIC)
 

@@ -37,7 +37,6 @@ class Built(NamedTuple):
 
 @pytest.fixture(scope="module", params=NAMES)
 def built(request: pytest.FixtureRequest) -> Built:
-    """A model as torchvision builds it without downloads, with small random values everywhere."""
     builder = zoo.get_model_builder(request.param)
     known = inspect.signature(builder).parameters
     arguments = {"weights_backbone": None} if "weights_backbone" in known else {}

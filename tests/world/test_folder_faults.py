@@ -59,7 +59,6 @@ def assert_same_folders(one, two):
 
 
 def begin(*words, **environment):
-    """Start the command; its run begins, or it has ended already."""
     Path("told").unlink(missing_ok=True)
     with Path("told").open("w") as told:
         process = subprocess.Popen(

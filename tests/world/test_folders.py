@@ -52,7 +52,6 @@ NET = ("net.py:make", *RANDOM, "--size", "16", "--layers", "conv")
 
 
 def draw(file, number):
-    """Return a different picture for each number, in one of three sizes."""
     noise = np.random.default_rng(number).integers(0, 256, (36 + number % 3, 40, 3))
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise.astype(np.uint8)).save(file, format="PNG")
@@ -74,7 +73,6 @@ def inspect(*images, out="out", **other):
 
 
 def all_files(folder):
-    """Return the bytes of every file, hidden files too, by its name in the folder; no lock."""
     root = Path(folder)
     found = {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
     return {name: data for name, data in found.items() if name != LOCK}
@@ -87,7 +85,6 @@ def assert_same_folders(one, two):
 
 
 def records(out="out"):
-    """Return every record, in the order of the files and of their rows."""
     files = sorted(Path(out, "records.parquet").glob("*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -162,7 +159,6 @@ def test_a_name_that_is_not_utf8_comes_back_from_every_table_and_after_an_interr
 
 @pytest.fixture(scope="module")
 def ten(tmp_path_factory):
-    """Ten pictures in a folder, and the records of a run of each by itself."""
     folder = tmp_path_factory.mktemp("ten")
     with contextlib.chdir(folder):
         alone = {}
@@ -204,7 +200,6 @@ def outputs(model, layer, arrays):
 
 @pytest.fixture(scope="module")
 def squeezenet():
-    """The network of seed 0."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Squeezed().eval()
@@ -311,8 +306,6 @@ class Interrupting:
 
 
 class Listener(ProgressListener):
-    """Records how many images were done when the run was resumed."""
-
     stood = 0
 
     def resumed(self, done):
@@ -330,7 +323,6 @@ def interrupt(config, *, at):
 
 
 def resume(**other):
-    """Resume the run; return how many images were already done, and the result."""
     listener = Listener()
     result = pipeline.run(prepare_run(asked("photos", out="out", resume=True, **other)), listener)
     return listener.stood, result
@@ -359,7 +351,6 @@ def cut(eighteen, small_parts):
 
 @pytest.fixture
 def parts_two(eighteen, cut):
-    """The interrupted run with two of three chunks."""
     shutil.rmtree("out")
     shutil.copytree(eighteen / "two", "out")
     return cut
@@ -406,16 +397,13 @@ def test_a_damaged_part_is_done_again(parts_two, damage):
     assert_same_folders("out", parts_two)
 
 
-@pytest.mark.parametrize("change", ["size", "time", "name"])
-def test_the_size_of_a_file_or_its_time_or_name_is_enough_to_begin_again(cut, change):
+@pytest.mark.parametrize("change", ["time", "name"])
+def test_the_time_of_a_file_or_its_name_is_enough_to_begin_again(cut, change):
     file = Path("photos/p005.png")
-    before = file.stat()
-    if change == "size":
-        file.write_bytes(file.read_bytes() + b"\0")
-    later = change == "time"
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + later))
     if change == "name":
         file.rename("photos/p005a.png")
+    else:
+        os.utime(file)
     assert resume()[0] == 0
 
 
@@ -535,16 +523,6 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     assert "was started with other weights: sha256 " in err
 
 
-def test_half_written_files_of_a_killed_writer_are_removed_at_the_end(cut):
-    names = ("run.json", "records.parquet/part-000001.parquet", "parts/000001.json", "layers.csv")
-    with Path("out/parts/written.jsonl").open("a") as journal:
-        journal.writelines(f"{json.dumps(name)}\n" for name in names)
-    for name in names:
-        Path("out", name).with_name(f".partial-{Path(name).name}").write_bytes(b"half")
-    resume()
-    assert_same_folders("out", cut)
-
-
 def test_a_complete_run_is_left_as_it_is(run, eighteen, small_parts):
     shutil.copytree(eighteen / "photos", "photos")
     shutil.copytree(eighteen / "whole", "out")
@@ -567,22 +545,11 @@ def test_overwrite_of_an_interrupted_run_starts_again(cut):
     assert_same_folders("out", cut)
 
 
-def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
-    before = all_files("out")
-    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
-    assert (code, all_files("out")) == (5, before)
-    assert err.splitlines() == [
-        "error: 'out' holds a run that did not finish",
-        "hint: continue it with --resume, or replace it with --overwrite",
-    ]
-
-
 # Disks that fill
 
 
 @contextlib.contextmanager
 def largest_file(limit):
-    """Limit every file to ``limit`` bytes, as on a full disk."""
     resource = pytest.importorskip("resource")  # not on Windows
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
@@ -640,7 +607,6 @@ def test_a_run_with_another_number_of_threads_begins_again():
 
 @pytest.fixture
 def start():
-    """Start the command in a separate process, which ends with the test."""
     started = []
 
     def command(*words, **environment):
@@ -657,7 +623,6 @@ def start():
 
 
 def wait_for(file, process):
-    """Wait until ``file`` exists."""
     end = time.monotonic() + PATIENCE
     while not Path(file).exists():
         assert process.is_alive(), Path("err.txt").read_text()
@@ -686,7 +651,6 @@ def slow(tmp_path_factory):
 
 @pytest.fixture
 def net(slow, tmp_path):
-    """A slow model and 130 pictures; ``whole`` is a complete, uninterrupted run."""
     shutil.copytree(slow, tmp_path, dirs_exist_ok=True)
     return changed(SLOW, out="out")
 
@@ -748,7 +712,6 @@ def killed_workers(monkeypatch, noticed_at_once):
 
 
 def told_by_run(config, monkeypatch):
-    """The warnings of a run."""
     told, listener = [], Listener()
     monkeypatch.setattr(listener, "warn", told.append)
     pipeline.run(prepare_run(config), listener)
@@ -960,16 +923,6 @@ def test_quiet_says_nothing_but_warnings(run):
         "warning: the weights are RANDOM, as asked for",
         "warning: skipped 'photos/bad.png': is empty",
     ]
-
-
-def test_the_plan_knows_about_how_much_will_be_written():
-    photos(40)
-    prepared = prepare_run(asked("photos", out="out"))
-    pipeline.run(prepared)
-    written = all_files("out")
-    assert len(written) == prepared.settings.plan.files
-    size = sum(map(len, written.values())) / 1e6
-    assert size / 3 < prepared.settings.plan.megabytes < size * 3
 
 
 def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):

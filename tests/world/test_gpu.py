@@ -64,8 +64,6 @@ def pixels():
 
 @pytest.fixture
 def inspect(run):
-    """Run a command on a small network on a device, and return its rows by call id."""
-
     def command(verb, device, *words):
         common = ("squeezenet1_1", PHOTOS / "cat.png", "--size", "64", "--weights", "random")
         words = ("--device", device, "--format", "json", "--overwrite", "--grids", "none", *words)

@@ -13,7 +13,6 @@ from hookcli.config import ModelRequest
 from hookcli.networks.load import load_model
 
 NET = "from torch import nn\ndef make(): return nn.Conv2d({channels}, 2, 3)\n"
-GREY = ("--mean", "0.5", "--std", "0.2")
 WORDS = ("a.png", "--layers", "all", "--grids", "none")
 
 
@@ -37,11 +36,3 @@ def test_without_the_two_numbers_the_hint_names_them(run):
     ended = run("inspect", "net.py:make", *WORDS)
     assert ended.code == 4
     assert ended.err.endswith("a model of grey pictures: --mean M and --std S, one number each\n")
-
-
-def test_a_model_of_the_zoo_takes_colours(run):
-    ended = run("inspect", "squeezenet1_1", *WORDS, "--weights", "random", *GREY)
-    assert (ended.code, ended.err.splitlines()[0]) == (
-        2,
-        "error: squeezenet1_1 takes 3 channels: --mean and --std are 3 numbers each",
-    )

@@ -64,7 +64,6 @@ def draw_photos(count):
 
 
 def ends_of_scale(file):
-    """The two numbers below the bar of a picture."""
     every = ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")  # noqa: S314
     words = [each.text for each in every if each.text]
     return [float(words[-2]), float(words[-1])]
@@ -114,11 +113,3 @@ def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect):
     assert len([*Path("whole/heat").rglob("*.png")]) == 10 * 4
     other = inspect("--heat", "max", "--grids", "none", "-o", "halves", "--resume", code=2)
     assert "--heat" in other.err
-
-
-def test_a_run_that_replaces_another_takes_its_pictures_away(inspect):
-    draw_photos(1)
-    inspect("--heat", "mean", "--picture-format", "svg", "-o", "out")
-    assert Path("out/heat/p00/001_conv.svg").exists()
-    inspect("-o", "out", "--overwrite")
-    assert not Path("out/heat").exists()

@@ -58,13 +58,11 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def files(corpus):
-    """Every file, as the run is given it."""
     return sorted(str(file.relative_to(corpus)) for file in corpus.rglob("*") if file.is_file())
 
 
 @pytest.fixture(scope="module")
 def ended(corpus, files, tmp_path_factory):
-    """One run of the tool over all of them."""
     folder = tmp_path_factory.mktemp("run")
     words = ["inspect", "resnet18", "--weights", "random", "--size", "64", "--layers", "conv1"]
     words += ["--grids", "none", "--device", "cpu", "--out", str(folder / "out"), "--", *files]

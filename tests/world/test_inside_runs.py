@@ -20,7 +20,6 @@ MAKE = ("model.py:make", "a.png", "b.png", "--size", "8")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with a model, two images and two runs."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "model.py").write_text(MODEL)
     for name, colour in (("a.png", "red"), ("b.png", "blue")):

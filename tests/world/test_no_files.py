@@ -6,7 +6,6 @@ import contextlib
 import csv
 import os
 import signal
-import stat
 import threading
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from hookcli.cli.completion import complete_model, names_file, save_model_names
 from hookcli.images.read import read_images
 
 SMALL = ("--weights", "random", "--size", "64", "--layers", "conv1", "--device", "cpu", "-o", "run")
@@ -171,19 +169,6 @@ def test_code_that_is_no_file_is_refused(run, no_file):
 
 
 # The cache
-
-
-def test_a_cache_of_names_that_is_no_file_gives_no_names_and_is_replaced(no_file, monkeypatch):
-    names_file().parent.mkdir(parents=True)
-    no_file(names_file())
-    assert complete_model("resnet") == []
-    # the pipe that is replaced stays open to those who wait at it
-    monkeypatch.chdir(names_file().parent)
-    os.link("models.txt", "kept", follow_symlinks=False)
-    save_model_names()
-    assert stat.S_ISREG(os.lstat("models.txt").st_mode)
-    assert "resnet18" in complete_model("resnet")
-    Path("kept").rename("models.txt")
 
 
 # What is looked at is what is opened

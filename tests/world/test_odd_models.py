@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.hooks.layers import list_layers
@@ -45,8 +44,6 @@ class Odd(nn.Module):
 
 
 class TwoInOneModule(Odd):
-    """Computes attention over its tokens, and then over its tokens at half the size."""
-
     def forward(self, x):
         tokens = tokens_of(self.patch(x))
         tokens = tokens + self.weigh(*self.split(tokens))
@@ -72,12 +69,6 @@ class PooledKeys(Odd):
         pooled = tokens_of(functional.max_pool2d(maps, 2))
         q, (_, k, v) = self.split(tokens_of(maps))[0], self.split(pooled)
         return self.weigh(q, k, v).mean(1)
-
-
-class Checkpointed(Odd):
-    def forward(self, x):
-        parts = self.split(tokens_of(self.patch(x)))
-        return checkpoint(self.weigh, *parts, use_reentrant=False).mean(1)
 
 
 class RowsThenColumns(Odd):
@@ -107,7 +98,6 @@ MODELS = [
     (TwoInOneModule, IMAGE, FLOAT, [(ALL, ALL), (ALL, QUARTERS)]),
     (WindowAfterWindow, IMAGE, FLOAT, [([each], [each]) for each in WINDOWS]),
     (PooledKeys, IMAGE, FLOAT, [(ALL, QUARTERS)]),
-    (Checkpointed, IMAGE, FLOAT, [(ALL, ALL)]),
     (RowsThenColumns, IMAGE, HALF, [(PATCHES.tolist(),) * 2, (PATCHES.T.tolist(),) * 2]),
     (WholeAndMiddle, IMAGE, FLOAT, [([ALL[0] + [5, 6, 9, 10]],) * 2]),
 ]  # fmt: skip

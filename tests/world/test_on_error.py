@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.config import ModelRequest
-from hookcli.networks.load import build_skeleton
 from tests.conftest import interrupted_after
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
@@ -47,7 +45,6 @@ def write_net(check, why=""):
 
 
 def unlucky(*numbers):
-    """A model that fails on these images, after its first layer."""
     write_net(f"assert not {set(numbers)} & set(map(round, numbers)), 'unlucky'")
 
 
@@ -109,12 +106,6 @@ def test_every_command_skips_what_does_not_fit(run, command):
     assert ended.code == 6, ended.err
     reason = "is 1x32x32: this network takes 3 channels"
     assert f"warning: skipped 'bad.npy': {reason}" in ended.err.splitlines()
-
-
-def test_a_network_of_one_size_refuses_another():
-    prepare = build_skeleton(ModelRequest("vit_b_32", size=32)).prepare
-    assert prepare.refuse_pixels((3, 48, 48)) == "is 3x48x48: this network takes 3x32x32"
-    assert prepare.refuse_pixels((3, 32, 32)) == ""
 
 
 def test_an_own_model_takes_what_its_first_image_had(run):
@@ -264,32 +255,6 @@ def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
     unlucky(2)
     assert run(*inspected(images(4), *SKIP)).code == 6
     assert "skip" not in json.loads(Path("out/run.json").read_text())["command"]
-
-
-RARE = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.rare = nn.Conv2d(3, 2, 1), nn.Identity()
-
-    def forward(self, x):
-        if x.max() == 2:
-            assert self.rare(x).any(), "zero"
-        return self.conv(x)
-"""
-
-
-def test_what_the_edits_did_before_an_interruption_is_known_when_the_run_goes_on(run):
-    """Only the third image, in the first part, runs the layer ``rare``."""
-    Path("net.py").write_text(RARE)
-    words = (*inspected(images(40)), "--batch-size", "1", "--edit", "rare:scale=2")
-    with interrupted_after(chunks=1):
-        assert run(*words).code == 130
-    ended = run(*words, "--resume")
-    assert ended.code == 0, ended.err
 
 
 def test_skipped_images_are_in_the_order_of_the_run_whatever_the_reason(run):

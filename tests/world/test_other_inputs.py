@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +57,6 @@ DICT = ("--inputs-as", "dict", "--input", "facts=five.npy")
 
 @pytest.fixture
 def inspect(run):
-    """Return a function that runs a model on two images, whose pixels are 1 and 2."""
     Path("net.py").write_text(NET)
     pixels = np.ones((2, 3, 4, 4), np.float32)
     pixels[1] = 2
@@ -137,18 +135,3 @@ def test_a_file_that_changed_is_another_run(inspect):
     ended = inspect("Two", *words)
     assert ended.code == 2
     assert "before five.npy changed" in ended.err
-
-
-def test_layers_takes_the_inputs_and_the_channels_of_the_model(run, inspect):
-    ended = run("layers", "net.py:Two", "--input", "facts=five.npy", "--format", "json")
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.out)["layers"][1]["shape"] == [1, 1]
-    Path("bands.py").write_text(
-        "from torch import nn\ndef grey(): return nn.Conv2d(1, 4, 3)\n"
-        "def twelve(): return nn.Conv2d(12, 4, 3)\n"
-    )
-    for name, channels in (("grey", 1), ("twelve", 12)):
-        ended = run("layers", f"bands.py:{name}", "--size", "8", "--format", "json")
-        assert json.loads(ended.out)["input_shape"] == [1, channels, 8, 8]
-    ended = run("layers", "bands.py:grey", "--mean", "0.5", "--std", "0.2", "--format", "json")
-    assert json.loads(ended.out)["input_shape"] == [1, 1, 224, 224]

@@ -83,7 +83,6 @@ def write(text, name="net.py"):
 
 
 def conv_of(seed, width=2):
-    """The first layer that the factory makes after the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Conv2d(3, width, 1)
@@ -117,12 +116,6 @@ def test_a_file_may_import_its_neighbours():
     write("WIDTH = 6", "code/sizes_beside.py")
     write("from sizes_beside import WIDTH\ndef make(): return nn.Conv2d(3, WIDTH, 1)", "code/a.py")
     assert load("code/a.py:make").module.out_channels == 6
-
-
-def test_a_module_of_a_package_in_the_working_folder_is_found():
-    write("", "ownpackage/__init__.py")
-    write(NET, "ownpackage/nets.py")
-    assert load("ownpackage.nets:make").module.conv.out_channels == 2
 
 
 @pytest.mark.parametrize("origin", ["net.py", "ownpackage.seeded"])

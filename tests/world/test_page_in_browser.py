@@ -47,15 +47,8 @@ def page(browser, folder):
 
 @pytest.fixture(scope="module")
 def sheets(tmp_path_factory):
-    """A run that drew one sheet an image."""
     home = tmp_path_factory.mktemp("sheets")
     return inspected(home, PHOTOS / "cat.png", PHOTOS / "coffee.png", "--grids", "sheet")
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    """A run of one image with three channels a layer: grids of one short row."""
-    return inspected(tmp_path_factory.mktemp("one"), PHOTOS / "cat.png", "--channels", "0,1,2")
 
 
 def opened(browser, folder=None):
@@ -205,17 +198,6 @@ def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, 
     assert list_faults(gradients, scheme) == []
 
 
-def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
-    link = gradients.locator("svg.flow a").nth(2)
-    target = link.get_attribute("href")
-    link.focus()
-    gradients.keyboard.press("Enter")
-    assert gradients.evaluate("location.hash") == target
-    place = gradients.locator(target)
-    assert place.locator("h3").inner_text().startswith("grad_output:")
-    assert place.locator("img").count() == 1
-
-
 def test_maps_over_the_image_are_seen(gradients):
     gradients.locator("#contact-sheet button").first.click()
     pictures = gradients.locator(".heats").first.locator("img")
@@ -236,7 +218,6 @@ def lit(row, column, head):
 
 
 def lit_maps():
-    """The maps of all queries and heads as one picture, in each of them one cell lit."""
     levels = np.zeros((ROWS * HEADS * ROWS, COLUMNS * COLUMNS), np.uint8)
     for row, column, head in np.ndindex(ROWS, COLUMNS, HEADS):
         down, across = lit(row, column, head)
@@ -254,7 +235,6 @@ def with_class_token(maps):
 
 
 def write_attended(home, *, token=False):
-    """A page with an attention call that has the maps of all its patches."""
     whole = document()
     (home / "attention").mkdir()
     Image.new("RGB", (300, 200), (120, 120, 120)).save(home / "seen.jpg")
@@ -287,7 +267,6 @@ def attended(browser, tmp_path):
 
 
 def lit_cell(page, head):
-    """The cell of the tile of a head that is the brightest on the screen."""
     tile = page.locator(".attend .tile").nth(head)
     tile.scroll_into_view_if_needed()
     shot = np.asarray(Image.open(io.BytesIO(tile.screenshot())).convert("L"), float)
@@ -302,7 +281,6 @@ def lit_cell(page, head):
 
 
 def pick(page, row, column):
-    """Click the middle of a patch of the image."""
     page.wait_for_selector(".attend .map")
     box = page.locator(".picked").bounding_box()
     at = {"x": (column + 0.5) / COLUMNS * box["width"], "y": (row + 0.5) / ROWS * box["height"]}
@@ -362,10 +340,3 @@ def test_the_viewer_begins_with_the_class_token_and_a_button_leads_back_to_it(br
 def test_the_page_of_attention_has_no_serious_fault_of_accessibility(attended, scheme):
     pick(attended, 0, 1)
     assert list_faults(attended, scheme) == []
-
-
-def test_the_page_of_attention_fits_a_phone(attended):
-    attended.set_viewport_size({"width": 390, "height": 800})
-    pick(attended, 1, 0)
-    assert attended.evaluate("document.documentElement.scrollWidth") <= 390
-    assert lit_cell(attended, 1) == lit(1, 0, 1)

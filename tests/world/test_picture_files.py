@@ -24,7 +24,6 @@ def inspect(run, *words):
 
 
 def corner(file):
-    """The colour of the background."""
     with Image.open(Path("out", file)) as image:
         return image.convert("RGB").getpixel((0, 0))
 

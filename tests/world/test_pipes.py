@@ -35,7 +35,6 @@ def small_net():
 
 
 def write_small_net():
-    """A model, its pixels, and pixels that are not all numbers."""
     Path("net.py").write_text(SMALL_NET)
     pixels = np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)])
     np.save("pixels.npy", pixels)
@@ -75,13 +74,11 @@ def test_facts_beside_the_rows_are_reported_on_stderr(run):
 
 @pytest.fixture
 def saved(run):
-    """A run with tensors."""
     assert run(*LISTS["inspect"], "--save", "tensors", "-o", "out").code == 0
 
 
 @pytest.fixture
 def exported(saved, run):
-    """Return the files that ``hookcli export`` reports as written, in each format."""
     return {
         form: run("export", "out", "--to", "npy", "-o", form, "--format", form).out
         for form in ("text", "json", "jsonl")
@@ -222,7 +219,6 @@ ITS_TALK = re.compile(
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """The exit code and stderr of every command, for each kind of stdout."""
     with contextlib.chdir(tmp_path_factory.mktemp("ended")):
         write_small_net()
         Path("text.png").write_text("hello")

@@ -18,7 +18,6 @@ def add(name, shade=100):
 
 @pytest.fixture
 def complete(run):
-    """A run of two pictures and a file that is none."""
     Path("net.py").write_text("from torch import nn\ndef make(): return nn.Conv2d(3, 2, 3)\n")
     Path("photos").mkdir()
     add("a.png")

@@ -72,7 +72,6 @@ if __name__ == "__main__":
 
 
 def make_folder(folder, commands):
-    """Make the folder with its inputs, and return all words of each command."""
     folder.mkdir()
     for name in ("net.py", "squeeze.py", "photos", "cat.png"):
         (folder / name).symlink_to(folder.parent / name)

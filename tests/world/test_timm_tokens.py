@@ -12,7 +12,6 @@ STAGES = {"depths": (1, 1, 1, 1), "num_heads": (1, 1, 1, 1), "embed_dim": 12, "w
 
 @pytest.fixture(scope="module")
 def timm():
-    """The package, imported only where these tests run."""
     return pytest.importorskip("timm")
 
 
@@ -48,13 +47,3 @@ def test_all_layouts_of_a_model_of_stages_are_known(timm, name, arguments):
     model = timm.create_model(name, num_classes=7, **arguments).eval()
     unknown = [i for i, (_, each) in walk_layouts(model, 64).items() if not each.channels_first]
     assert all(i.endswith(WITHOUT_CHANNELS) for i in unknown), unknown
-
-
-def test_layer_scale_of_a_vit_with_registers_is_drawn_as_maps(timm):
-    model = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=56, **SMALL).eval()
-    shape, layout = walk_layouts(model, 56)["blocks.0.ls1"]
-    assert (shape, layout.is_spatial, layout.maps_shape(shape)) == (
-        (1, 5 + 16, 24),
-        True,
-        (1, 24, 4, 4),
-    )

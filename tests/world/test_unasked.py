@@ -47,7 +47,6 @@ def toy():
 
 
 def zeros_of(name):
-    """A file of zeros for a model of torchvision."""
     with torch.device("meta"):
         module = torchvision.models.get_model_builder(name)(weights=None, init_weights=False)
     state = module.state_dict()
@@ -94,13 +93,6 @@ def test_an_own_model_whose_dtype_is_changed_says_so(name, note):
     loaded = load(name)
     assert loaded.info.notes == (note,)
     assert {p.dtype for p in loaded.module.parameters()} == {torch.float32}
-
-
-def test_a_dtype_that_is_the_models_own_or_was_requested_causes_no_note():
-    assert load("net.py:plain").info.notes == ()
-    assert load("net.py:make", dtype="float16").info.notes == ()
-    assert load("net.py:plain", dtype="bfloat16").info.notes == ()
-    assert load("squeezenet1_1", "random").info.notes == ()
 
 
 # --- where it is said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ SAVED = ("--save", "tensors")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run of one image with all channels of the grids, and the tensors they were made of."""
     return inspected(tmp_path_factory.mktemp("viewer"), PHOTOS / "cat.png", *SAVED)
 
 
@@ -43,14 +41,12 @@ def page(browser, folder):
 
 
 def grid_of(folder, call_id):
-    """What ``report.json`` says of the only picture of a call."""
     grids = json.loads((folder / "report.json").read_text())["grids"]
     (grid,) = [each for each in grids if each["call_id"] == call_id]
     return grid
 
 
 def in_one_file(folder, home):
-    """The folder of a page that holds its pictures, and nothing else."""
     files = open_files(folder)
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(
@@ -104,7 +100,6 @@ def test_the_pixels_of_the_stage_are_the_colours_of_the_channels_values(browser,
 
 
 def pointed(page, row, column):
-    """What is said of a place of the channel, under the pointer."""
     stage = page.locator("#stage-tile")
     stage.scroll_into_view_if_needed()
     height, width = (int(stage.get_attribute(name)) for name in ("height", "width"))
@@ -189,21 +184,6 @@ def test_a_link_to_a_channel_opens_it_and_the_address_follows(browser, folder):
     tab.close()
 
 
-@pytest.mark.parametrize("hash_", ["#conv1/x", "#%/%", "#nowhere/3"])
-def test_an_address_that_names_nothing_opens_nothing(browser, folder, hash_):
-    for page in opened(browser, folder):
-        page.evaluate(f"location.hash = '{hash_}'")
-        page.wait_for_timeout(100)
-        assert not page.evaluate("document.getElementById('viewer').open")
-
-
-def test_a_channel_that_was_not_drawn_is_reported(page):
-    page.evaluate("location.hash = '#layer4.1.conv2/512'")  # it has 512, counted from 0
-    page.wait_for_selector("#viewer[open]")
-    said = "layer4.1.conv2 has 512 channels: 0 to 511. This is the first that was drawn."
-    assert page.inner_text("#pointed") == said
-
-
 def test_a_channel_is_looked_at_by_keyboard_alone(page, folder):
     page.set_viewport_size({"width": 1400, "height": 900})
     page.locator("#list a", has_text="layer1.0.conv1").focus()
@@ -233,32 +213,3 @@ def test_a_channel_is_looked_at_by_keyboard_alone(page, folder):
     page.keyboard.press("Escape")
     assert not page.evaluate("document.getElementById('viewer').open")
     assert page.locator(":focus").evaluate(label) == "Open the feature maps of layer1.0.conv1"
-
-
-def test_a_channel_whose_picture_is_gone_or_of_another_size_is_shown_as_its_tile(
-    browser, folder, tmp_path
-):
-    broken = tmp_path / "broken"
-    shutil.copytree(folder, broken, ignore=shutil.ignore_patterns("tensors"))
-    (broken / "maps/cat/001_conv1.png").unlink()
-    shutil.copy(folder / "maps/cat/001_conv1.png", broken / "maps/cat/002_layer1.0.conv1.png")
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    for call in ("conv1", "layer1.0.conv1"):
-        tab.goto((broken / "report.html").as_uri() + f"#{call}/0")
-        tab.wait_for_selector("#stage-tile[width='56']")
-        assert tab.inner_text("#size") == ""
-    tab.close()
-
-
-def test_the_map_of_a_layer_over_the_image_is_in_the_viewer(browser, tmp_path):
-    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")]
-    folder = inspected(tmp_path, *photos, "--heat", "mean", "--size", "64", "--grids", "layers")
-    for page in opened(browser, folder):
-        page.goto(f"{(folder / 'report.html').as_uri()}#layer1.0.conv1")
-        open_grid(page, 1)
-        shown = page.locator("#heat")
-        assert shown.get_attribute("src") == "heat/cat/002_layer1.0.conv1.png"
-        assert shown.get_attribute("alt") == "The mean of the channels of layer1.0.conv1"
-        assert shown.evaluate("each => each.naturalWidth") > 400
-        page.keyboard.press("ArrowDown")
-        assert shown.get_attribute("src") == "heat/cat/003_layer1.0.conv2.png"

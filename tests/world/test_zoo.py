@@ -38,20 +38,10 @@ def test_the_catalog_calls_the_same_models_classification_models():
 
 @pytest.fixture(scope="module", params=NAMES)
 def surveyed(request: pytest.FixtureRequest) -> tuple[str, tuple[SurveyRow, ...]]:
-    """The name and the rows of a model at the size that its weights were made for."""
     size = zoo.get_model_weights(request.param).DEFAULT.transforms().crop_size[0]
     loaded = build_skeleton(ModelRequest(request.param, size=size))
     model, shape = loaded.module, loaded.info.input_shape
     return request.param, survey(model, list_layers(model), shape).rows
-
-
-def test_rows_count_the_calls_by_their_start_and_the_uncalled_come_last(surveyed):
-    _, rows = surveyed
-    orders = [row.order for row in rows if row.order is not None]
-    rest = rows[len(orders) :]
-    assert orders[0] == 1
-    assert orders == sorted(orders)
-    assert [row.order for row in rest] == [None] * len(rest)
 
 
 def test_the_model_costs_twice_the_published_multiply_adds(surveyed):
