@@ -131,15 +131,6 @@ def test_two_files_and_the_model_have_the_same_golden_values(run):
         assert reasons == (merged | idle if "onnx" in (one, two) else {})
 
 
-def test_a_file_and_a_model_are_compared_in_both_directions(compare):
-    export("net.onnx")
-    for model, other in (("net.onnx", "nets.py:Net"), ("nets.py:Net", "net.onnx")):
-        document = compare(model, "--against", f"model={other}", "--blame")
-        assert (document["equal"], document["culprits"]) == (True, [])
-        assert "blocks.0.conv" in [each["call_id"] for each in document["left_out"]]
-        assert "(model)" in [row["call_id"] for row in document["layers"]]
-
-
 def test_the_layers_of_a_file_are_listed(run):
     export("net.onnx")
     ended = run("layers", "net.onnx", "--layers", "conv,blocks.0", "--ops", "--format", "csv")

@@ -17,7 +17,7 @@ import hookcli
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.passes.exported import ProgramRunner, load_program
 from hookcli.passes.onnx_file import OnnxRunner
-from tests.extras.exports import NETS, export, save_program
+from tests.extras.exports import NETS, export, make, save_program
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -105,6 +105,14 @@ def test_a_quantized_file_has_the_parameters_and_operations_of_the_model(run, na
     ended = [run("layers", f"{each}.onnx", "--format", "json") for each in ("Net", name)]
     one, two = (json.loads(each.out)["total"] for each in ended)
     assert (two["params"], two["flops"]) == (one["params"], one["flops"])
+
+
+@pytest.mark.parametrize("name", ["static", "operators", "dynamic"])
+def test_the_numbers_of_a_quantized_file_are_the_weights_of_the_model(name):
+    stored = {each.name: each for each in open_file(name).read_weights()}
+    for path in ("stem.weight", "fc.weight"):
+        weight = make().get_parameter(path).detach().double().numpy()
+        assert (np.abs(stored[path].values - weight) <= stored[path].step).all()
 
 
 def list_convolutions(file):

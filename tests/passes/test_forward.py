@@ -250,16 +250,3 @@ def test_a_channel_is_dead_when_it_is_zero_in_all_images():
     second = record("b", [[[0.0, 0.0], [0.0, -2.0], [0.0, 0.0], [0.0, 0.0]]])
     (row,) = aggregate_layers([first, second])
     assert (row.dead_channels, row.channels) == (2, 4)
-
-
-def test_rows_are_in_the_order_in_which_calls_started():
-    rows = aggregate_layers(
-        record(image, [[[1.0]]], call_id, order)
-        for image in "ab"
-        for call_id, order in (("inner", 2), ("block", 1), ("after", 3))
-    )
-    assert [(row.call_id, row.order, row.images) for row in rows] == [
-        ("block", 1, 2),
-        ("inner", 2, 2),
-        ("after", 3, 2),
-    ]
