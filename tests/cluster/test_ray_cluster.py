@@ -202,26 +202,6 @@ def test_the_users_own_code_and_weights_travel_to_nodes_that_lack_them(home, clu
     assert (home / "travelled/manifest.json").exists()
 
 
-def test_ctrl_c_ends_with_130_and_keeps_what_is_complete(home, cluster):
-    words = ("inspect", *SLOW, "photos", *on(cluster), "-o", "interrupted")
-    running = start(home, *words)
-    end = time.monotonic() + PATIENCE
-    while not (home / "interrupted/parts/000001.json").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130, err
-    assert "Traceback" not in err
-    assert err.splitlines()[-2:] == [
-        "error: interrupted",
-        "hint: finished chunks are kept; --resume continues a long run",
-    ]
-    assert (home / "interrupted/parts/000000.json").exists()
-    assert not (home / "interrupted/manifest.json").exists()
-    assert list_workers() == []
-
-
 @pytest.fixture(scope="module")
 def s3(home):
     """A storage on this machine with the pictures in it, and the options to use it."""

@@ -143,14 +143,6 @@ def sharing(check):
 PARTS = ("--batch-size", "4")
 
 
-def test_images_on_which_the_model_fails_are_skipped_as_on_this_machine(run):
-    """All of the first chunk are among them."""
-    sharing("not numbers & {*range(34), 40}")
-    ended = run_both(run, *inspected(images(70), *SKIP)[:-2], *PARTS)
-    assert ended.code == 6, ended.err
-    assert_same_folders("here", "there")
-
-
 def test_a_first_chunk_without_any_image_is_run_before_the_others(run, ray):
     starts = []
     ray.before = lambda name, *work: starts.extend((w.number, w.start.first_shape) for w in work)

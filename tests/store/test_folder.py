@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -518,15 +517,6 @@ def test_an_existing_file_is_replaced():
         assert write_atomic(Path("a/b/c.txt"), data) == Path("a/b/c.txt")
         assert Path("a/b/c.txt").read_bytes() == data
     assert files("a") == ["b/c.txt"]
-
-
-def test_a_file_gets_the_rights_that_the_users_umask_gives():
-    before = os.umask(0o027)
-    try:
-        write_atomic(Path("c.txt"), b"data")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(Path("c.txt").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(

@@ -180,16 +180,6 @@ def test_a_storage_that_cannot_be_used_ends_with_5(run, toy, monkeypatch):
         assert "try again when the storage can be used" in ended.err
 
 
-def test_a_bucket_that_does_not_exist_is_a_folder_that_does_not(run, monkeypatch):
-    def find(_path, **_words):
-        raise FileNotFoundError("The specified bucket does not exist")
-
-    monkeypatch.setattr(storage._open(RUN)[0], "find", find)
-    ended = run("diff", RUN, RUN)
-    assert ended.code == 2
-    assert f"there is no folder '{RUN}'" in ended.err
-
-
 def test_a_golden_file_may_be_at_a_url(run, toy, tmp_path):
     put("golden.json", TOY.write_golden(tmp_path / "golden.json").read_bytes())
     assert run("diff", RUN / "golden.json", toy).code == 0
