@@ -95,7 +95,7 @@ def test_equal_values_are_paired_whatever_computes_them(a, b, expected):
         pairs = [each.split("=") for each in text.split()]
         sides.append(tensors(" ".join(call for call, _ in pairs)))
         values.append(arrays(**{call.split(":")[0]: float(value) for call, value in pairs}))
-    found = pair_by_order(*sides, values)
+    found = pair_by_order(sides[0], sides[1], (values[0], values[1]))
     assert found == dict(each.split("=") for each in expected.split())
 
 

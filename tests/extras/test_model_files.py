@@ -187,7 +187,7 @@ def test_weights_beside_a_file_are_part_of_its_hash(run):
 
 
 def test_a_cluster_writes_the_run_folder_of_this_machine(run, tmp_path, monkeypatch):
-    put_in_place(monkeypatch, FakeRay(seed=0))
+    put_in_place(monkeypatch, FakeRay())
     export("net.onnx")
     (tmp_path / "many").mkdir()
     for number in range(40):

@@ -340,9 +340,9 @@ def test_nothing_is_left_behind(how):
     assert same(before, state_of(model))
 
 
-def backward(model, style, **wanted):
+def backward(model, style, **words):
     """Settings of a backward pass from the sum of the outputs."""
-    wanted = BackwardStyle(score="sum", **wanted)
+    wanted = BackwardStyle(score="sum", **words)
     score = partial(score_output, style=wanted, target=None, categories=())
     return BackwardSettings(
         EagerRunner(model, select_layers(model, ["conv"])), style, score, wanted

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -150,7 +151,7 @@ def test_a_damaged_index_of_weights_is_refused(folder, index, message):
 def test_a_model_of_files_has_at_most_a_value_for_each_two_bytes_of_memory(monkeypatch):
     sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 20}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
-    assert FileSource("net", lambda: None, files=FolderFiles(".")).most_values == 1 << 31
+    assert FileSource("net", lambda: None, files=FolderFiles(Path())).most_values == 1 << 31
     assert FileSource("net", lambda: None).most_values is None
 
 

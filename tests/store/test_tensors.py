@@ -638,7 +638,7 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
     for number, (name, pool, dtype) in enumerate(every_pair(SHAPES, ("none", "mean", "2"), dtypes)):
         shape, layout = SHAPES[name]
         activation = counting(2, *shape[1:]) / 7
-        kept = take_activation(activation, layout, SaveStyle(pool, dtype))  # type: ignore[arg-type]
+        kept = take_activation(activation, layout, SaveStyle(pool, dtype))
         pairs = [("a", kept[:1]), ("b", kept[1:])]
         run = load_run(finished_run([{"call": pairs}], ["a", "b"], f"run{number}"))
         np.testing.assert_array_equal(run["call"], kept.float().numpy(), name)
