@@ -100,19 +100,14 @@ class LoadedModel(ModelDescription):
         modules = self.module.modules()
         convolutions = [m for m in modules if isinstance(m, nn.Conv2d) and not is_lazy(m.weight)]
         if self.source.keeps_format:
-            last = torch.channels_last
-            return any(
-                m.weight.is_contiguous(memory_format=last)
-                for m in convolutions
-                if m.weight.shape[1] > 1
-            )
-        deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
-        wanted = (
-            deep and self.task.is_faster_channels_last and not self.info.device.startswith("mps")
-        )
-        if wanted:
+            weights, last = [m.weight for m in convolutions], torch.channels_last
+            wide = [each for each in weights if each.shape[1] > 1]
+            return any(each.is_contiguous(memory_format=last) for each in wide)
+        is_deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
+        is_faster = self.task.is_faster_channels_last and not self.info.device.startswith("mps")
+        if is_deep and is_faster:
             self.module.to(memory_format=torch.channels_last)
-        return wanted
+        return is_deep and is_faster
 
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
@@ -124,7 +119,6 @@ class LoadedModel(ModelDescription):
         target = find_target(style.target, self.categories)
         if needs_gradient:
             self._require_gradients()
-        categories = self.categories
         is_of_class = style.score != "sum" and ":" not in style.score
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
@@ -142,7 +136,7 @@ class LoadedModel(ModelDescription):
                     features if is_features and is_of_class else output,
                     style,
                     target,
-                    categories,
+                    self.categories,
                     needs_gradient=needs_gradient,
                     own=self.task,
                 )
