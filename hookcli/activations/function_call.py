@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
-_MOVING = {
+MOVING = {
     "H", "__getitem__", "adjoint", "broadcast_to", "chunk", "expand", "expand_as", "flatten",
     "flip", "fliplr", "flipud", "gather", "index_select", "moveaxis", "mH", "movedim", "mT",
     "narrow", "permute", "pixel_unshuffle", "ravel", "repeat", "repeat_interleave", "reshape",
@@ -43,9 +43,12 @@ _WRITING = {
     "resize_as_", "scatter_", "scatter_add_", "scatter_reduce_", "set_", "squeeze_", "swapaxes_",
     "swapdims_", "t_", "transpose_", "unsqueeze_",
 }  # fmt: skip
-_SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
+SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
 _SAME = {"__matmul__": "matmul", "special_softmax": "softmax"}
-_FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
+FUSED = {
+    "multi_head_attention_forward",
+    "scaled_dot_product_attention",
+}  # each computes a whole attention
 # The names of both factors of a product, if the caller passes them by name.
 FACTORS = {
     "addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"),
@@ -68,18 +71,6 @@ class FunctionCall:
     @property
     def outputs(self) -> list[Tensor]:
         return tensors_in(self.args[:1] if self.name == "__setitem__" else self.output)
-
-    @property
-    def is_fused(self) -> bool:
-        return self.name in _FUSED
-
-    @property
-    def moves(self) -> bool:
-        return self.name in _MOVING
-
-    @property
-    def samples(self) -> bool:
-        return self.name.endswith(_SAMPLING)
 
     def loses_places(self, given: Sequence[Tensor]) -> bool:
         name = self.name

@@ -21,9 +21,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from hookcli.activations.attention_probabilities import MULTI_HEAD_ARGUMENTS
 from hookcli.activations.function_call import (
     FACTORS,
+    FUSED,
     JOINING,
+    MOVING,
     REDUCING,
     REPLACING,
+    SAMPLING,
     letters_of,
     read_call,
 )
@@ -143,18 +146,18 @@ class TokenTrails:
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
-        if not call.is_fused:
+        if call.name not in FUSED:
             operation = name_operation(function)
             self.shares.follow(operation, call.tensors, call.outputs, self._summed)
         self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
-            self.shares.begin([] if call.is_fused else call.outputs, self._keys)
+            self.shares.begin([] if call.name in FUSED else call.outputs, self._keys)
         elif call.name == "softmax" and any((self._own(t) == LOST).any() for t in call.tensors):
             self.shares.begin_unknown(call.outputs)
         return places
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
-        if call.is_fused:
+        if call.name in FUSED:
             return self._follow_fused(call)
         tensors, outputs = call.tensors, call.outputs
         if not outputs or call.name.startswith("new_") or self._are_learned(tensors):
@@ -238,7 +241,7 @@ class TokenTrails:
             return [Trail(everywhere(LOST, part)) for part in call.outputs]
         if isinstance(call.output, Tensor):
             return [self._trail_of(call, given, call.output)]
-        if call.moves:
+        if call.name in MOVING:
             moved = call.function(self._trails[given[0]].own, *call.args[1:], **call.kwargs)
             return [Trail(own) for own in tensors_in(moved)]
         return [Trail(everywhere(LOST, part)) for part in call.outputs]
@@ -253,7 +256,7 @@ class TokenTrails:
             trail = self._trails[given[0]]
             changed = _change(trail, call, output)
             if changed is not None:
-                if call.samples:  # all channels have the same positions
+                if call.name.endswith(SAMPLING):  # all channels have the same positions
                     self._note_collapsed(trail.own[:, :1], changed.own[:, :1])
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
@@ -363,13 +366,13 @@ def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> 
 
 def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
     options = call.args[1:]
-    if call.moves:
+    if call.name in MOVING:
         move = Tensor.reshape if call.name == "view" else call.function  # a trail's strides differ
         return trail.change(lambda part: move(part, *options, **call.kwargs))
     if call.name == "pad":
         sides = options[0] if options else call.kwargs["pad"]
         return Trail(torch.nn.functional.pad(trail.own, sides, value=OUTSIDE))
-    if call.samples and output.dim() == trail.own.dim():
+    if call.name.endswith(SAMPLING) and output.dim() == trail.own.dim():
         return trail.change(lambda part: sample(part, output.shape))
     if call.name in REDUCING and output.dim() > 1:
         reduced = trail.change(lambda part: reduce(part, *options[:1], **call.kwargs))

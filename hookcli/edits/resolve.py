@@ -193,18 +193,14 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
         case "clip-norm":
             return _clip_norm(values, edit.value, together)
         case "mean":
-            return _average(values, [axis for axis in together if axis != channel_axis])
+            axes = [axis for axis in together if axis != channel_axis]
+            means = _widen(values).mean(axes, keepdim=True) if axes else values
+            return values.clone().copy_(means)
 
 
 def _round(number: float, values: Tensor) -> float:
     """Round to the dtype; torch refuses numbers beyond its range, which become infinite."""
     return values.new_tensor(number, device="cpu").item()
-
-
-def _average(values: Tensor, axes: list[int]) -> Tensor:
-    if not axes:
-        return values.clone()
-    return values.clone().copy_(_widen(values).mean(axes, keepdim=True))
 
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:

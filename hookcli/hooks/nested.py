@@ -86,10 +86,7 @@ def _parts_of(value: object) -> list[tuple[object, object]]:
 
 
 def _join(key: str, name: object) -> str:
-    text = type(name).__name__
-    with Forgiveness():
-        text = str(name)
-    return f"{key}.{text}" if key else text
+    return f"{key}.{name}" if key else str(name)
 
 
 def choose_tensor(output_key: str, output: object) -> Tensor:

@@ -97,7 +97,6 @@ def listen_to_operations(
 ) -> Iterator[None]:
     # While functions are watched, torch does not take the fast path of ``nn.MultiheadAttention``;
     # to compare with a forward pass outside the block, run that ``without_fast_path``.
-    # ``watchable`` are the modules on which hooks fire, as ``list_watchable`` returns them.
     mode = _Mode(listener)
     placed = PlacedHooks()
     modules = find_modules(model)

@@ -2,8 +2,7 @@
 
 torch runs hooks only if the module itself is called. For as long as a module has hooks of hookcli,
 its class is changed, so that they also run when code calls ``module.forward(x)``. Copies made by
-``copy.deepcopy`` or ``pickle`` have none of these hooks. hookcli changes no attribute of a module,
-which would be copied with it.
+``copy.deepcopy`` or ``pickle`` have none of these hooks.
 """
 
 from __future__ import annotations

@@ -127,15 +127,12 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
         )
         if found:
             return found
-    return [SkippedImage(name, _explain_none(name, rules))]
-
-
-def _explain_none(folder: str, rules: _Rules) -> str:
-    if choose_filesystem(folder).is_same(folder, rules.leave_out):
-        return "is the folder that this run writes to"
-    if is_run(to_location(folder)):
-        return "is the folder of a run; name a folder inside it"
-    return "is a folder without images"
+    why = "is a folder without images"
+    if filesystem.is_same(name, rules.leave_out):
+        why = "is the folder that this run writes to"
+    elif is_run(to_location(name)):
+        why = "is the folder of a run; name a folder inside it"
+    return [SkippedImage(name, why)]
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:

@@ -118,7 +118,10 @@ def _choose(
         is_file = entry.name.lower().endswith(suffixes)
         if suffixes != TENSOR_SUFFIXES:
             is_file = is_file or _begins_as_picture(entry)
-        is_inner = _is_folder(entry, is_file=is_file)
+        try:
+            is_inner = entry.is_dir()
+        except OSError:  # a broken link; the code that opens the file reports why
+            is_inner = not is_file
         if recursive if is_inner else is_file:
             yield entry.path, is_inner
 
@@ -129,10 +132,3 @@ def _begins_as_picture(entry: os.DirEntry[str]) -> bool:
             with open_regular(entry.path) as file:
                 return is_picture(file.read(PICTURE_HEAD))
     return False
-
-
-def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a broken link; the code that opens the file reports why
-        return not is_file

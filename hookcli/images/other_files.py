@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _DAMAGED = "cannot be decoded: its data is damaged or in an unknown format"
 _SLACK = 1 << 16  # bytes by which compressed data may be larger than its values
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when they are read
-_MONOCHROME = {"MONOCHROME1": True, "MONOCHROME2": False}  # whether the smallest value is white
 
 
 def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
@@ -86,5 +85,5 @@ def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
         raise UndecodableError(_DAMAGED) from error
     if bits < 8:  # bytes would count as values of 8 bits
         values = values.astype(np.uint16)
-    samples = samples_of(kind, bits, is_white_zero=_MONOCHROME.get(colours, False))
+    samples = samples_of(kind, bits, is_white_zero=colours == "MONOCHROME1")
     return np.atleast_3d(values), samples, frames

@@ -159,13 +159,9 @@ def _read_or_refuse(file: str, clip_frames: int, style: ReadStyle) -> Iterator[I
     except StorageError as error:
         raise error.explain(file) from error
     except OSError as error:
-        raise _cannot_read(error) from error
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # the name contains a NUL
         raise UndecodableError(str(error)) from error
-
-
-def _cannot_read(error: OSError) -> UndecodableError:
-    return UndecodableError(f"cannot be read: {error.strerror or error}")
 
 
 def with_frames(
@@ -177,7 +173,7 @@ def with_frames(
         with choose_filesystem(file).open_file(file) as stream:
             found = decode(stream, most, style)
     except OSError as error:  # the file was removed after it was first read
-        raise _cannot_read(error) from error
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
     return replace(
         content,
         pictures=tuple(found.pictures),
