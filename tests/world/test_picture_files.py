@@ -30,8 +30,10 @@ def corner(file):
 
 @pytest.mark.parametrize(("words", "colour"), [((), (22, 22, 28)), (("--theme", "light"), WHITE)])
 def test_grids_and_heads_have_the_background_of_the_theme(run, words, colour):
-    inspect(run, *words)
+    inspect(run, *words, "--colormap", "gray")
     assert [corner(f"{file}.png") for file in (GRID, HEADS)] == [colour, colour]
+    colours = json.loads(Path("out/report.json").read_text())["colours"]
+    assert (colours[0], colours[-1]) == ("#000000", "#ffffff")
 
 
 def test_a_picture_names_its_layer_its_model_and_its_photo(run):
