@@ -117,7 +117,7 @@ def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
         return partial(_count_layer, axis=1, of_output="transpose" not in name)
     if _LINEAR.fullmatch(name):
         return partial(_count_layer, axis=-1)
-    return _count_nothing
+    return _count_bilinear if name == "_trilinear" else _count_nothing
 
 
 def _count_nothing(_named: _Arguments, _output: object) -> None:
@@ -139,3 +139,8 @@ def _count_layer(
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)
     return 2 * weights * (data.numel() // max(1, data.shape[axis])) if weights else None
+
+
+def _count_bilinear(named: _Arguments, _output: object) -> int:
+    data, weight = named["i1"], named["i2"]  # (…, M), (O, M, N)
+    return 2 * int(data.numel() // data.shape[-1] * (weight.numel() + weight[:, 0].numel()))

@@ -119,6 +119,11 @@ def test_a_deformable_convolution_costs_what_a_convolution_costs():
     assert count(layer, IMAGE, offsets, mask) == (2 * 7 * 7 * 8 * 2 * 9, [])
 
 
+def test_a_bilinear_layer_multiplies_its_weights_and_then_its_second_input():
+    given = torch.randn(2, 5, 8), torch.randn(2, 5, 7)
+    assert count(nn.Bilinear(8, 7, 3), *given) == (2 * 10 * 3 * (8 * 7 + 7), [])
+
+
 A, B, V = torch.randn(3, 4), torch.randn(4, 5), torch.randn(4)
 
 
