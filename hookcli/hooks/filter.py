@@ -71,7 +71,6 @@ def choose_layers(
     exclude: Sequence[str] = (),
     operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    # Modules come first, in the order of ``entries``. Operations follow in running order;
     # ``operations`` are needed only if a form chooses them (``name_operations``).
     wanted = _match_all(entries, operations, forms)
     left = wanted - _match_all(entries, operations, exclude)

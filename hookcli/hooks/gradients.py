@@ -140,7 +140,6 @@ def observe_gradients(
     # ``call.side`` is ``grad_output``, ``grad_input`` (both of this call alone), or ``param``, with
     # the parameter's name as ``call.output_key``. A layer's parameters do not include those of its
     # children, except in a ``MultiheadAttention``, which uses them without calling the children.
-    # The observer must reduce or copy the gradient before it returns.
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:

@@ -146,12 +146,10 @@ def _is_in_script(modules: Mapping[str, nn.Module], layer: LayerInfo) -> bool:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    if layer.is_operation:
-        return NOT_CALLED
     modules = find_modules(model)
     module = modules.get(layer.module_path)
-    if module is None:
-        return "the model removed it while it ran"
+    if layer.is_operation or module is None:
+        return NOT_CALLED
     if _is_in_script(modules, layer):
         return "its hooks are passed by: it is TorchScript"
     for each in [*list_above(layer.module_path)][1:]:

@@ -97,7 +97,11 @@ class Decoded:
 
 def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded:
     try:
-        file = _hold(file)
+        # libtiff would map an open file into memory, and the process would be killed if someone
+        # then truncated the file
+        if file.seek(0, os.SEEK_END) <= _MOST_READ:
+            file.seek(0)
+            file = io.BytesIO(file.read())
         with _ALONE, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -111,14 +115,6 @@ def decode(file: BinaryIO, frames: int = 1, style: ReadStyle = PLAIN) -> Decoded
         raise UndecodableError(TOO_LARGE) from error
     except DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
-
-
-def _hold(file: BinaryIO) -> BinaryIO:
-    # libtiff would map an open file into memory, and the process would be killed if someone then
-    # truncated the file.
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    return file if size > _MOST_READ else io.BytesIO(file.read())
 
 
 def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:

@@ -125,8 +125,6 @@ def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
 
 
 class FirstImage:
-    """The pixels (1, …) of the first usable image, with which hookcli tries out a model."""
-
     def __init__(
         self,
         fitter: Fitter,
@@ -142,7 +140,7 @@ class FirstImage:
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
-        """Make the pixels again, as a large picture takes much memory; None without one."""
+        """Make the pixels (1, …) again, as a large picture takes much memory; None without one."""
         for index in range(self._index, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[index]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
@@ -260,6 +258,5 @@ class _Images(Dataset["PreparedImage | HookcliError"]):
 
 
 def _begin_worker(options: tuple[tuple[str, str], ...], _worker: int) -> None:
-    """Leave Ctrl-C to the main process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
     use_options(options)

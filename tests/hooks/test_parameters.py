@@ -81,12 +81,6 @@ def test_a_parametrized_layer_is_a_leaf_and_its_weight_counts_once(kind):
     assert totals[1].stored_params == sum(p.numel() for p in model.parameters())
 
 
-def test_the_parts_of_a_parametrization_can_be_chosen_by_their_names():
-    model = Net(parametrizations.weight_norm)
-    (chosen,) = select_layers(model, ("conv2.parametrizations.weight",))
-    assert chosen.params == 5 + 4 * 5 * 9  # its own: a length for each of 5, and the directions
-
-
 def quantized(prepare):
     model = nn.Sequential(ao.QuantStub(), Net(), ao.DeQuantStub())
     with warnings.catch_warnings():
