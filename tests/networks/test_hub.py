@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import socket
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -148,10 +147,10 @@ def test_a_damaged_index_of_weights_is_refused(folder, index, message):
         FolderFiles(folder).find_parts("net.safetensors")
 
 
-def test_a_model_of_files_has_at_most_a_value_for_each_two_bytes_of_memory(monkeypatch):
+def test_a_model_of_files_has_at_most_a_value_for_each_two_bytes_of_memory(folder, monkeypatch):
     sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 20}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
-    assert FileSource("net", lambda: None, files=FolderFiles(Path())).most_values == 1 << 31
+    assert FileSource("net", lambda: None, files=FolderFiles(folder)).most_values == 1 << 31
     assert FileSource("net", lambda: None).most_values is None
 
 
