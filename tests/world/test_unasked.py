@@ -126,9 +126,3 @@ def test_the_page_and_the_manifest_say_that_the_input_is_rescaled(run):
         assert json.loads(Path("out", name).read_text())["model"]["notes"] == [RESCALED]
     page = html.unescape(Path("out/report.html").read_text())
     assert page.count(f"<strong>Not asked for.</strong> {RESCALED}.</p>") == 1
-
-
-# --- two runs
-
-
-# --- pixels
