@@ -16,7 +16,7 @@ from hookcli.networks.tasks import read_predictions
 from hookcli.networks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
 
@@ -87,9 +87,13 @@ class ModelDescription:
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
         # ``as_pixels``: the image is a tensor file.
         left, top, width, height = box
-        picture = Image.new("RGB", size)
-        picture.paste("white", (left, top, left + width, top + height))
-        (inside,), seen = self._see(size, [picture], as_pixels=as_pixels)
+
+        def draw_box() -> Iterator[Image.Image]:
+            picture = Image.new("RGB", size)
+            picture.paste("white", (left, top, left + width, top + height))
+            yield picture
+
+        (inside,), seen = self._see(size, draw_box(), as_pixels=as_pixels)
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
@@ -126,7 +130,7 @@ class ModelDescription:
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
         pictures = (
             each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
-        )  # drawn one after the other, as they may be large
+        )
         (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
         columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
         if columns is None or rows is None:
@@ -138,6 +142,7 @@ class ModelDescription:
     ) -> tuple[list[Tensor], Tensor]:
         """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
         # The second tensor says which pixels depend on the picture at all; padding does not.
+        # ``pictures`` draws one after the other, and none is kept, as they may be large.
 
         def see(picture: Image.Image) -> Tensor:
             if as_pixels:
