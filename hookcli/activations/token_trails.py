@@ -100,7 +100,10 @@ class Shares:
             return
         if operation in FACTORS or operation in _PROJECTING:
             self.projected |= shares
+        given = {part.shape[-2:] for part in tensors if part in self._of}
         for part in outputs:
+            if operation == "mul" and part.shape[-2:] not in given:
+                continue  # the call multiplies each of them with all numbers of a value
             self._of[part] = shares
             self._note_change(operation, tensors, part)
 
@@ -261,6 +264,10 @@ class TokenTrails:
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
                 return changed
+        if name_operation(call.function) == "mul" and (
+            product := self._multiply_all(given, output)
+        ):
+            return product
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
@@ -320,6 +327,19 @@ class TokenTrails:
             return Trail(everywhere(WEIGHTS, output))
         self.saw_product = any(map(has_places, (own, columns)))
         return Trail(own, columns)
+
+    def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
+        """Return the trail of the numbers whose sums are a matrix product, else None."""
+        if len(given) != 2 or output.dim() < 3:
+            return None
+        own, columns = (self._trails[part].own for part in given)
+        if own.shape[-3:-1] != (output.shape[-3], 1):
+            own, columns = columns, own
+        lengths = (own.shape[-3:-1], columns.shape[-3:-1])
+        if lengths != ((output.shape[-3], 1), (1, output.shape[-2])) or 1 in output.shape[-3:-1]:
+            return None
+        self.saw_product = has_places(own) or has_places(columns)
+        return Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
         # The trail of an elementwise result, or of new channels for each token; ``LOST`` if none

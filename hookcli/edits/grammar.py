@@ -178,6 +178,8 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     if second:
         what = "the text holds two edits"
         raise EditSyntaxError(text, start + second.start(1), what, "give `edits` once for each")
+    if head in _SIDES:
+        raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
     hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
     raise EditSyntaxError(text, start, f"{head!r} is not a side", hint)
 

@@ -190,14 +190,16 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
         self._running: list[tuple[str, bool]] = []  # module path, and ``is_torch_leaf``
+        self._thread = threading.get_ident()
 
     def entered(
         self, running: tuple[str, bool], _module: nn.Module, _args: object, _kwargs: object
     ) -> None:
-        self._running.append(running)
+        if threading.get_ident() == self._thread:
+            self._running.append(running)
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
-        if self._running:
+        if self._running and threading.get_ident() == self._thread:
             self._running.pop()
 
     def __torch_function__(

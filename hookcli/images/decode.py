@@ -79,6 +79,7 @@ _PLANAR, _EXTRA_SAMPLES, _BITS, _SUBFILE = 284, 338, 258, 254  # tags of TIFF 6.
 _UNSPECIFIED = 0  # an extra sample that is not transparency
 _WITH_BANDS = ("L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_WIDENED = {"L;2": 85, "L;4": 17}  # Pillow's names, and the factor by which Pillow expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|negative seek|decoder error|unpack|b['\"]|0x|<"
 )
@@ -195,6 +196,7 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
             image.seek(style.page)
             pages = 1
         check_size(*image.size)
+        _mend_transparency(image)
         drawn = _decode_frames(image, file, style, spread_evenly(pages, min(pages, frames)))
     found = [each for _, each in drawn if each is not None]
     if len(drawn) > 1:
@@ -205,11 +207,11 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
     """Return the lower bytes of colours of 16 bits; None for other pictures."""
     # Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    # lower ones; for grey with transparency, there is no such name.
-    if not re.match("RGBA?;16", stored) or image.mode not in ("RGB", "RGBA"):
+    # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
+    if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
-    offset = file.tell()
-    name = stored[:-1] + ("L" if stored.endswith("B") else "B")
+    is_grey, offset = stored.startswith("LA"), file.tell()
+    name = "RGBA" if is_grey else stored[:-1] + ("L" if stored.endswith("B") else "B")
     with _open_raster(file) as other:
         other.seek(image.tell())
         for number, tile in enumerate(other.tile):
@@ -218,7 +220,24 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
             other.tile[number] = tile._replace(args=args)
         other.load()
     file.seek(offset)
-    return other
+    if not is_grey:
+        return other
+    _, low, _, low_alpha = other.split()
+    return Image.merge("RGBA", (low, low, low, low_alpha))
+
+
+def _mend_transparency(image: ImageFile) -> None:
+    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels."""
+    # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
+    # reduced pixels do not show which of them had a transparent colour of 16 bits.
+    transparent = image.info.get("transparency")
+    if image.format != "PNG" or transparent is None or not image.tile:
+        return
+    stored = image.tile[0].args
+    if stored in _WIDENED:
+        image.info["transparency"] = transparent * _WIDENED[stored]
+    elif stored == "RGB;16B":
+        raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
 
 
 def _decode_frames(

@@ -55,6 +55,9 @@ def _scale(
     picture = Image.fromarray(made if colours > 1 else made[..., 0])
     if colours < len(image.getbands()):
         picture.putalpha(image.getchannel("A"))
+    elif isinstance(transparent := image.info.get("transparency"), int):
+        made[values_of(image, None, samples) == transparent] = 255
+        picture = Image.fromarray(made[..., 0])
     return picture, found
 
 

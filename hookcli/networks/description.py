@@ -16,7 +16,7 @@ from hookcli.networks.tasks import read_predictions
 from hookcli.networks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hookcli.records.images import Box
     from hookcli.records.runs import ModelInfo
 
+_LARGE_ENOUGH = 512  # pixels of the short side of a picture that shows the part well
+_SAME_PART = 0.01  # of the short side: how far two findings of one part may be apart
 _MOST_BENT = 0.02  # how far pixels may lie from where a crop has them, as a share of the side
 _UNCHANGED = nn.Identity()  # represents a model that does not resize its pixels itself
 
@@ -85,9 +87,13 @@ class ModelDescription:
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
         # ``as_pixels``: the image is a tensor file.
         left, top, width, height = box
-        picture = Image.new("RGB", size)
-        picture.paste("white", (left, top, left + width, top + height))
-        (inside,), seen = self._see(size, [picture], as_pixels=as_pixels)
+
+        def draw_box() -> Iterator[Image.Image]:
+            picture = Image.new("RGB", size)
+            picture.paste("white", (left, top, left + width, top + height))
+            yield picture
+
+        (inside,), seen = self._see(size, draw_box(), as_pixels=as_pixels)
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
@@ -95,13 +101,36 @@ class ModelDescription:
 
         The part is larger than the image if the preprocessing adds a border, and None if it does
         more than to resize and crop. hookcli prepares two ramps of brightness like the image, to
-        see which pixel of the image each pixel of the input shows.
+        see which pixel of the image each pixel of the input shows. For a large photo, it draws
+        smaller ramps if half of them give the same part: then the photo is resized before the crop.
         """
+        times = min(size) // _LARGE_ENOUGH
+        if times > 1 and not as_pixels:
+            some, half = (self._find_smaller(size, each * times) for each in (1, 2))
+            if some is None or half is None:
+                return None
+            apart = [abs(one - two) for one, two in zip(some, half, strict=True)]
+            if max(apart) <= _SAME_PART * min(size):
+                return some
+        return self._find_part(size, as_pixels=as_pixels)
+
+    def _find_smaller(self, size: tuple[int, int], times: int) -> Box | None:
+        width, height = (max(1, round(side / times)) for side in size)
+        part = self._find_part((width, height), as_pixels=False)
+        if part is None:
+            return None
+        across, down = size[0] / width, size[1] / height
+        left, top, right, bottom = part
+        return tuple(
+            round(each, 2) for each in (left * across, top * down, right * across, bottom * down)
+        )
+
+    def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
-        pictures = [
+        pictures = (
             each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
-        ]
+        )
         (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
         columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
         if columns is None or rows is None:
@@ -109,10 +138,11 @@ class ModelDescription:
         return columns[0], rows[0], columns[1], rows[1]
 
     def _see(
-        self, size: tuple[int, int], pictures: Sequence[Image.Image], *, as_pixels: bool
+        self, size: tuple[int, int], pictures: Iterable[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
         """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
         # The second tensor says which pixels depend on the picture at all; padding does not.
+        # ``pictures`` draws one after the other, and none is kept, as they may be large.
 
         def see(picture: Image.Image) -> Tensor:
             if as_pixels:

@@ -49,7 +49,9 @@ _OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
 _NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often saved beside weights
 _MODULES = "torch.nn.modules."
 _TENSORS = "torch._utils._rebuild_"
+_OLD_MARK = "module"  # precedes a class in files from before torch 1.6, with its source code
 _MOST = 1 << 20  # bytes of a pickle that are read
+_BEFORE = 3  # pickles that precede the content in a file from before torch 1.6
 # The exceptions that a damaged or hostile archive raises
 DAMAGED = (
     *(ValueError, LookupError, RuntimeError, EOFError, MemoryError, OverflowError),
@@ -169,7 +171,10 @@ def find_kind(file: Path) -> FileKind:
             with zipfile.ZipFile(stream) as archive:
                 return _find_archive(name, load, archive)
         stream.seek(0)
-        return _find_pickle(load, io.BytesIO(stream.read(_MOST)))
+        start = io.BytesIO(stream.read(_MOST))
+        for _ in range(_BEFORE):
+            _list_names(start)
+        return _find_pickle(load, start)
     return UNKNOWN
 
 
@@ -214,7 +219,7 @@ def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
         for code, argument, _ in pickletools.genops(data):
             if code.name == "GLOBAL":
                 names.append(("class", str(argument).replace(" ", ".")))
-            elif isinstance(argument, str):
+            elif isinstance(argument, str) and argument != _OLD_MARK:
                 names.append(("text", argument))
     return names
 

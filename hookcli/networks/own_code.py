@@ -25,8 +25,9 @@ from hookcli.networks.code_files import split_name
 from hookcli.networks.fingerprint import hash_weights
 from hookcli.networks.source import ModelWithWeights, Source
 from hookcli.outside.files import open_regular
-from hookcli.outside.foreign import ForeignCode, Surroundings
+from hookcli.outside.foreign import ForeignCode, Surroundings, ask
 from hookcli.outside.urls import HELD, IN_MEMORY
+from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,6 +157,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def check_structure(name: str, model: nn.Module) -> None:
+    _check_loops(name, model, {id(model): ""}, {id(model)})
     for path, module in model.named_modules():
         kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
@@ -168,6 +170,20 @@ def check_structure(name: str, model: nn.Module) -> None:
             )
     for parameter in model.parameters():
         parameter.is_floating_point()
+
+
+def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: set[int]) -> None:
+    for key, child in list(ask(module, "_modules", {}).items()):
+        inner = f"{outer[id(module)]}.{key}".removeprefix(".")
+        if id(child) in outer:
+            raise ModelError(
+                f"{name}: {outer[id(child)] or ROOT_LABEL} ({type(child).__name__}) contains"
+                f" itself, as {inner}",
+                "a module may be used in several places, but not inside itself",
+            )
+        if isinstance(child, nn.Module) and id(child) not in known:
+            known.add(id(child))
+            _check_loops(name, child, {**outer, id(child): inner}, known)
 
 
 @contextmanager

@@ -57,8 +57,10 @@ def _near(text: str, categories: Sequence[str]) -> str:
     if not categories:
         return "the names of this model's classes are not known: give an index"
     lowered = {name.lower(): name for name in reversed(categories)}
-    close = [low for low in lowered if text.lower() in low]  # tiger: tiger cat
-    close = close or difflib.get_close_matches(text.lower(), lowered, n=3)
+    wanted = text.lower()
+    close = [low for low in lowered if wanted in low]
+    close.sort(key=lambda low: wanted not in low.replace(",", " ").split())  # cat: tiger cat
+    close = close or difflib.get_close_matches(wanted, lowered, n=3)
     names = ", ".join(repr(lowered[low]) for low in close[:4])
     return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
 

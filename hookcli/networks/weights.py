@@ -146,6 +146,8 @@ def _load(
     others = {key: each for key, each in saved.others.items() if key in expected}
     state = _with_versions({**saved.tensors, **others}, module, saved.versions)
     is_own = type(module).load_state_dict is not nn.Module.load_state_dict
+    real = {key: p for key, p in module.named_parameters() if not (p.is_meta or is_lazy(p))}
+    before = {key: each.detach().clone() for key, each in real.items()} if is_own else {}
     with ForeignCode(f"loading {request.weights} into {request.name}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is a no-op")  # on the meta device
         try:
@@ -154,7 +156,20 @@ def _load(
             file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
             check_fit(file, saved.tensors, expected)
             raise WeightsError(f"{file} does not fit the model: {reason}") from error
-    return ask(found, "missing_keys", ()), ask(found, "unexpected_keys", ())
+    kept = _list_unchanged(before, real, saved.tensors) if found is None else ()
+    return ask(found, "missing_keys", kept), ask(found, "unexpected_keys", ())
+
+
+def _list_unchanged(
+    before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> list[str]:
+    """Return the parameters that a loader which reports nothing left as they were."""
+    same = [key for key, old in before.items() if _equal(old, after[key])]
+    return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
+
+
+def _equal(one: Tensor, two: Tensor) -> bool:
+    return one.shape == two.shape and torch.equal(one, two.to(one.device, one.dtype))
 
 
 def _judge(

@@ -165,7 +165,6 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
 
 
 def _unwrap_other(file: Path, content: object) -> object:
-    # The sets of weights are those with at least half as many tensors as the largest one.
     sizes = {
         key: len(_bare_names(dict(_list_parts(_find_part(content, key)))))
         for key in _list_sets(content)
@@ -173,13 +172,12 @@ def _unwrap_other(file: Path, content: object) -> object:
     most = max(sizes.values(), default=0)
     if isinstance(content, dict) and len(_bare_names(content)) >= most:
         return content
-    sets = [key for key, size in sizes.items() if 2 * size >= most]
-    if len(sets) > 1:
+    if len(sizes) > 1:
         raise WeightsError(
-            f"{file} holds several sets of weights: {', '.join(map(repr, sets))}",
+            f"{file} holds several sets of weights: {', '.join(map(repr, sizes))}",
             "choose one of them: `weights='FILE:KEY'`",
         )
-    return _find_part(content, sets[0]) if sets else content
+    return next((_find_part(content, key) for key in sizes), content)
 
 
 def _list_parts(content: object) -> list[tuple[object, object]]:

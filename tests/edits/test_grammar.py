@@ -158,6 +158,7 @@ def test_channels_are_in_braces_after_the_layers(written, channels):
             "'grad_out' is not a side",
             f"did you mean grad_output? {A_SIDE}",
         ),
+        ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
         ("conv:scale=2:zero", 6, "the text holds two edits", "give `edits` once for each"),
         (
             "param:re:x:zero",

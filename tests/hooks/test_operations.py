@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -201,6 +202,30 @@ def test_one_watcher_does_not_take_what_another_computes_for_the_models():
         with change(net, [doubled]), observe(net, every, look), observe(net, every, look):
             assert torch.equal(net(IMAGE), plain)
     assert len(seen) == 2 * (8 + 2 + 1 + 1)
+
+
+def test_a_branch_in_another_thread_does_not_disturb_the_names():
+    class Waits(nn.Module):
+        def forward(self, started, goes_on):
+            started.set()
+            goes_on.wait(10)
+
+    class Threaded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Waits()
+
+        def forward(self, x):
+            started, goes_on = Event(), Event()
+            thread = Thread(target=self.inner, args=(started, goes_on))
+            thread.start()
+            started.wait(10)
+            x = x + 1
+            goes_on.set()
+            thread.join()
+            return x + 1
+
+    assert [each.layer.module_path for each in found(Threaded())] == ["op:add"]
 
 
 def test_an_error_in_an_operation_is_the_models():

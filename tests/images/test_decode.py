@@ -131,6 +131,40 @@ def test_transparency_is_laid_on_white():
     assert pixels(picture(row("RGBA", clear, half, solid))) == [WHITE, (255, 128, 128), RED]
 
 
+@pytest.mark.parametrize(
+    ("depth", "samples", "transparent", "expected"),
+    [
+        (1, bytes([0b01000000]), 1, (BLACK, WHITE)),
+        (2, bytes([0b01100000]), 1, (WHITE, (170,) * 3)),  # 2 * 255 / 3
+        (4, bytes([0x56]), 5, (WHITE, (102,) * 3)),  # 6 * 255 / 15
+        (4, bytes([0x12]), 17, ((17,) * 3, (34,) * 3)),  # no grey of 4 bits is 17
+        (8, bytes([7, 8]), 7, (WHITE, (8,) * 3)),
+        # 0x1234 / 257 = 18.1; its neighbour shares the upper byte
+        (16, shorts(0x1234, 0x1235), 0x1234, (WHITE, (18,) * 3)),
+    ],
+)
+def test_a_transparent_grey_becomes_white(depth, samples, transparent, expected):
+    data = png(2, depth, 0, samples, (b"tRNS", shorts(transparent)))
+    assert read(data) == list(expected)
+
+
+def test_a_transparent_colour_becomes_white():
+    data = png(2, 8, 2, bytes([1, 2, 3, 1, 2, 4]), (b"tRNS", shorts(1, 2, 3)))
+    assert read(data) == [WHITE, (1, 2, 4)]
+
+
+def test_a_transparent_colour_of_sixteen_bits_is_refused_and_not_guessed():
+    data = png(1, 16, 2, shorts(0x1234, 0x5678, 0x9ABC), (b"tRNS", shorts(0x1234, 0x5678, 0x9ABD)))
+    Path("photo.png").write_bytes(data)
+    assert reason("photo.png") == "has a transparent colour of 16 bits, which cannot be read"
+
+
+def test_a_palette_may_be_half_transparent():
+    chunks = [(b"PLTE", bytes([255, 0, 0, 0, 0, 0, 1, 2, 3])), (b"tRNS", bytes([0, 127]))]
+    # black of 127 lets through 128 of the white's 255; an entry without alpha is solid
+    assert read(png(3, 8, 3, bytes([0, 1, 2]), *chunks)) == [WHITE, (128, 128, 128), (1, 2, 3)]
+
+
 @pytest.mark.parametrize("name", ["photo.png", "photo.tif"])
 def test_sixteen_bit_greys_are_scaled_and_not_clipped(name):
     # 65535 / 257 = 255, 32896 / 257 = 128, 257 / 257 = 1
@@ -143,7 +177,7 @@ def test_sixteen_bit_greys_are_scaled_and_not_clipped(name):
     [
         (2, (65535, 0x80FF, 257, 0, 0x1200, 255), [(255, 128, 1), (0, 18, 1)]),
         (6, (65535, 0, 0, 65535, 0, 0, 0, 0), [RED, WHITE]),
-        (4, (0x1212, 65535, 0, 0), [(18, 18, 18), WHITE]),
+        (4, (0x12FF, 65535, 0, 0), [(19, 19, 19), WHITE]),  # 4863 / 257 = 18.9
     ],
     ids=["RGB", "RGBA", "grey and alpha"],
 )

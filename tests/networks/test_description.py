@@ -21,7 +21,8 @@ from hookcli.networks.load import build_skeleton, load_model
         ((256, 1024), (16, 400, 240, 624)),
         # 451 x 300 becomes 384 x 256; one pixel of it is 451 / 384 or 300 / 256 of the image
         ((451, 300), (80 * 451 / 384, 16 * 300 / 256, 304 * 451 / 384, 240 * 300 / 256)),
-        ((2016, 1512), (58 * 2016 / 341, 94.5, 282 * 2016 / 341, 1417.5)),
+        # so large that it is drawn smaller
+        ((4032, 3024), (58 * 4032 / 341, 189, 282 * 4032 / 341, 2835)),
         # so small that it is enlarged
         ((40, 40), (2.5, 2.5, 37.5, 37.5)),
     ],
@@ -69,3 +70,12 @@ def test_the_part_is_unknown_if_pixels_are_not_where_a_crop_has_them(bend):
     usual = plain.prepare.transform
     prepare = replace(plain.prepare, transform=lambda picture: usual(bend(picture)))
     assert replace(plain, prepare=prepare).find_part((300, 300)) is None
+
+
+def test_a_crop_without_resizing_is_found_for_large_photos_too():
+    plain = build_skeleton(ModelRequest("resnet18"))
+    prepare = replace(
+        plain.prepare, transform=lambda picture: fn.to_tensor(fn.center_crop(picture, [224]))
+    )
+    part = replace(plain, prepare=prepare).find_part((2000, 1600))
+    assert part == pytest.approx((888, 688, 1112, 912), abs=4)

@@ -78,6 +78,13 @@ def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
     assert isinstance(find_model(f"{file}:make", 0).builder(), nn.Sequential)
 
 
+def test_a_file_from_before_torch_1_6_is_reported_too():
+    for name, content in {"whole.pt": NET, "plain.pt": NET.state_dict()}.items():
+        before = find_kind(Path(name))
+        torch.save(content, name, _use_new_zipfile_serialization=False)
+        assert find_kind(Path(name)) == before
+
+
 def test_a_damaged_archive_is_an_unknown_file_and_no_model():
     data = Path("whole.pt").read_bytes()
     at = data.index(b"PK\x01\x02")

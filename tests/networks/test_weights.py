@@ -95,6 +95,13 @@ class Drops(Plain):
         state.pop(prefix + "criterion", None)
         super()._load_from_state_dict(state, prefix, *rest)
 
+class Copies(Plain):
+    def load_state_dict(self, state):
+        own = self.state_dict()
+        for key, value in state.items():
+            if key in own and own[key].shape == value.shape:
+                own[key].copy_(value)
+
 class Extra(Plain):
     kept = None
     def get_extra_state(self):
@@ -182,6 +189,12 @@ def test_a_load_state_dict_of_the_models_own_decides(made):
     assert read(load("Own", {f"own_{key}": made[key] for key in made}).module) == [5, 6, 7, 8]
     with pytest.raises(WeightsError, match="1 missing"):
         load("Own", {key: made[key] for key in list(made)[:-1]} | {"own_fc.bia": torch.ones(4)})
+
+
+def test_what_a_silent_loader_left_as_it_was_is_missing(made):
+    assert read(load("Copies", made).module) == [5, 6, 7, 8]
+    with pytest.raises(WeightsError, match=r"missing \(conv\.weight"):
+        load("Copies", {key: made[key] for key in made if key.startswith("fc")})
 
 
 def test_the_old_names_of_weight_norm_are_loaded(made):

@@ -300,6 +300,7 @@ def test_which_of_several_sets_of_weights_is_used_is_said():
     [
         ({"net": {"student": state(), "teacher": state()}}, "'net.student', 'net.teacher'"),
         ({"folds": {0: state(), 1: state()}}, "'folds.0', 'folds.1'"),
+        ({"net": {"g": state()}, "d": {"mean": torch.ones(3)}}, "'net.g', 'd'"),  # much smaller
     ],
 )
 def test_sets_of_weights_that_lie_deeper_are_named(content, names):

@@ -192,7 +192,7 @@ BROKEN = {
     ),
     "a model that contains itself": (
         "Net = nn.Sequential(nn.Sequential(nn.ReLU()))\nNet[0].add_module('up', Net)",
-        "net.py:Net raised RecursionError: maximum recursion depth exceeded",
+        "net.py:Net: (model) (Sequential) contains itself, as 0.up",
     ),
     "named_modules that lies": (
         (

@@ -82,6 +82,11 @@ def by_einsum_without_an_arrow(q, k, v):
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
 
 
+def by_products_of_numbers(q, k, v):
+    shares = (q[..., :, None, :] * k[..., None, :, :]).sum(-1).softmax(-1)
+    return shares, (shares[..., None] * v[..., None, :, :]).sum(-2)
+
+
 def by_addmm(q, k, v):
     shares = [torch.addmm(torch.zeros(1), q[0, h], k[0, h].adjoint()).softmax(-1) for h in range(2)]
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
@@ -105,6 +110,7 @@ def attention_of(net):
     [
         plain,
         by_einsum,
+        by_products_of_numbers,
         by_baddbmm,
         by_names,
         over_the_rows,

@@ -177,6 +177,7 @@ def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
     ("target", "message", "hint"),
     [
         ("tabbi", "--target: no category is called 'tabbi'", "did you mean 'tabby'"),
+        ("cat", "--target: no category is called 'cat'", "did you mean 'Madagascar cat'"),
         ("cardigan", "--target: 2 classes are called 'cardigan'", "give the index: 264 or 474"),
         ("-1", "--target: there is no class -1", "classes are 0 to 999"),
     ],
