@@ -59,7 +59,7 @@ test-libraries: setup ## models of open_clip and segmentation_models_pytorch, an
 	$(INSTALL) --group libraries
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m libraries tests/extras
 
-test-channels: setup ## the channel axis of every output of 36 models, against an oracle; installs segmentation_models_pytorch (minutes)
+test-channels: setup ## the channel axis of every output of 101 models, against an oracle; installs segmentation_models_pytorch (minutes)
 	$(INSTALL) --group libraries
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m channels tests/extras
 

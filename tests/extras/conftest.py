@@ -29,6 +29,7 @@ def hf():
 
 @pytest.fixture(scope="session")
 def folders(hf, tmp_path_factory):
+    """The folder of each architecture, as ``save_pretrained`` writes it."""
     home = tmp_path_factory.mktemp("models")
     for name in ARCHITECTURES:
         model, processor = make(hf, name)
@@ -65,6 +66,7 @@ def open_clip():
 
 @pytest.fixture(scope="session")
 def clips(open_clip, tmp_path_factory):
+    """A folder for each architecture, with the files that open_clip reads."""
     home = tmp_path_factory.mktemp("open_clip")
     for name, vision in VISION.items():
         folder = home / name
@@ -86,6 +88,7 @@ def smp():
 
 @pytest.fixture(scope="session")
 def smp_folders(smp, tmp_path_factory):
+    """A folder for each architecture, as ``save_pretrained`` writes it."""
     home = tmp_path_factory.mktemp("smp")
     for arch, encoder in ENCODERS.items():
         torch.manual_seed(0)
@@ -108,6 +111,7 @@ def timm_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
+    """Three photos of odd sizes, a grey one, and one with transparent parts."""
     home = tmp_path_factory.mktemp("photos")
     with Image.open(PHOTOS / "cat.png") as cat:
         whole = cat.convert("RGB")
@@ -155,6 +159,7 @@ def nets(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compare(run):
+    """Run ``compare`` with the pixels, and return its document."""
 
     def command(model, *words, code=0):
         common = ("a.npy", "--device", "cpu", "--format", "json")

@@ -39,7 +39,7 @@ def attend(run):
     return maps
 
 
-def test_the_blocks_of_the_picture_are_the_maps_of_the_queries_and_then_the_class_token(run):
+def test_the_blocks_of_the_picture_are_the_maps_of_queries_and_class_token(run):
     maps = attend(run)
     saved = np.asarray(hookcli.load_run("out")["attention:attention"])
     grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]

@@ -109,9 +109,6 @@ def test_model_names_complete_from_that_list(inspect, photo):
     assert done.stdout.split() == ["mynet", "mynet2"]
 
 
-# --- 2: the request cannot be met
-
-
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
 
 
@@ -138,12 +135,6 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     assert Path("out/skipped.csv").read_text() == "file,reason\nno.png,does not exist\n"
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["skipped"] == [{"file": "no.png", "reason": "does not exist"}]
-
-
-# --- 5: files
-
-
-# --- dry runs
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
@@ -309,9 +300,6 @@ def test_an_interrupt_that_comes_late_is_no_traceback_and_no_death(when, words, 
         [sys.executable, "-c", LATE, when, *words], capture_output=True, text=True, check=False
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-
-
-# Channels that do not exist, classifiers of another size
 
 
 THREAD = """

@@ -35,9 +35,6 @@ def found(*records, **evidence):
     return [(f.rule, f.number) for f in list_findings(Evidence(told(records), **evidence))]
 
 
-# Findings
-
-
 @pytest.mark.parametrize(
     "other", [Layout("NHWC", 3, 2, 2), Layout("NCHW", 1)], ids=["layout", "no longer spatial"]
 )
@@ -55,9 +52,6 @@ def test_the_spread_of_a_layer_that_passes_on_what_it_gets_is_not_its_own(kind):
 @pytest.mark.parametrize(("side", "rules"), [(216, []), (215, [("small", 215 / 224)])])
 def test_up_to_8_pixels_may_be_added_by_the_network_itself(side, rules):
     assert found(sizes={"cat": ((side, 400), (224, 224))}) == rules
-
-
-# Who made a NaN
 
 
 class Masked(nn.Module):
@@ -87,12 +81,6 @@ def test_a_rule_of_fail_on_looks_into_layers_that_were_not_selected(run, pixels,
     ended = run("inspect", "tests.world.test_details:Swallowed", pixels, *words)
     assert ended.code == code
     assert ("nan: NaN is made by 1 (Masked)" in ended.out + ended.err) == (rule == "nan")
-
-
-# Tiles, sheets and samples
-
-
-# Boxes and pages of a run on a tensor file
 
 
 @pytest.fixture

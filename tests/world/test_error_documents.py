@@ -1,4 +1,4 @@
-"""Errors as a program reads them on stdout, and as somebody sees them who called a function."""
+"""Errors as a program reads them on stdout."""
 
 from __future__ import annotations
 

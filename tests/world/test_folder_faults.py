@@ -1,5 +1,4 @@
-"""Folder runs under worse conditions than a day's: many kills, many bad files, a disk that is
-full, memory."""
+"""Runs of folders that are killed many times, and the memory that many images need."""
 
 from __future__ import annotations
 
@@ -94,12 +93,6 @@ def test_a_run_killed_at_ten_random_moments_ends_with_the_same_bytes(workers):
     assert ends >= 1
 
 
-# What a folder can hold that is no good image
-
-
-# A disk and a memory with an end
-
-
 def peak(*words):
     """The most memory that the command held at once, or one of its workers, in bytes."""
     started = subprocess.Popen([*TOOL, *words], stdout=subprocess.DEVNULL)
@@ -121,6 +114,3 @@ def test_four_times_the_images_need_no_more_memory(workers):
     few, many = (peak("resnet18", name, *words, "-o", f"{name}-run") for name in ("few", "many"))
     print(f"{few / 1e6:.0f} MB for 100 images, {many / 1e6:.0f} MB for 400: {many / few:.3f}")
     assert many / few < 1.2
-
-
-# Ctrl-C

@@ -133,7 +133,7 @@ def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tm
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_name_that_is_not_utf8_comes_back_from_every_table_and_after_an_interruption(run):
+def test_a_name_that_is_not_utf8_comes_back_from_every_table_and_from_a_chunk(run):
     photos(10)
     odd = os.fsdecode(b"photos/caf\xe9 %41.png")
     bad = os.fsdecode(b"photos/r\xfc.png")
@@ -655,9 +655,7 @@ def net(slow, tmp_path):
     return changed(SLOW, out="out")
 
 
-def test_a_run_that_is_refused_to_others_interrupted_and_killed_ends_with_the_same_bytes(
-    run, net, start
-):
+def test_a_run_that_was_interrupted_and_killed_ends_with_the_same_bytes(run, net, start):
     words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
     first = start(*words, NAP="0.05")
     wait_for("out/parts/000000.json", first)

@@ -1,4 +1,4 @@
-"""Threads, and a cluster that cannot be had: what is refused before anything is loaded."""
+"""When processes read images, although nobody asked for them."""
 
 from __future__ import annotations
 

@@ -168,9 +168,6 @@ def test_code_that_is_no_file_is_refused(run, no_file):
         assert f"error: cannot read 'own.py': {NO_FILE}\n" in ended.err
 
 
-# The cache
-
-
 # What is looked at is what is opened
 
 

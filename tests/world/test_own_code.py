@@ -218,6 +218,3 @@ def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
     )
     ended = inspect("net.py:Net", "--layers", "all")
     assert ended.code == 0, ended.err
-
-
-# Models that the watcher of the first forward must not break

@@ -1,4 +1,4 @@
-"""The list of layers, the columns of maps, and the viewer of the page, in a real browser."""
+"""The list of layers and the viewer of the page, in a real browser."""
 
 from __future__ import annotations
 
