@@ -23,7 +23,7 @@ _WRAPPED = re.compile(rf"(^|\.){WRAPPED}(?=\.|$)")
 _NOTE = "compiled: its layers are run in eager mode; the compiled one: `against=('compile',)`"
 _COMPILER = "torch._dynamo.eval_frame"
 _BLOCKS: list[None] = []  # one item for each block of ``run_eagerly``
-_EAGER = ExitStack()  # undoes what these blocks did when the last one ends
+_EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
 def find_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -85,15 +85,31 @@ def note_compiled(model: nn.Module) -> str:
 @contextmanager
 def run_eagerly() -> Iterator[None]:
     """Run compiled modules and functions in eager mode in the block: hooks do not fire in them."""
+    if not _BLOCKS:
+        _begin()
     _BLOCKS.append(None)
-    if _COMPILER in sys.modules:  # importing it takes a second
-        _EAGER.enter_context(torch.compiler.set_stance("force_eager"))
     try:
         yield
     finally:
         _BLOCKS.pop()
         if not _BLOCKS:
             _EAGER.close()
+
+
+def _begin() -> None:
+    if _COMPILER in sys.modules:
+        _EAGER.enter_context(torch.compiler.set_stance("force_eager"))
+        return
+    make: Any = torch.compile  # importing the compiler takes a second: wait until it is needed
+
+    def make_first(*args: Any, **options: Any) -> Any:
+        compiled = make(*args, **options)
+        _EAGER.close()
+        _begin()
+        return compiled
+
+    _EAGER.callback(setattr, torch, "compile", make)
+    setattr(torch, "compile", make_first)  # noqa: B010  for mypy
 
 
 def _is_wrapper(module: nn.Module) -> bool:

@@ -63,6 +63,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__(FlopCounterMode(display=False))
         self.uncounted: list[str] = []  # operators without a formula, in running order
+        self.is_blind = False  # such an operator is running, which hides those that it calls
         self._own = 0
         formulas = self.counter.flop_registry
         formulas.setdefault(_ATTENTION_ON_CPU, flop_registry[_ATTENTION])  # torch < 2.15 lacks it
@@ -92,7 +93,11 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
         call = partial(func, *args, **kwargs)
         if rule is None:
             call = partial(super().__torch_dispatch__, func, types, args, kwargs)
-        output = call_without_compiler(call) if is_plain else call()
+        before, self.is_blind = self.is_blind, rule is _count_nothing
+        try:
+            output = call_without_compiler(call) if is_plain else call()
+        finally:
+            self.is_blind = before
         if rule is not None:
             names = (each.name for each in func._schema.arguments) if is_plain else ()
             flops = rule(dict(zip(names, args, strict=False)) | kwargs, output)

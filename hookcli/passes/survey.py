@@ -89,7 +89,7 @@ class _Watcher:
         missed = range(first, len(self.counter.uncounted))
         self.uncounted = dict.fromkeys(missed, call.layer.label) | self.uncounted
         counted = self.counter.total - flops
-        cost = None if missed else counted, counted
+        cost = None if missed or self.counter.is_blind else counted, counted
         for key, tensor in named_tensors(output):
             if tensor.is_nested:
                 raise NestedTensorError

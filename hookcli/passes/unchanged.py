@@ -28,7 +28,7 @@ _KINDS = (OrderedDict, dict, list, set, deque)  # subclasses before their base c
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     # The attributes of all modules and objects inside them, and the values of all tensors except
-    # parameters; no slots, iterators, open files, and objects of Python's standard library.
+    # parameters; no iterators, open files, and objects of Python's standard library.
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
     with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
@@ -65,17 +65,33 @@ def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
         if _has_attributes(value):
             yield partial(_restore_attributes, value, type(value), vars(value).copy())
             waiting += vars(value).values()
+        for slot in _slots_of(value):
+            attribute = getattr(value, slot)
+            yield partial(object.__setattr__, value, slot, attribute)
+            waiting.append(attribute)
+
+
+def _slots_of(value: object) -> list[str]:
+    if _is_of_python(value):
+        return []
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    return [name for name in names if not name.startswith("__") and hasattr(value, name)]
 
 
 def _has_attributes(value: object) -> bool:
+    return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
+
+
+def _is_of_python(value: object) -> bool:
+    if isinstance(value, _WITHOUT_STATE):
+        return True
     home = type(value).__module__
-    if isinstance(value, _WITHOUT_STATE) or type(ask(value, "__dict__")) is not dict:
-        return False
-    if home.startswith(_TOOLS):
-        return isinstance(value, nn.Module)
+    if home.startswith(_TOOLS) and not isinstance(value, nn.Module):
+        return True
     # objects of the standard library, such as loggers, refer to much outside the model
-    of_python = home.partition(".")[0] in sys.stdlib_module_names
-    return not of_python or isinstance(value, SimpleNamespace)
+    package = home.partition(".")[0]
+    return package in sys.stdlib_module_names and not isinstance(value, SimpleNamespace)
 
 
 def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> None:
@@ -121,6 +137,10 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
     if issubclass(own, np.ndarray):
         return partial(np.copyto, value, value.copy()) if value.flags.writeable else None
     if issubclass(own, torch.Generator):
+        return partial(value.set_state, value.get_state())
+    if issubclass(own, random.Random):
+        return partial(value.setstate, value.getstate())
+    if issubclass(own, np.random.RandomState):
         return partial(value.set_state, value.get_state())
     if issubclass(own, np.random.Generator):
         return partial(setattr, value.bit_generator, "state", value.bit_generator.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ class UncalledGroup:
     """Layers that did not run for the same reason."""
 
     layers: tuple[str, ...]
-    names: str  # all names, names with ``*`` for the numbers that differ, or the first names
+    names: str  # all names, names with the numbers that differ in braces, or the first names
     reason: str
 
     @property
@@ -50,9 +51,21 @@ def _shorten(layers: Sequence[str]) -> str:
     alike: dict[str, list[list[str]]] = {}
     for layer in layers:
         alike.setdefault(re.sub(r"\d+", "0", layer), []).append(re.split(r"(\d+)", layer))
-    if len(alike) > _FEW:
+    found = [_list_numbers(names) for names in alike.values()]
+    if len(alike) > _FEW or not all(found):
         return ", ".join(layers[:_FEW]) + and_more(len(layers) - _FEW)
-    return ", ".join(
-        "".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*names, strict=True))
-        for names in alike.values()
-    )
+    return ", ".join(found)
+
+
+def _list_numbers(names: Sequence[Sequence[str]]) -> str:
+    """Return one text for names, with their numbers; empty if it would be that of others, too."""
+    parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
+    if math.prod(map(len, parts)) != len(names):
+        return ""
+    return "".join(part[0] if len(part) == 1 else f"{{{_numbers_text(part)}}}" for part in parts)
+
+
+def _numbers_text(part: Sequence[str]) -> str:
+    first, last = int(part[0]), int(part[-1])
+    is_range = part == tuple(str(number) for number in range(first, last + 1))
+    return f"{first}-{last}" if is_range else ",".join(part)

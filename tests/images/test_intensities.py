@@ -17,6 +17,7 @@ from hookcli.images.intensities import draw, put_bands_first, put_bands_last
 from hookcli.images.read import read_images
 from hookcli.images.style import NoRangeError, ReadStyle, UndecodableError
 from hookcli.plan.images import find_images
+from hookcli.records.images import suggest_range
 from tests.images.test_decode import tiff
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none", "--layers", "conv1")
@@ -162,6 +163,18 @@ def test_a_picture_that_uses_little_of_the_range_is_a_finding(run):
     code, out, _ = run("inspect", "resnet18", "a.png", *RANDOM, "--fail-on", "narrow")
     assert code == 7
     assert "0.6% of the range from 0 to 65535; --range 800,1200 would suit" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (-11.7110564261, 12.3803953581, "`range=(-11.7111, 12.3804)`"),
+        (0.1, 0.1, "`range=(0.1, 1.10001)`"),
+        (800, 4294967294, "`range=(800, 4294967294)`"),
+    ],
+)
+def test_a_suggested_range_holds_all_values(low, high, text):
+    assert suggest_range(low, high) == text
 
 
 def test_nan_in_a_picture_is_a_finding(run):

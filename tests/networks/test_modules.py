@@ -111,6 +111,18 @@ def test_nothing_is_compiled_inside_the_blocks_and_all_after_the_last(make):
     assert len(graphs) == 1
 
 
+def test_a_compiler_that_is_loaded_in_the_block_runs_eagerly_too(monkeypatch):
+    """As with ``torch.cond`` in a process that has not loaded the compiler yet."""
+    monkeypatch.setattr("hookcli.networks.modules._COMPILER", "not.loaded.yet")
+    before, graphs = torch.compile, []
+    with run_eagerly():
+        monkeypatch.setattr("hookcli.networks.modules._COMPILER", "sys")
+        function = torch.compile(lambda x: x + 1, backend=lambda *given: graphs.append(given))
+        assert function(torch.ones(1)) == 2
+    assert graphs == []
+    assert torch.compile is before
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.:FutureWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning")
 def test_a_part_of_torchscript_has_the_class_that_was_scripted():

@@ -58,6 +58,13 @@ def slope():
             (found,) = torch.autograd.grad((x * x).sum() / 2, x, create_graph=True)
         return torch.sigmoid(found)
     return Net(end=of)
+def light():
+    def of(x):
+        shares = torch.sigmoid(x)
+        if shares.requires_grad:
+            print("kept for backward:", shares.grad_fn._saved_result.numel())
+        return shares
+    return Net(end=of)
 def sigmoids(): return Net(FOUR, torch.sigmoid)
 def labels():
     net = Net(FOUR)
@@ -211,3 +218,11 @@ def test_a_map_of_one_logit_is_of_two_classes():
         -1.5,
         1.5,
     ]
+
+
+def test_no_tensor_is_kept_for_a_backward_pass_that_never_comes(run):
+    Path("net.py").write_text(NET)
+    np.save("zeros.npy", np.zeros((3, 4, 4), np.float32))
+    ended = run("inspect", "net.py:light", *WORDS)
+    assert ended.code == 0, ended.err
+    assert (ended.out + ended.err).count("kept for backward: 0") == 1

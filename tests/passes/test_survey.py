@@ -68,6 +68,25 @@ def test_a_convolution_costs_two_operations_a_multiply_add():
     assert row.output_mb == pytest.approx(4 * 4 * 3 * 4 / 1e6)
 
 
+class CalledByOperator(nn.Module):
+    """Calls a convolution inside an operator of its own."""
+
+    def __init__(self, library):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 1)
+        library.define("blind(Tensor x) -> Tensor")
+        library.impl("blind", self.conv, "CPU")
+
+    def forward(self, x):
+        return torch.ops.hookcli_survey.blind(x)
+
+
+def test_the_cost_of_a_layer_inside_an_uncounted_operator_is_unknown():
+    with torch.library._scoped_library("hookcli_survey", "DEF") as library:
+        (row,) = rows_of(CalledByOperator(library), "conv")
+    assert (row.calls, row.flops) == (1, None)
+
+
 def test_an_operator_that_fails_is_an_error_of_the_model():
     """The floating-point operations are counted around each operator, by code of ours."""
     with pytest.raises(ForwardError, match=r"^the model failed in "):

@@ -22,6 +22,13 @@ class Memory:
         self.seen, self.values = 0, [torch.zeros(2)]
 
 
+class Slotted:
+    __slots__ = ("parts", "seen")
+
+    def __init__(self):
+        self.seen, self.parts = 0, [1]
+
+
 class Registry(dict[str, int]):
     """A dictionary of a library's own, which refuses to be emptied."""
 
@@ -43,7 +50,8 @@ class Restless(nn.Module):
         self.memory, self.settings = Memory(), SimpleNamespace(calls=0)
         self.generator = torch.Generator().manual_seed(3)
         self.own_dict, self.array = Registry(a=1), np.zeros(2)
-        self.of_numpy = np.random.default_rng(0)
+        self.of_numpy, self.older = np.random.default_rng(0), np.random.RandomState(0)
+        self.of_python, self.slotted = random.Random(0), Slotted()
         self.register_buffer("square", torch.arange(4.0).view(2, 2))
 
 
@@ -58,10 +66,14 @@ CHANGES = {
     "the order of a dictionary": lambda net: net.ordered.move_to_end("a"),
     "a queue": lambda net: net.queue.extend([2, 3, 4]),
     "an object": lambda net: setattr(net.memory, "seen", 1),
+    "a slot": lambda net: setattr(net.slotted, "seen", 1),
+    "a list in a slot": lambda net: net.slotted.parts.append(2),
     "a namespace": lambda net: setattr(net.settings, "calls", 1),
     "a dictionary of its own class": lambda net: net.own_dict.update(b=1),
     "an array": lambda net: net.array.fill(1),
     "random numbers of its own, of NumPy": lambda net: net.of_numpy.random(),
+    "older ones of NumPy": lambda net: net.older.rand(),
+    "random numbers of its own, of Python": lambda net: net.of_python.random(),
     "a buffer that is turned over in place": lambda net: net.square.t_(),
     "the memory of a parameter": lambda net: setattr(net.inner.weight, "data", torch.ones(3, 3)),
     "whether a parameter has a gradient": lambda net: net.inner.weight.requires_grad_(False),
@@ -81,6 +93,12 @@ def state(value):
         return (id(value), value.tolist(), value.requires_grad, value.grad is None)
     if isinstance(value, np.random.Generator):
         return str(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return str(value.get_state())
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, Slotted):
+        return (id(value), value.seen, state(value.parts))
     if isinstance(value, np.ndarray):
         return (id(value), list(value))
     if isinstance(value, torch.Generator):

@@ -88,6 +88,13 @@ def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, be
     assert "warning: some saved results can no longer be used: the run begins again" in ended.err
 
 
+def test_top_images_in_another_form_are_not_taken_for_none(run, begun):
+    Path("out/parts/top.json").write_text("{}")
+    ended = run("inspect", *WORDS, "-o", "out", "--resume")
+    assert ended.code == 0, ended.err
+    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
+
+
 @pytest.mark.parametrize("verify", [(), ("--verify",)])
 def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     save_rows(100)

@@ -123,7 +123,9 @@ def _column_height(blocks: Sequence[Canvas]) -> int:
     heights = [block.size[1] for block in blocks]
     total, tallest = sum(heights), max(heights)
     widest = max(block.size[0] for block in blocks)
-    return max(_SHEET_HEIGHT, tallest, math.isqrt(total * widest))
+    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * widest))
+    columns = -(-total // limit)
+    return total if columns == 1 else -(-total // columns) + tallest  # columns of like heights
 
 
 def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:

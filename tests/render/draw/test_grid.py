@@ -115,6 +115,14 @@ def test_a_sheet_says_where_its_tiles_are():
     assert {(p.width, p.height, p.step_x, p.columns) for p in boxes} == {(6, 4, 6 + 4, 2)}
 
 
+def test_the_columns_of_a_sheet_are_about_equally_high():
+    levels = np.zeros((12, 32, 32), np.uint8)
+    rows = [(f"layer{number}", levels, [""] * 12) for number in range(20)]
+    _, boxes = draw_sheet(rows, ["title"], 64)
+    lefts = [each.left for each in boxes]
+    assert [lefts.count(left) for left in dict.fromkeys(lefts)] == [11, 9]
+
+
 def test_each_channel_goes_from_its_own_minimum_to_its_own_maximum(tmp_path):
     pixels = drawn(tmp_path, nchw(RAMP), STYLE)
     for levels in RAMP_LEVELS:
