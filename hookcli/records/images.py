@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import LEFT_OUT, Axes, NoFileName, Sha256, Whole, keywords
@@ -176,8 +177,18 @@ def range_text(low: float, high: float) -> str:
 
 def suggest_range(low: float, high: float) -> str:
     """Return the option for a range that holds all values, as messages name options."""
-    # Nine digits tell every float32 from its neighbours.
-    return f"`range=({low:.9g}, {high if high > low else low + 1:.9g})`"
+    high = high if high > low else low + 1
+    ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
+    return f"`range=({ends})`"
+
+
+def _round(value: float, up: bool) -> str:  # noqa: FBT001
+    """Round a number down to six significant digits, or up if ``up``, and return it as text."""
+    if value == int(value):
+        return f"{value:.0f}"
+    digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return f"{float(Decimal(value).quantize(digit, rounding=rounding)):.6g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
+from hookcli.store.locations.names import TOP
 from hookcli.summary.chunks import chunk_size
 from hookcli.summary.top_images import TopTally
 
@@ -38,11 +39,12 @@ def resume_chunks(
     top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
         saved = read_top(folder, len(sources))
+        is_lost = saved is None and folder.holds(TOP)
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
         read = partial(_read_usable, settings, sources, folder)
         chunks = [chunk for chunk in map(read, range(saved.chunks)) if chunk is not None]
-        if len(chunks) == saved.chunks:
+        if len(chunks) == saved.chunks and not is_lost:
             top = saved
             for chunk in chunks:
                 totals.merge(chunk)

@@ -119,6 +119,14 @@ def saliency_file(image_key: str) -> str:
     return f"{SALIENCY}/{image_key}.png"
 
 
+def is_usual(name: str) -> bool:
+    # Earlier versions gave images and pictures names that are too long, or a device's on Windows.
+    picture = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
+    last = name.rpartition("/")[2].rpartition(".")[0].removesuffix(".maps")
+    is_short = len(last) <= _LONGEST_PICTURE
+    return picture is None or (is_short and portable_name(picture[2]) == picture[2])
+
+
 def list_formats(picture: str, form: str) -> list[str]:
     return list(dict.fromkeys((picture, f"{picture.removesuffix('.png')}.{form}")))
 
