@@ -39,7 +39,7 @@ def resume_chunks(
     top = TopTally(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
         saved = read_top(folder, len(sources))
-        is_lost = saved is None and folder.holds(TOP)
+        is_lost = saved is None and folder.holds(TOP)  # damaged, or of an earlier version
         if saved is None or saved.count != top.count:
             saved = top  # no chunk is complete
         read = partial(_read_usable, settings, sources, folder)

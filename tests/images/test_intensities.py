@@ -114,14 +114,6 @@ def test_a_late_picture_without_a_natural_range_is_refused_before_the_run(run, v
     assert f"--range 0,{value:g} holds the values of the pictures read first" in err
 
 
-def test_the_suggested_range_holds_the_values_of_all_pictures_that_were_read():
-    save("a.tif", np.array([[0.1, 2_147_480_064]], "f8"))
-    save("b.tif", np.array([[-0.123456789, 0]], "f8"))
-    with pytest.raises(RequestError) as error:
-        find("a.tif", "b.tif")
-    assert "`range=(-0.123457, 2147480064)`" in error.value.hint
-
-
 def test_a_later_frame_without_a_natural_range_counts():
     Path("clip").mkdir()
     frames = [Image.fromarray(np.array([each], "f4")) for each in ([0, 1], [-1, 3])]

@@ -155,11 +155,3 @@ def test_a_run_with_a_name_that_windows_does_not_allow_is_not_gone_on_with(run, 
     assert ended.code == 2
     assert "error: --resume: the run in 'out' has a file 'seen/con.jpg', a name that" in ended.err
     assert all(file.read_bytes() == data for file, data in before.items())
-
-
-def test_a_run_whose_top_images_cannot_be_read_begins_again(run, begun):
-    """An earlier version wrote them in another form."""
-    Path("out/parts/top.json").write_text('{"count": 9, "parts": 1}')
-    ended = run("inspect", *WORDS, "-o", "out", "--resume")
-    assert ended.code == 0
-    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
