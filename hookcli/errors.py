@@ -81,7 +81,12 @@ class HookcliError(Exception):
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
         """The hint, which Python shows below a traceback."""
-        return [f"hint: {self.hint}"] if self.hint else []
+        hint = [f"hint: {self.hint}"] if self.hint else []
+        return [*hint, *vars(self).get("notes", ())]
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note below the hint; Python would add it to the list that ``__notes__`` returns."""
+        vars(self).setdefault("notes", []).append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""

@@ -130,8 +130,15 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
-        yield Path(made)
+    made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+    try:
+        yield Path(made.name)
+    finally:
+        try:
+            made.cleanup()
+        except BaseException:  # a Ctrl-C, or a second one: the folder may hold gigabytes
+            made.cleanup()
+            raise
 
 
 @contextlib.contextmanager

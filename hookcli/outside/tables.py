@@ -26,8 +26,13 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
     """Return rows of the class ``kind`` as CSV; a shape is ``1x64x56x56``, None an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
+    return render_lines(chain([names], lines))
+
+
+def render_lines(lines: Iterable[Sequence[object]]) -> str:
+    """Return lines of cells as CSV; texts must have gone through ``escape.for_csv``."""
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(chain([names], lines))
+    csv.writer(stream, lineterminator="\n").writerows(lines)
     return stream.getvalue()
 
 

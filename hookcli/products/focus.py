@@ -56,10 +56,11 @@ def map_box(
 ) -> Tensor:
     """Refuse a box of which the network sees no pixel, or no larger share of one than ``least``."""
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
-    if float(shares[0].max()) <= least:
+    largest = float(shares[0].max())
+    if largest == 0 or largest < least:
         raise RequestError(
             f"{option} is cut away: the network sees the middle of the image",
-            "choose what is nearer to the middle, or a different `resize`",
+            "choose a place nearer to the middle, or a different `resize`",
         )
     return shares
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
 
 _MOST_IN_A_STRIP = 12
+_SECOND_FORMAT = 3.5  # bytes of an SVG, which has no palette, per byte of the PNG
 _PIXEL_BYTES = 0.55  # per pixel of a tile: palette PNGs of real feature maps, measured
 _TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, and its figures
 
@@ -41,7 +42,8 @@ class Grids(Product):
             grids = sides * sum(map(bool, tiles))
             layers = zip(outlook.layers, tiles, strict=True)
             maps = sides * sum(layer.module_type != "Linear" for layer, count in layers if count)
-        of_tile = scope.style.tile**2 * _PIXEL_BYTES * scope.formats + _TILE_BYTES
+        weight = 1 + _SECOND_FORMAT * (scope.formats - 1)
+        of_tile = scope.style.tile**2 * _PIXEL_BYTES * weight + _TILE_BYTES
         files = grids * scope.formats + maps
         return Cost(files * scope.images, sides * sum(tiles) * of_tile * scope.images)
 

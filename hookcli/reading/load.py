@@ -351,7 +351,7 @@ def _no_tensor(run: Run, call_id: str) -> RequestError:
             f"the run in {quote(run.folder)} saved no tensors",
             "run `hookcli.inspect` again, with `save='tensors'`",
         )
-    return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
+    return RequestError(f"no tensor of {call_id!r} was saved", name_close(str(call_id), run.saved))
 
 
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from hookcli.records.report import Manifest, Request
 from hookcli.store.admission import check_folder, find_replaceable_run
 from hookcli.store.journal import to_lines, write_journal
 from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import JOURNAL, MANIFEST, PARTS, REQUEST
+from hookcli.store.locations.names import JOURNAL, MANIFEST, PARTS, REQUEST, is_usual
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -122,6 +123,7 @@ class RunFolder:
             old = self._folder.read(REQUEST)
             if old and self._resume:
                 _refuse_other_run(old, self.path, text)
+                _refuse_other_names(self.path, held.known)
             self._folder.remove(self._folder.list_partial(held.journal))
             if old or held.complete:
                 # Write the journal first: if hookcli is killed while it deletes files, the journal
@@ -159,3 +161,12 @@ def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
                 f"`resume`: the run in {str(path)!r} was started {difference}",
                 f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
             )
+
+
+def _refuse_other_names(path: Location, known: Iterable[str]) -> None:
+    for name in itertools.filterfalse(is_usual, sorted(known)):
+        raise RequestError(
+            f"`resume`: the run in {str(path)!r} has a file {name!r}, a name that not every system "
+            "allows",
+            "start again with `overwrite=True`, or finish it with the version that began it",
+        )

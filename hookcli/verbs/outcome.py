@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hookcli.errors import DONE
+from hookcli.errors import DONE, RequestError
 from hookcli.outside import tables
 from hookcli.records.rows import FileRow
 from hookcli.records.text import count, shape_text
@@ -189,4 +189,8 @@ class Page:
 
 
 def _read(file: Path | bytes) -> bytes:
-    return file if isinstance(file, bytes) else file.read_bytes()
+    try:
+        return file if isinstance(file, bytes) else file.read_bytes()
+    except OSError as error:
+        message = f"cannot read {str(file)!r}: {error.strerror or error}"
+        raise RequestError(message, "call the function again") from error

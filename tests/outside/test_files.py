@@ -13,6 +13,7 @@ from hookcli.outside.files import (
     natural_key,
     open_regular,
     read_regular,
+    scratch_folder,
     temporary_folder,
     write_atomic,
 )
@@ -127,3 +128,17 @@ def test_a_file_that_another_program_has_open_on_windows_is_replaced_a_moment_la
     with pytest.raises(OutputError, match="cannot access the file"):
         write_atomic(tmp_path / "whole", b"y")
     assert (tmp_path / "whole").read_bytes() == b"x"
+
+
+def test_a_ctrl_c_while_a_temporary_folder_is_deleted_leaves_nothing(tmp_path, monkeypatch):
+    unlink, rings = os.unlink, [KeyboardInterrupt]
+
+    def ring(*words, **options):
+        if rings:
+            raise rings.pop()
+        unlink(*words, **options)
+
+    monkeypatch.setattr(os, "unlink", ring)
+    with pytest.raises(KeyboardInterrupt), scratch_folder(parent=tmp_path) as folder:
+        (folder / "tensors").write_bytes(b"1")
+    assert list(tmp_path.iterdir()) == []

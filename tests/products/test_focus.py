@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from torchvision.transforms import functional as fn
 
 from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
+from hookcli.errors import RequestError
 from hookcli.images.read import ImageContent, ImageSource
 from hookcli.networks.load import build_skeleton, load_model
 from hookcli.products.focus import describe_focus, find_focus
@@ -57,6 +60,15 @@ def test_a_box_may_reach_the_right_and_the_lower_edge_of_the_image():
     source = ImageSource("zeros", "zeros.npy", kept=content)
     inside, _outside = find_focus((5, 2, 3, 4), build_skeleton(ModelRequest("resnet18")), [source])
     assert edges(inside) == [5, 2, 8, 6]
+
+
+@pytest.mark.parametrize("share", [0.24, 0.25])
+def test_a_box_is_cut_away_if_no_pixel_has_a_quarter_of_it(share):
+    content = ImageContent("", (8, 6), pixels=np.zeros((3, 6, 8), np.float32))
+    shares = both(torch.full((3, 4), share))
+    loaded = SimpleNamespace(find_box=lambda *_args, **_words: shares)
+    with pytest.raises(RequestError) if share < 0.25 else nullcontext():
+        assert find_focus((0, 0, 1, 1), loaded, [ImageSource("a", "a.npy", kept=content)]) is shares
 
 
 def test_the_box_is_drawn_at_its_shares_of_the_picture():

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from hookcli.images import read
+from hookcli.outside.files import safe_name
 from hookcli.plan import prepared
 from hookcli.summary import chunks
 from tests.conftest import interrupted_after
@@ -145,3 +147,18 @@ def test_a_resumed_run_says_that_it_starts_with_the_first_image(run):
     ended = run("inspect", *WORDS, "-o", "out", "--resume")
     assert ended.code == 0
     assert "nothing to resume: starting with the first image" in ended.err.splitlines()
+
+
+def test_a_run_with_a_name_that_windows_does_not_allow_is_not_gone_on_with(run, monkeypatch):
+    Path("rows").mkdir()
+    for name in ("con", *(f"d{number}" for number in range(9))):
+        np.save(f"rows/{name}.npy", np.full((3, 32, 32), 1, np.float32))
+    words = (WORDS[0], "rows", *WORDS[2:])
+    with monkeypatch.context() as patch:
+        patch.setattr(read, "portable_name", safe_name)  # as an earlier version did
+        interrupt(run, words)
+    before = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
+    ended = run("inspect", *words, "-o", "out", "--resume")
+    assert ended.code == 2
+    assert "error: --resume: the run in 'out' has a file 'seen/con.jpg', a name that" in ended.err
+    assert all(file.read_bytes() == data for file, data in before.items())

@@ -4,6 +4,7 @@ import hashlib
 import pickle
 import random
 import re
+import shutil
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -308,6 +309,9 @@ def test_mistakes_of_python_are_one_line_in_words_of_python(model, picture, tmp_
         "Net in memory was made in inference mode, in which it takes no gradients: "
         "make it outside of torch.inference_mode()"
     )
+    page = run.page
+    shutil.rmtree(tmp_path / "run")
+    assert refusal(lambda: page.html).startswith(f"cannot read '{tmp_path}/run/report.html': No")
 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
@@ -343,8 +347,10 @@ def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
         hookcli.inspect(model, picture, layer="conv")
     lines = "".join(traceback.format_exception(raised.value)).splitlines()
     assert lines[-1].startswith("hint: did you mean layers")
+    raised.value.add_note("in the third job")
     again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301
-    assert traceback.format_exception(again)[-1] == f"{lines[-1]}\n"
+    for error in (raised.value, again):
+        assert traceback.format_exception(error)[-2:] == [f"{lines[-1]}\n", "in the third job\n"]
 
 
 def test_threads_take_turns_with_the_same_model_in_memory(model, picture):

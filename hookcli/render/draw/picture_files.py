@@ -6,7 +6,7 @@ import io
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.canvas import load_font
+from hookcli.render.draw.canvas import load_font, measure_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     import numpy as np
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for these formats
+    from matplotlib.transforms import Bbox
 
     image = canvas.to_image(palette, has_text=False).convert("RGB")
     width, height = image.size
@@ -38,7 +39,7 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     ink = "#" + bytes(palette[-3:]).hex()
     for text in canvas.texts:
         ascent, _ = load_font(text.size).getmetrics()
-        figure.text(
+        written = figure.text(
             text.x / width,
             1 - (text.y + ascent) / height,
             text.words,
@@ -47,6 +48,11 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
             color=ink,
             parse_math=False,
         )
+        if measure_text(text.words, text.size) > text.width:
+            top = height - text.y
+            ends = [[text.x, top - 2 * text.size], [text.x + text.width, top + text.size]]
+            written.set_clip_box(Bbox(ends))
+            written.set_clip_on(True)
     return encode(figure, form)
 
 

@@ -8,12 +8,15 @@ from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
 from hookcli.records.attention_records import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
+from hookcli.records.runs import MOST_THUMBNAILS
+from hookcli.store.locations.names import is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.records.attention_records import AttentionRow
     from hookcli.records.pictures import ChannelMaps
+    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
@@ -33,6 +36,18 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
     for picture in pictures:
         found.setdefault(picture.image, []).append(picture)
     return found
+
+
+def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
+    # Images and their sheets or folders of grids, if the page does not show all images
+    if len(document.images) <= MOST_THUMBNAILS:
+        return []
+    files = {grid.image: grid.file for grid in document.grids}
+    links = {
+        key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
+        for key, file in files.items()
+    }
+    return [(image.file, links[image.key]) for image in document.images if image.key in links]
 
 
 def for_script(

@@ -40,6 +40,7 @@ from hookcli.render.report.document import (
     attention_for_script,
     explain_flat,
     for_script,
+    list_pictures,
     pictures_by_image,
     shorten,
 )
@@ -149,6 +150,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
             heat for heat in document.heats if heat.kind not in ("attention", "rollout")
         ),
         "rollouts_of": pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
+        "links": [(name, linked(location)) for name, location in list_pictures(document)],
         "anchors": anchors,
         "index_of": index_of,
         # the calls whose pictures the page shows

@@ -39,8 +39,8 @@ FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS
 _ALWAYS = frozenset({JOURNAL, REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
 _CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _NAME = r"[\w.#-]+"  # no colon and no backslash, which lead elsewhere on Windows
-_PART = re.compile(
-    rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/{_NAME}\.parquet"
+_PART = re.compile(  # earlier versions wrote a journal ``later`` in cloud storage
+    rf"{PARTS}/(\d+\.json|(\d+|later)\.written\.jsonl)|{re.escape(RECORDS)}/{_NAME}\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({'|'.join(_OF_PICTURES)})/({_NAME})\.(jpg|png|svg|pdf)")
@@ -117,6 +117,14 @@ def sheet_file(image_key: str) -> str:
 
 def saliency_file(image_key: str) -> str:
     return f"{SALIENCY}/{image_key}.png"
+
+
+def is_usual(name: str) -> bool:
+    # Earlier versions gave images and pictures names that are too long, or a device's on Windows.
+    picture = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
+    last = name.rpartition("/")[2].rpartition(".")[0].removesuffix(".maps")
+    is_short = len(last) <= _LONGEST_PICTURE
+    return picture is None or (is_short and portable_name(picture[2]) == picture[2])
 
 
 def list_formats(picture: str, form: str) -> list[str]:

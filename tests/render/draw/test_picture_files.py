@@ -55,3 +55,12 @@ def picture():
     write_text(canvas, "0", (10, 44), size=10, width=40)
     canvas.pixels[56:60, 10:20] = np.arange(10, dtype=np.uint8) * 20
     return canvas
+
+
+def test_text_that_is_cut_in_the_png_is_cut_in_the_svg_too():
+    whole, cut = (new_canvas(["t"], 80, 30) for _ in range(2))
+    write_text(whole, "1234", (10, 44), size=10, width=60)
+    write_text(cut, "1234", (10, 44), size=10, width=6)
+    palette = load_palette("ember")
+    assert b"clip-path=" not in to_vector(whole, palette, "svg")
+    assert b"clip-path=" in to_vector(cut, palette, "svg")

@@ -22,6 +22,7 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.reading.run_files import open_files
 from hookcli.records.report import FolderState, ReportDocument
 from hookcli.render.report import contact
+from hookcli.render.report import document as document_module
 from hookcli.render.report import page as run_page
 from tests.conftest import run_in
 
@@ -421,6 +422,30 @@ def test_the_images_that_fire_a_channel_most_are_those_of_the_page():
     text = render_report(many(3, top_images={"conv": [channel]}))
     (held,) = re.findall('id="top">(.*?)<', text)
     assert json.loads(held) == [[0, [[1, [[2, None], [0, 2.5], [for_page(TURNED), 1.0]]]]]]
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "link"),
+    [
+        ("sheets/{}.png", "All 10 sheets", "sheets/{}.png"),
+        ("grids/{}/001_conv.png", "All 10 folders of grids", "grids/{}/"),
+    ],
+)
+def test_a_page_of_too_many_images_links_to_all_pictures(monkeypatch, file, said, link):
+    monkeypatch.setattr(document_module, "MOST_THUMBNAILS", 20)
+    whole = document()
+    image, grid = whole["images"][0], whole["grids"][0]
+    keys = [f"i{number}" for number in range(21)]
+    whole |= {
+        "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
+        "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:10]],
+    }
+    text = render_report(whole)
+    section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
+    links = re.findall('<a href="(.*?)">(.*?)</a>', section)
+    assert links == [(link.format(key), f"a b/{key}?.png") for key in keys[:10]]
+    assert texts(section, "summary") == [said]
+    assert "all-pictures" not in render_report(whole | {"images": whole["images"][:20]})
 
 
 def test_images_that_the_page_does_not_show_are_named_by_their_keys(most_20):

@@ -9,7 +9,7 @@ import pytest
 
 from hookcli.images.read import list_images
 from hookcli.records.calls import Call, LayerInfo
-from hookcli.store.locations.names import grid_name, is_run_file, picture_file, seen_file
+from hookcli.store.locations.names import grid_name, is_run_file, is_usual, picture_file, seen_file
 
 LONG = "x" * 51 + r"-[0-9a-f]{8}"
 
@@ -31,6 +31,7 @@ def test_the_key_of_an_image_is_the_name_of_a_file_on_every_system(files, keys):
     for key, expected in zip(found, keys, strict=True):
         assert re.fullmatch(expected, key)
         assert is_run_file(seen_file(key))
+        assert is_usual(seen_file(key))
         assert not PureWindowsPath(f"{key}.jpg").is_reserved()
 
 
@@ -41,6 +42,9 @@ def test_a_path_in_a_run_folder_has_at_most_180_characters():
     file = picture_file("attention", key, grid_name(call))
     assert is_run_file(file)
     assert 150 < len(file) <= 180
+    assert is_usual(file)
+    assert is_usual(file.replace(".png", ".maps.png"))
+    assert not any(map(is_usual, (file.replace("block", "blocks"), file.replace("x", "xx"))))
 
 
 @pytest.mark.parametrize(

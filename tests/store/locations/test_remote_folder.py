@@ -101,6 +101,18 @@ def test_a_run_that_was_killed_is_known_with_all_its_files():
         assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
 
 
+def test_the_second_journal_of_an_earlier_version_goes_with_the_run():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+    begun, later = storage.read_file(RUN / "parts/written.jsonl").rsplit(b"\n", 2)[:2]
+    put("parts/written.jsonl", begun + b'\n"parts/later.written.jsonl"\n')
+    put("parts/later.written.jsonl", later + b"\n")
+    with open_run(resume=True) as run:
+        assert run.read("layers.csv") == b"rows"
+        run.complete(DONE, ["layers.csv"])
+    assert files() == ["layers.csv", "manifest.json", "run.json"]
+
+
 def test_files_that_no_run_wrote_are_not_overwritten():
     put("layers.csv")
     assert refusal() == f"{str(RUN)!r} holds files that no run wrote"
