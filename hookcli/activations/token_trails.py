@@ -62,7 +62,7 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Follows attentions' probabilities, numbered by their calls, until they weigh values."""
+    """Follows attention probabilities, numbered by call, until they multiply the values."""
 
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
@@ -382,7 +382,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return over which parts a product sums: 0 for a trail's ``own``, 1 for ``columns``."""
+    """Return the parts of a trail that a product sums over: 0 for ``own``, 1 for ``columns``."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.

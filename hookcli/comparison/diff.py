@@ -155,7 +155,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs in A's order, and each call that only B has after the shared call before it."""
+    """Yield pairs in A's order; calls that only B has follow the shared call that precedes them."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -229,7 +229,7 @@ def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[Run
 
 
 def _without_key(call: RunCall | None) -> str:
-    """Return the id of a call without the key of a tensor; a file may lack some of the tensors."""
+    """Return a call's id without its tensor's key, as a file may lack some tensors of the call."""
     return call.tensor.call_id.partition("[")[0] if call is not None else ""
 
 

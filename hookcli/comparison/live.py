@@ -270,7 +270,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether one side computes a pair's calls in another way; an id may be empty."""
+        """Return whether one side computes a pair's calls differently; either id may be empty."""
         if not other:
             return self.b.runner.merges_calls
         if call_id or self.a.runner.merges_calls or self.match == "order":

@@ -99,7 +99,7 @@ def pair_by_order(
 
 
 def _key(call: CallTensor, kind: str) -> tuple[object, ...]:
-    """Return what counterparts have in common; quantized values are integers."""
+    """Return a key that is equal for possible counterparts; quantized values count as integers."""
     return kind, call.shape, "int" in call.dtype
 
 

@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Return where in A a fused layer of B ends, or nowhere, by the id of the call of B."""
+        """Map each fused call of B to the last call of A that it computes, or to an empty text."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -141,7 +141,7 @@ class Blamer:
         """``rtol`` is the tolerated own error; without it, rounding decides.
 
         Calls that only A or only B has have no own error. Directly before a culprit, they are to
-        blame instead. A call is not to blame if B does not tell which layers are in its error.
+        blame instead. A call is not blamed if B does not show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -238,7 +238,7 @@ def run_again(
 class _Measured:
     """The distances of the calls of one fed run from the calls of A.
 
-    A call that A lacks is paired with one of the same values that B lacks after the same call.
+    After each shared call, calls that only one side has are paired if their values are the same.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -259,7 +259,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Measure the output of a call; None is the distance of a call that A lacks."""
+        """Measure the output of a call; the error of a call that A lacks is None."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -285,7 +285,7 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether A and B both return what the last call returned, whose error it is."""
+        """Return whether both sides only pass on the last call's output, which has the error."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
@@ -342,7 +342,7 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the errors in B's order, with those that rounding explains."""
+        """Yield the own errors in B's order, each with the error that rounding explains."""
         # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)

@@ -3,8 +3,8 @@
 The model runs once more, and every tensor that B would quantize moves by the error of 8 bits. Where
 B computes several calls together, the error passes on from one to the next.
 
-Rounding moves a weight by half a step at most. So a weight that is farther off was another one
-before it was quantized, even if that changes the output of its layer less than quantizing does.
+Rounding moves a weight by half a step at most. A weight that moved farther was therefore changed
+before it was quantized, even if that affects the output of its layer less than quantizing does.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make floating-point parameters require gradients, which are dropped, inside the block."""
+    """Make floating-point parameters require gradients in the block, and drop those gradients."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

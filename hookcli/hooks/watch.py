@@ -149,7 +149,7 @@ class _Watched:
 
 
 def _arguments(args: _Positional, kwargs: _Keyword) -> object:
-    """Return a single positional argument as is, others under ``0``, ``1``, … and their names."""
+    """Return a single positional argument as is, or all arguments by position and name."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs

@@ -95,7 +95,7 @@ class Task:
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the picture (C, H, W) that stands for an image, from the layers' input for it."""
+        """Return the picture (C, H, W) that represents an image, taken from the layers' input."""
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
@@ -107,7 +107,7 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return what the task reads, an item per image; None if the output has another form."""
+        """Return the values that the task reads, an item per image; None for other outputs."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:

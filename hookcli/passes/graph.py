@@ -124,7 +124,7 @@ class Graph:
 
     @property
     def untold(self) -> frozenset[str]:
-        """The paths of the layers that are nodes that a tool added."""
+        """The paths of the layers that are really nodes added by a tool."""
         return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield the values of a call that others use; none if the last one was written in place."""
+    """Yield a call's values that other calls use; none if nothing uses the last value."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:

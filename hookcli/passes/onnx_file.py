@@ -532,7 +532,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Tells calls in a row of a layer of torch with one function apart: it appears again."""
+    """Separates consecutive calls of a one-function layer of torch: the function appears again."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -578,7 +578,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Return the value that replaces each quantized value: what its users get instead of it."""
+    """Map each value that the file quantizes to its dequantized form, which its users get."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

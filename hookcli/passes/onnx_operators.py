@@ -67,7 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # the numbers of this w
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the axis of the channels, if the first operators show it, of an input (4 axes)."""
+    """Return the channel axis of an input with four axes, if the first operators show it."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -85,7 +85,7 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
 
 
 def list_multiplied(node: Any) -> tuple[str, ...]:
-    """Return the values whose shapes say what a node costs: data, weight and output."""
+    """Return the values whose shapes determine a node's cost: data, weight and output."""
     indices = _MULTIPLIED.get(node.op_type, ())
     return (*(node.input[index] for index in indices), node.output[0]) if indices else ()
 

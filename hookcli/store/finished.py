@@ -63,7 +63,7 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
+    """Raise a CompleteError if the run is complete, or an error if the command is for another run.
 
     ``images`` and ``inputs`` have the hashes of the files that the user names now; an empty hash or
     mapping is not compared. ``cleans_up``: delete the chunks that the complete run left behind.

@@ -1,4 +1,4 @@
-"""Find out which files belong to a run, as its manifest and journals say; no other is touched."""
+"""Find out from manifest and journals which files belong to a run; hookcli touches no others."""
 
 from __future__ import annotations
 
