@@ -1,4 +1,4 @@
-"""One call of a torch function: how it moves values, and the axes of a product."""
+"""One call of a torch function: how it moves values, and the axes of a matrix product."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Give the positions of tokens to learned channels that a model adds to the tokens."""
+    """Give learned channels the positions of the tokens to which a model joins them."""
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
     is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
@@ -398,6 +398,6 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and last line of the image on which a trail has pixels; else (0, 0)."""
+    """Return the first and last image line on which a trail has pixels; (0, 0) without pixels."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

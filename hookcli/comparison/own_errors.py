@@ -138,10 +138,11 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """``rtol`` is the tolerated own error; without it, rounding decides.
+        """Return the calls to blame for B's error: those whose own error is larger than ``rtol``.
 
-        Calls that only A or only B has have no own error. Directly before a culprit, they are to
-        blame instead. A call is not blamed if B does not show which layers cause its error.
+        Without ``rtol``, the own error must be larger than rounding explains. A call that only one
+        side has has no own error: if it is directly before a culprit, it is blamed instead of the
+        culprit. A call is not blamed if B does not show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -285,12 +286,15 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether both sides only pass on the last call's output, which has the error."""
+        """Return whether the call only repeats the last call's output, on both sides.
+
+        The error is then that of the last call.
+        """
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
+        """Return a call's error: Inf if it cannot be measured, 0 if the operator explains it."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -308,7 +312,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Find the call of A, after the last common one, that a call of B replaces."""
+        """Return A's unpaired call, after the last common one, with the values ``array``; or ""."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -329,7 +333,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Return the errors of A's calls without a counterpart, by the call that includes them."""
+        """Return the errors of A's unpaired calls, by the next paired call, which includes them."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:

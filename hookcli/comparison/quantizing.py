@@ -42,7 +42,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Observes the run of A whose calls pass on the moved outputs that ``feed`` returns."""
+    """Observes a rerun of A in which each call passes on the output that ``feed`` has moved."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

@@ -160,7 +160,10 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return A's call that an export computes, if any; ``partner`` has its path and index."""
+        """Return A's counterpart of a call of an export; None if A has none.
+
+        ``partner`` is the call of A with the same path and call index.
+        """
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
@@ -233,7 +236,10 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return A's counterpart or "" if one side folded a norm into the call; None otherwise."""
+        """Return A's counterpart of a call into which one side folded a norm; "" if it has none.
+
+        None if neither side folded a norm into the call.
+        """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
             return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
@@ -258,7 +264,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the call index in A for a call of B whose own call index is only a count."""
+        """Return the call index in A of a call of B, whose own index only counts calls in B."""
         # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
         # first ones, as exporters fold calls that do not depend on the input.
         path, index = key
@@ -271,7 +277,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return A's calls after the last pair whose layers B does not name."""
+        """Return A's calls after the last pair, without those of layers that B's graph names."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -287,7 +293,7 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair the waiting node of a tool with the last layer of A before ``partner``."""
+        """Pair B's waiting call, a tool's node, with A's last free call before ``partner``."""
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

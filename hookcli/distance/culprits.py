@@ -143,7 +143,7 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield for each call the limits of its figures, derived from other calls of its type."""
+    """Yield for each call the largest usual value of each figure, judging by similar calls."""
     # That is a multiple of the median of the calls of other modules of the type, or of all other
     # modules if there are fewer than three of the type; then it is at least what quantizing
     # explains.

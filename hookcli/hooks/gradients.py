@@ -97,7 +97,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can have a gradient, and store why it may be missing."""
+        """Return whether a tensor can have a gradient, and note the reason in case none comes."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH

@@ -89,7 +89,7 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Do nothing: the ``finished`` of callers that need only the inputs."""
+    """Do nothing; callers of ``watch`` that need only the inputs pass this as ``finished``."""
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Attribute in-place writes since a call last started or ended to the innermost call."""
+        """Note the innermost running call as what overwrote outputs since this was last checked."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

@@ -60,7 +60,7 @@ class GraphNode:
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node as one of several graphs, each of which counts the calls of modules."""
+        """Return the node as one of several graphs: prefix its names, and drop the call indices."""
         return replace(
             self,
             scopes=tuple(replace(scope, index=None) for scope in self.scopes),
@@ -254,7 +254,10 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Return the calls of modules, outer ones first; calls without an index have no gaps."""
+    """Return the calls of modules, outer ones first.
+
+    Without an index, only consecutive nodes can belong to the same call.
+    """
     found: dict[object, _Group] = {}
     running: list[tuple[ModuleScope, int]] = []
     for index, node in enumerate(nodes):

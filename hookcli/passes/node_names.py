@@ -185,7 +185,7 @@ class _Paths:
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether a module's calls differ only in a number after a name of its own."""
+        """Return whether a module's calls have one name apart from a number: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)

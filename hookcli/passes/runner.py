@@ -81,7 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return each call's coarsest dtype on the way to its tensor, and its operator."""
+        """Return by call id the coarsest dtype on the way to the tensor, and the operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
@@ -129,7 +129,7 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the operations that were called, but not for the first image."""
+        """Return the operations that later images called, but the first image did not."""
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:

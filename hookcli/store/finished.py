@@ -122,7 +122,10 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Return an empty text if none differs; compare a file without a hash by name only."""
+    """Return how the images differ from those of the finished run; empty if none differs.
+
+    An image without a hash is compared by name only.
+    """
     images = plain({**images})  # as names are in the manifest
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}
