@@ -133,7 +133,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the cell of the queries' grid at a point, in shares of the width and height."""
+    """Return the query cell at a point, whose position is in shares of the width and height."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column

@@ -1,4 +1,4 @@
-"""The probabilities of an attention, recomputed: the model's fused function creates none."""
+"""Recompute attention probabilities, because the model's fused function never creates them."""
 
 from __future__ import annotations
 

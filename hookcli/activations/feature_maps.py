@@ -102,7 +102,7 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return each channel's mean inside a box minus that outside, in standard deviations, (C,)."""
+    """Return each channel's mean inside minus mean outside a box, in standard deviations, (C,)."""
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)
@@ -110,7 +110,7 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Return the maps (N, C, h, w) of a tensor; of a clip (N, C, D, h, w), else (N, C, L)."""
+    """Return a tensor's maps: (N, C, h, w), (N, C, D, h, w) of a clip, (N, C, L) of a sequence."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
@@ -170,14 +170,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8, ``count`` for values not finite; a constant channel has 0."""
+    """Return levels in uint8: ``count`` for NaN and Inf, and 0 for a constant channel."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8 with zero at ``count // 2``, and ``count`` for values not finite."""
+    """Return levels in uint8: ``count // 2`` for zero, and ``count`` for NaN and Inf."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

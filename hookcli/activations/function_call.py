@@ -1,4 +1,4 @@
-"""One call of a torch function: its effect on positions of values, and the axes of a product."""
+"""One call of a torch function: how it moves values, and the axes of a matrix product."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def read_call(
 def letters_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
-    """Return the factors, and a letter for each axis of both and of the product (``einsum``)."""
+    """Return both factors with a letter per axis, and the product's letters, as in ``einsum``."""
     # Products of vectors give None; a ValueError means that there are not two factors.
     if name == "einsum":
         equation, *operands = args

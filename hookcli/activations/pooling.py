@@ -1,4 +1,4 @@
-"""The saved part of an activation, copied inside the hook: channels, pooled, in another dtype."""
+"""Copy the saved part of an activation inside the hook: chosen channels, pooled, in a dtype."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _own_signs(device: torch.device) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _row_signs(blocks: int, device: torch.device) -> Tensor:
-    """Return the signs ``row`` of some periods, (n, 1) in float64, one per 67 values."""
+    """Return the signs of all rows of 67 values in ``blocks`` periods, (n, 1) in float64."""
     with torch.inference_mode(mode=False):
         signs = torch.from_numpy(make_row_signs(blocks * ROWS))
         return signs.unsqueeze(1).to(device, torch.float64)

@@ -51,7 +51,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail (N, C, …) of what a convolution, pooling or interpolation returns."""
+    """Return the trail (N, C, …) of the output of a convolution, pooling or interpolation."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -126,7 +126,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places; unknown for this ``reason`` if those of another pass differ."""
+        """Return these places; make them unknown, with ``reason``, if ``other`` is different."""
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
@@ -142,7 +142,7 @@ class TokenPlaces:
         return self.shape, self.window_axes, places, self.query_grid, self.key_grid, self.is_turned
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return an image's (…, queries, keys) as (windows, heads, queries, keys)."""
+        """Return an image's probabilities (…, queries, keys) as (windows, heads, queries, keys)."""
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -154,7 +154,7 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the places of queries (…, L) and keys (…, M), by their pixels as in ``Trail.own``."""
+    """Return the cells of queries (…, L) and keys (…, M), given the pixel that each comes from."""
     # ``collapsed`` are the axes in ``sizes`` that the model has reduced to a single line.
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -224,7 +224,10 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Do as ``_cells_of_lines``, but put a single line into the grid of ``others``."""
+    """Return the cells of lines, and how many the grid has; see ``_cells_of_lines``.
+
+    A single line gets the cell that this line has among ``others``.
+    """
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count

@@ -62,7 +62,7 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Follows attentions' probabilities, numbered by their calls, until they weigh values."""
+    """Follows attention probabilities, numbered by call, until they multiply the values."""
 
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
@@ -370,7 +370,7 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Give the positions of tokens to learned channels that a model adds to the tokens."""
+    """Give learned channels the positions of the tokens to which a model joins them."""
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
     is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
@@ -402,7 +402,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return over which parts a product sums: 0 for a trail's ``own``, 1 for ``columns``."""
+    """Return the parts of a trail that a product sums over: 0 for ``own``, 1 for ``columns``."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.
@@ -418,6 +418,6 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and last line of the image on which a trail has pixels; else (0, 0)."""
+    """Return the first and last image line on which a trail has pixels; (0, 0) without pixels."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -1,1 +1,1 @@
-"""What finished runs say: components, similarity, probes and maps, without torch."""
+"""Analyse finished runs without torch: components, similarity, probes and maps."""

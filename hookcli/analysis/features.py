@@ -37,7 +37,7 @@ _BLOCK = 16 << 20  # bytes of tensors to read at a time
 
 
 class EmptyLayerError(RequestError):
-    """A layer says nothing of the images: all have the same features, or it has no class token."""
+    """A layer cannot distinguish images: all have the same features, or it has no class token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield saved tensors in blocks, in the order of the shards, or that of one image."""
+        """Yield saved tensors in blocks, in the shards' order; ``only`` names a single image."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -90,7 +90,7 @@ class SavedCall:
                 self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
-        """Yield blocks of rows of a tensor; images of different proportions come in own blocks."""
+        """Yield blocks of a tensor's rows; images of different sizes are in separate blocks."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
         for size, group in groupby(tensor.images[start:stop], self.pixels.get):
             keys = tuple(group)
@@ -134,7 +134,7 @@ class SavedCall:
 
     @property
     def places(self) -> int:
-        """The number of places of an image, as far as the first image shows; 0 if it has none."""
+        """The number of places of the first image, an example for all; 0 if it has none."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None
@@ -293,7 +293,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Return maps (N, C, h, w), of a clip (N, C, D, h, w), of a sequence (N, C, L)."""
+    """Return maps: (N, C, h, w), for a clip (N, C, D, h, w), for a sequence (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

@@ -1,4 +1,4 @@
-"""The images of a run: which one a name means, and where their places lie."""
+"""The images of a run: find an image by a name, and find the pixels of its places."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def list_contents(run: Run) -> dict[str, str]:
 
 
 def match_contents(run: Run, other: Run) -> dict[str, str]:
-    """Return the key of the image of the same content in another run, by image key."""
+    """Map each image's key to the key of the image with the same content in another run."""
     one, two = list_contents(run), list_contents(other)
     return {key: same for key, same in match_images(one, two) if one[key] == two[same]}
 

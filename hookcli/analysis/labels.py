@@ -27,7 +27,7 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of all images in order, or by the path, file name or key; None for folders."""
+    """Labels of all images in order, or by path, file name or key; None uses the folders' names."""
 
     source: str
     given: Sequence[object] | Mapping[str, str] | None
@@ -42,7 +42,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Return the label of each image of a run that has one, by image key, fit to be shown."""
+        """Return the labels of images by image key, safe to show; unlabelled images are absent."""
         files = list_files(run)
         if self.given is None:
             return {

@@ -176,7 +176,7 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
 def _link(
     nearest: NDArray[np.int64], distances: NDArray[np.float64], near: float
 ) -> tuple[NDArray[np.int64], int]:
-    """Return pairs of images that look like copies, and how many have too many others near."""
+    """Return pairs of near duplicates, and the number of images with too many others nearby."""
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]

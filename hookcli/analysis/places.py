@@ -197,7 +197,7 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 
 def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
-    """Return the cosines of one place (C,) and places (P, C), (P,); 0 for features of zeros."""
+    """Return the cosine of ``place`` (C,) with each of the places (P, C); 0 if either is zero."""
     cosines: Floats = _normalize(features) @ _normalize(place[None])[0]
     return cosines.clip(-1, 1)
 

@@ -1,4 +1,4 @@
-"""A question about places, asked of each layer; what the table, pictures and the page get."""
+"""Answer a question about places for each layer, in the forms for table, pictures and page."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Scale a few columns at a time, as a scaler needs twice the memory of what it scales."""
+    """Scale a few columns at a time, because a scaler needs twice the memory of its input."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -239,7 +239,7 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Return the row and the predicted labels of each call but empty ones, at least ``least``."""
+    """Return the results by call, except empty layers; raise if fewer than ``least`` remain."""
     scores, left = {}, len(calls)
     for call in calls:
         try:
@@ -293,7 +293,7 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
-    """Test one-sidedly, in pairs, with a correction for the images that training sets share."""
+    """Return the p-value of a one-sided paired test, corrected for shared training images."""
     # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
     # deviation counts as at least one image of a fold, since folds of few images agree by chance.
     from scipy.special import stdtr
@@ -322,7 +322,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the same calls in a control run, and the keys there of images of a run."""
+    """Return the same calls of a control run, and the keys that a run's images have there."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

@@ -1,1 +1,1 @@
-"""The command line: flags in, one request, one call, one result, exit code out."""
+"""The command line: turns options into a request, calls the verb, and prints its outcome."""

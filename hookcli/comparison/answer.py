@@ -27,7 +27,10 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 
 
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
-    """``b`` may come from an export, which returns tensors without the containers around them."""
+    """Compare the outputs of A and B for an image; None if they cannot be compared.
+
+    ``b`` may come from an export, which returns tensors without the containers around them.
+    """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):
         left = iter(twos)

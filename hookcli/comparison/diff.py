@@ -53,7 +53,10 @@ def diff_runs(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Without ``match``, pair by id: runs of one model, or of a model and a file with its graph."""
+    """Compare two runs; without ``match``, pair their calls by id.
+
+    Without ``match``, they must be runs of one model, or of a model and a file with its graph.
+    """
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
@@ -155,7 +158,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs in A's order, and each call that only B has after the shared call before it."""
+    """Yield pairs in A's order; calls that only B has follow the shared call that precedes them."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -200,7 +203,7 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Move the calls that the graph computes as a part of other calls to ``left_out``."""
+    """Yield the pairs to compare; ``left_out`` gets the calls that the graph merges into others."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)
@@ -229,7 +232,7 @@ def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[Run
 
 
 def _without_key(call: RunCall | None) -> str:
-    """Return the id of a call without the key of a tensor; a file may lack some of the tensors."""
+    """Return a call's id without its tensor's key, as a file may lack some tensors of the call."""
     return call.tensor.call_id.partition("[")[0] if call is not None else ""
 
 
@@ -273,7 +276,10 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Use the best data of both: whole tensors, sketches, tensors reduced alike, or figures."""
+    """Return the pair with its distance, measured on the best data that both runs have.
+
+    Whole tensors are best, then sketches, tensors reduced alike, and figures.
+    """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)
     if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:

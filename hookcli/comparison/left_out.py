@@ -24,9 +24,9 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield the calls of A, in running order in ``types``, that are not ``common``.
+    """Yield A's calls that are not in ``common``; ``types`` has all calls, in running order.
 
-    ``reasons`` is what B says about calls that it lacks.
+    ``reasons`` explains, by call id, why B lacks a call.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

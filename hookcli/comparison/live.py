@@ -67,7 +67,10 @@ def compare_sides(
     match: Match = "id",
     worst: WorstCalls | None = None,
 ) -> Comparison:
-    """With ``blames``, both runners observe all layers."""
+    """Run both sides on every image, and compare them call by call.
+
+    With ``blames``, also find the culprits; both runners must then observe all layers.
+    """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
     sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
@@ -257,7 +260,7 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair, and whether it is listed; others have rows only if they are culprits."""
+        """Yield each pair, and whether it always gets a row; others get one only as culprits."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -270,7 +273,10 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether one side computes a pair's calls in another way; an id may be empty."""
+        """Return whether to leave out a pair, as the sides divide the work into calls differently.
+
+        ``call_id`` is empty if A has no such call, and ``other`` if B has none.
+        """
         if not other:
             return self.b.runner.merges_calls
         if call_id or self.a.runner.merges_calls or self.match == "order":

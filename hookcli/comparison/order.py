@@ -99,7 +99,7 @@ def pair_by_order(
 
 
 def _key(call: CallTensor, kind: str) -> tuple[object, ...]:
-    """Return what counterparts have in common; quantized values are integers."""
+    """Return a key that is equal for possible counterparts; quantized values count as integers."""
     return kind, call.shape, "int" in call.dtype
 
 
@@ -110,7 +110,7 @@ def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
 def _split(
     a: list[str], b: list[str], pairs: Mapping[str, str]
 ) -> list[tuple[list[str], list[str]]]:
-    """Return the calls of A and of B between the pairs that have the same order on both sides."""
+    """Return A's and B's calls in each gap between the pairs whose order is the same in both."""
     taken = {*pairs.values()}
     in_a = [each for each in a if each in taken]
     in_b = [each for each in b if each in pairs]

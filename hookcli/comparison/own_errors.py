@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Return where in A a fused layer of B ends, or nowhere, by the id of the call of B."""
+        """Map each fused call of B to the last call of A that it computes, or to an empty text."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -138,10 +138,11 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """``rtol`` is the tolerated own error; without it, rounding decides.
+        """Return the calls to blame for B's error: those whose own error is larger than ``rtol``.
 
-        Calls that only A or only B has have no own error. Directly before a culprit, they are to
-        blame instead. A call is not to blame if B does not tell which layers are in its error.
+        Without ``rtol``, the own error must be larger than rounding explains. A call that only one
+        side has has no own error: if it is directly before a culprit, it is blamed instead of the
+        culprit. A call is not blamed if B does not show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -238,7 +239,7 @@ def run_again(
 class _Measured:
     """The distances of the calls of one fed run from the calls of A.
 
-    A call that A lacks is paired with one of the same values that B lacks after the same call.
+    After each shared call, calls that only one side has are paired if their values are the same.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -259,7 +260,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Measure the output of a call; None is the distance of a call that A lacks."""
+        """Measure the output of a call; the error of a call that A lacks is None."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -285,12 +286,15 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether A and B both return what the last call returned, whose error it is."""
+        """Return whether the call only repeats the last call's output, on both sides.
+
+        The error is then that of the last call.
+        """
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return Inf if A and B cannot be compared, and 0 if the operator explains the error."""
+        """Return a call's error: Inf if it cannot be measured, 0 if the operator explains it."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -308,7 +312,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Find the call of A, after the last common one, that a call of B replaces."""
+        """Return A's unpaired call, after the last common one, with the values ``array``; or ""."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -329,7 +333,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Return the errors of A's calls without a counterpart, by the call that includes them."""
+        """Return the errors of A's unpaired calls, by the next paired call, which includes them."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -342,7 +346,7 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the errors in B's order, with those that rounding explains."""
+        """Yield the own errors in B's order, each with the error that rounding explains."""
         # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)

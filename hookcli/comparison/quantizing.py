@@ -3,8 +3,8 @@
 The model runs once more, and every tensor that B would quantize moves by the error of 8 bits. Where
 B computes several calls together, the error passes on from one to the next.
 
-Rounding moves a weight by half a step at most. So a weight that is farther off was another one
-before it was quantized, even if that changes the output of its layer less than quantizing does.
+Rounding moves a weight by half a step at most. A weight that moved farther was therefore changed
+before it was quantized, even if that affects the output of its layer less than quantizing does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Observes the run of A whose calls pass on the moved outputs that ``feed`` returns."""
+    """Observes a rerun of A in which each call passes on the output that ``feed`` has moved."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

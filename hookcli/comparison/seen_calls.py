@@ -160,14 +160,17 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return A's call that an export computes, if any; ``partner`` has its path and index."""
+        """Return A's counterpart of a call of an export; None if A has none.
+
+        ``partner`` is the call of A with the same path and call index.
+        """
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
         return merged if merged in self.values else None
 
     def _find_folded_norm(self, partner: str, tensor: Tensor) -> str:
-        """Return the BatchNorm after ``partner`` in A if B does not name it and has its values."""
+        """Return the BatchNorm after ``partner`` if B folded it and ``tensor`` has its values."""
         norm = find_norm([each.tensor for each in self.a.values()], partner)
         is_layer = self.a[partner].tensor.module_type.startswith(_FOLDING)
         if not norm or not is_layer or self.graph is None or norm in self.partners.values():
@@ -177,7 +180,7 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Compare values: an export may have fewer or more calls, so that indices differ."""
+        """Return A's call with the same values; an export may number calls differently."""
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
@@ -233,7 +236,10 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return A's call with a norm whose name A or B lost, or ""; None if neither lost it."""
+        """Return A's counterpart of a call into which one side folded a norm; "" if it has none.
+
+        None if neither side folded a norm into the call.
+        """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
             return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
@@ -258,7 +264,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the call index in A for a call of B whose own call index is only a count."""
+        """Return the call index in A of a call of B, whose own index only counts calls in B."""
         # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
         # first ones, as exporters fold calls that do not depend on the input.
         path, index = key
@@ -271,7 +277,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return the calls of A after the last pair, of layers that B does not name."""
+        """Return A's calls after the last pair, without those of layers that B's graph names."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -287,7 +293,7 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair the last node of a tool before a pair with the last layer of A before it."""
+        """Pair B's waiting call, a tool's node, with A's last free call before ``partner``."""
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

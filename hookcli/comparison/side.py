@@ -48,7 +48,7 @@ def run_side(
 
 
 def pixels_of(image: PreparedImage) -> Tensor:
-    """Return the pixels (1, …) of an image; decoded photos are laid out channels last before."""
+    """Return an image's pixels (1, …), contiguous; decoded photos are channels last in memory."""
     assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     return image.pixels.unsqueeze(0).contiguous()
 

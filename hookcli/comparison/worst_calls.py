@@ -48,7 +48,10 @@ class WorstCalls:
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied."""
+        """Keep the tensors of a call that is among the worst, or is the first that differs.
+
+        ``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied.
+        """
         rank = (-judged.excess, index)
         is_first = not judged.row.holds and (self._first is None or index < self._first.rank[1])
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank

@@ -1,4 +1,4 @@
-"""What a difference inside a model does to its answers."""
+"""How much a difference inside a model changes the model's answers."""
 
 from __future__ import annotations
 

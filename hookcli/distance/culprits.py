@@ -80,7 +80,7 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """The own error of the whole, of the median channel and of the worst one, with rounding."""
+        """The pairs of own error and rounding: whole tensor, median channel, worst channel."""
         if not self.channels:
             return ((self.own, self.rounding),)
         (median, worst), (usual, most) = self.channels, self.channel_rounding
@@ -143,7 +143,7 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield for each call how far other calls of its type let each of its figures go."""
+    """Yield for each call the largest usual value of each figure, judging by similar calls."""
     # That is a multiple of the median of the calls of other modules of the type, or of all other
     # modules if there are fewer than three of the type; then it is at least what quantizing
     # explains.
@@ -176,7 +176,7 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
 
 
 def _find_factor(others: Sequence[float]) -> float:
-    """Return how many times larger than the median of like calls' own errors an error is usual."""
+    """Return the multiple of similar calls' median own error up to which an error is usual."""
     logs = [math.log(each) for each in others if 0 < each < math.inf]
     if len(logs) < _MANY:
         return OUTSTANDING
@@ -187,7 +187,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return the module of a call, whose calls share its faults; operations share none."""
+    """Return a call's module, since its calls share faults; an operation is returned as it is."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

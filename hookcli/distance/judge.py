@@ -52,7 +52,7 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return ``floor_of`` counterparts; with ``of_channels``, any channel may be saturated."""
+    """Return ``floor_of`` for counterparts; ``of_channels``: any channel may be saturated."""
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))

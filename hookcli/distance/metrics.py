@@ -66,7 +66,7 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance over the largest tolerated one; ``cosine`` has no ``atol``."""
+        """Return the distance divided by the largest tolerated one; ``cosine`` has no ``atol``."""
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -87,7 +87,7 @@ class Distance:
 def measure_arrays(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance; ``axis`` and ``floor`` are those of ``measure_channels``."""
+    """Return the exact distance; ``axis`` and ``floor`` are passed to ``measure_channels``."""
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
@@ -115,7 +115,7 @@ def measure_arrays(
 def measure_channels(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int, floor: float = 0.0
 ) -> tuple[float, float] | None:
-    """Return the median and the largest relative L2 distance of a channel of B from that of A."""
+    """Return the median and the maximum of the channels' relative L2 distances between A and B."""
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     # the median norm of the channels that are not zero. A channel whose difference has at most the
     # root mean square ``floor`` counts as equal.

@@ -141,7 +141,7 @@ def is_gate(operator: str) -> bool:
 
 
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
-    """Return the error that says nothing about any of the operators, in the unit of their outputs.
+    """Return the error that is too small to say anything about the operators, in output units.
 
     ``dtype`` is the coarsest on the way to the output; in 16 bits, libraries compute a function in
     float32 and round the result once.

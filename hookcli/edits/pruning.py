@@ -55,7 +55,7 @@ class Pruning:
                 module.weight_mask = mask
 
     def recompute_weights(self) -> None:
-        """Compute the pruned weights again, as torch does only when a module is called."""
+        """Recompute the pruned weights now, because torch does so only when a module is called."""
         for module in self.modules.values():
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 

@@ -199,7 +199,10 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Round to the dtype; torch refuses numbers beyond its range, which become infinite."""
+    """Round a number to the dtype of ``values``; a number beyond its range becomes infinite.
+
+    Without this, torch raises an error for such a number.
+    """
     return values.new_tensor(number, device="cpu").item()
 
 

@@ -97,7 +97,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can have a gradient, and store why it may be missing."""
+        """Return whether a tensor can have a gradient, and note the reason in case none comes."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -158,7 +158,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Make floating-point parameters require gradients, which are dropped, inside the block."""
+    """Make floating-point parameters require gradients in the block, and drop those gradients."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -49,7 +49,7 @@ def unpack(value: object) -> Iterator[Tensor]:
 
 
 def _list_parts(module: nn.Module) -> Iterator[Tensor]:
-    """Yield a module's parameters that only help to compute a weight of the same shape."""
+    """Yield the parameters that only modify a weight, such as the ``g`` of ``weight_norm``."""
     if is_adapter(module):
         base = {id(parameter) for parameter in module.get_submodule("base_layer").parameters()}
         yield from (each for each in module.parameters() if id(each) not in base)

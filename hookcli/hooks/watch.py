@@ -89,7 +89,7 @@ def watch(
 
 
 def ignore(_call: Call, _value: object) -> None:
-    """Do nothing: the ``finished`` of callers that need only the inputs."""
+    """Do nothing; callers of ``watch`` that need only the inputs pass this as ``finished``."""
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class _Watched:
 
 
 def _arguments(args: _Positional, kwargs: _Keyword) -> object:
-    """Return a single positional argument as is, others under ``0``, ``1``, … and their names."""
+    """Return a single positional argument as is, or all arguments by position and name."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
@@ -197,7 +197,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Attribute in-place writes since a call last started or ended to the innermost call."""
+        """Note the innermost running call as what overwrote outputs since this was last checked."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

@@ -153,7 +153,7 @@ def put_bands_last(values: Array) -> Array:
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
-    """Return pixels of ``channels`` bands, if known, as (C, H, W), with the chosen bands."""
+    """Return the chosen bands as (C, H, W); ``channels`` is the number of bands, if known."""
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
     axis = _find_bands(pixels.shape) if bands else (-1 if is_last else 0)
     return _choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)

@@ -78,7 +78,7 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Replace pictures in memory, of up to 340 MB, by pixels; return the unusable ones apart."""
+    """Replace pictures in memory, of up to 340 MB, by pixels; also return the unusable images."""
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     for source in sources:

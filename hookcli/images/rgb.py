@@ -62,7 +62,7 @@ def _scale(
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return the meaning of the values; a copy of an image lacks the tags of the file."""
+    """Return the meaning of an image's values, from the file's tags, which a copy lacks."""
     from hookcli.images.intensities import Samples, samples_of
 
     tags = getattr(image, "tag_v2", {})

@@ -39,7 +39,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays by ``:`` and their name; by an empty text if there is only one."""
+    """Return the arrays by ``:NAME``, or by an empty text if there is only one array."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":

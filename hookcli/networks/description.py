@@ -67,7 +67,7 @@ class ModelDescription:
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
-        """Return what predictions and scores read, with a map (N, classes, H, W) under ``out``."""
+        """Return the output for predictions and scores, with maps (N, K, H, W) under ``out``."""
         if self.choose is None:
             return output
         chosen = self.choose(output)
@@ -82,7 +82,7 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return masks (2, H, W) from 0 to 1 for the layers' input: inside a box, and outside."""
+        """Return two masks of the layers' input, (2, H, W), 0 to 1: inside and outside a box."""
         # hookcli prepares a white box like the image. Both masks are 0 at padding. ``size`` is
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
         # ``as_pixels``: the image is a tensor file.

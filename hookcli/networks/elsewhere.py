@@ -1,6 +1,6 @@
-"""What to type to inspect a model of another library or in a file, and what a file holds.
+"""Find out what a file holds, and what to type to inspect its model or another library's.
 
-No code in a file runs.
+hookcli runs no code of the file.
 """
 
 from __future__ import annotations

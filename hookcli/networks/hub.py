@@ -151,7 +151,7 @@ def _count_values_in_memory() -> int:
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Turn exceptions of a library into a ModelError, and keep it from the hub for a folder."""
+    """Turn a library's exceptions into a ModelError; for a folder, forbid access to the hub."""
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, FolderFiles)
@@ -254,7 +254,7 @@ def list_cached() -> Iterator[tuple[str, Path]]:
 
 
 def join_hashes(hashes: Sequence[str]) -> str:
-    """Return the hash of a file; for those of several files, the sha256 of their hashes."""
+    """Return a single file's hash as is; of several files, the sha256 of their hashes."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

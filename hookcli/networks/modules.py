@@ -84,7 +84,7 @@ def note_compiled(model: nn.Module) -> str:
 
 @contextmanager
 def run_eagerly() -> Iterator[None]:
-    """Run compiled modules and functions in eager mode in the block: hooks do not fire in them."""
+    """Run compiled modules and functions eagerly in the block, since hooks miss compiled code."""
     if not _BLOCKS:
         _begin()
     _BLOCKS.append(None)

@@ -62,7 +62,7 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the preprocessing that the user asked for; a detection model itself is changed."""
+        """Return the requested preprocessing; change a detection model, which resizes by itself."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
@@ -95,7 +95,7 @@ class Task:
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the picture (C, H, W) that stands for an image, from the layers' input for it."""
+        """Return the picture (C, H, W) that represents an image, taken from the layers' input."""
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
@@ -107,7 +107,7 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return what the task reads, an item per image; None if the output has another form."""
+        """Return the values that the task reads, an item per image; None for other outputs."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
@@ -205,7 +205,10 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return the values (H, W, C) of a picture; the bands of a picture of Pillow are equal."""
+    """Return a picture's values (H, W, C).
+
+    The bands of a Pillow picture are all equal: its first band is repeated ``bands`` times.
+    """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
 

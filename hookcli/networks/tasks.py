@@ -370,7 +370,7 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return what may be features of a model without a classifier in an output, else None."""
+    """Return the probable features in the output of a model without a classifier, or None."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

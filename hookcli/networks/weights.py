@@ -196,7 +196,7 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return a request with as many classes as ``tensors``, if that fits, and its empty model."""
+    """Return the request, with the file's number of classes if they fit, and its empty model."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)

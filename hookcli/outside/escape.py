@@ -38,7 +38,7 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Return a name that ``reversible`` encoded in a form to read; it is not escaped for HTML."""
+    """Return a readable form of a name that ``reversible`` encoded; HTML is not escaped."""
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
         return name

@@ -49,7 +49,7 @@ def natural_key(path: str) -> list[tuple[bytes, bytes]]:
 
 
 def _rank_number(number: re.Match[bytes]) -> bytes:
-    """Return a digit, then the number of digits, which decides first, and then the digits."""
+    """Return bytes that sort by value: ``0``, the number of digits, and the digits."""
     digits = number[0].lstrip(b"0")
     return b"0" + len(digits).to_bytes(4) + digits
 
@@ -102,7 +102,7 @@ def real_path(file: Path) -> Path:
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY``; the key is empty if a file has the whole name, or if FILE is none."""
+    """Split ``FILE:KEY``; the key is empty if a file has the whole name, or FILE is not a file."""
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
     return (file, key) if is_part else (name, "")
@@ -143,7 +143,7 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder inside ``parent``, and delete it, and those of killed processes."""
+    """Yield a new folder in ``parent``; delete it afterwards, and folders of killed processes."""
     # Nobody locks the folders that killed processes left.
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):

@@ -150,7 +150,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield fields with an option; an inner request's have paths as names: ``run.model.seed``."""
+    """Yield fields with an option; inner requests' fields are named by path: ``run.model.seed``."""
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)

@@ -1,4 +1,4 @@
-"""Parsers for command-line texts, with the name of the option, that are no number or choice."""
+"""Parsers of options that are neither a number nor a choice; each gets the option's name."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Whether each module and each parameter of the model has values, by its ``id``."""
+        """For the ``id`` of each module and each parameter of the model, whether it has values."""
         found = {id(each): True for each in self.module.parameters()}
         for each in self.module.modules():
             found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))

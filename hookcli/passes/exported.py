@@ -186,7 +186,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
 
 
 def _find_reason(stream: BinaryIO) -> str:
-    """Return why torch would run code of an archive; empty if nothing says so."""
+    """Return why torch would run code of an archive; empty if there is no sign of it."""
     members = list_members(stream)
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its members are compressed, which torch never does")

@@ -86,7 +86,7 @@ def find_feature_call(
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return where the first call of the head begins, or the number of calls."""
+    """Return the index in ``seen`` of the head's first call; without a head, its length."""
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless
     # its output or the layers after it show that it does not make the logits.

@@ -137,7 +137,7 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count each weight once for each place, step or row; None if the weights cannot be read."""
+    """Count a multiply-add per weight for each place, step or row; None if weights are unknown."""
     # a place of the output of a convolution, and of the input of a transposed one; of a deformable
     # one (https://arxiv.org/abs/1703.06211), the interpolation is not counted
     data = output if of_output else next(iter(named.values()))

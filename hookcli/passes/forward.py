@@ -302,7 +302,7 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Return how many bytes of tensors a run saves for one image, from a run of the model."""
+    """Run the model, and return how many bytes of tensors a run saves for one image."""
     runner = runner.plain or runner
     size = runner.size_of(pixels)
     total = 0

@@ -60,7 +60,7 @@ class GraphNode:
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node as one of several graphs, each of which counts the calls of modules."""
+        """Return the node as one of several graphs: prefix its names, and drop the call indices."""
         return replace(
             self,
             scopes=tuple(replace(scope, index=None) for scope in self.scopes),
@@ -124,7 +124,7 @@ class Graph:
 
     @property
     def untold(self) -> frozenset[str]:
-        """The paths of the layers that are nodes that a tool added."""
+        """The paths of the layers that are really nodes added by a tool."""
         return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield the values of a call that others use; none if the last one was written in place."""
+    """Yield a call's values that other calls use; none if nothing uses the last value."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:
@@ -254,7 +254,10 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Return the calls of modules, outer ones first; calls without an index have no gaps."""
+    """Return the calls of modules, outer ones first.
+
+    Without an index, only consecutive nodes can belong to the same call.
+    """
     found: dict[object, _Group] = {}
     running: list[tuple[ModuleScope, int]] = []
     for index, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""Run a model that is a graph: what the ways of running an exported or compiled model share."""
+"""Run a model that is a graph: the base of the runners for exported and compiled models."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """What the output is if the last layer is linear, apart from activations; else None."""
+        """The meaning of the output if the last layer, activations apart, is linear; else None."""
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:

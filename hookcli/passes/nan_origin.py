@@ -1,4 +1,4 @@
-"""Find what made a NaN or Inf: run the model again, and watch every module."""
+"""Find the module that made a NaN or Inf: run the model again, and watch every module."""
 
 from __future__ import annotations
 

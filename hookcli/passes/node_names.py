@@ -1,10 +1,10 @@
 """Module paths from the names of nodes, as the older ONNX exporter of torch writes them.
 
 ``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
-node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. Of a module's
-path, the name has the end, from the last part on that is not a number. A module that is not called,
-such as a ``ModuleDict``, is left out. In the second call of ``up``, the name is ``up_1``. A value
-has the name of its node, and keeps it when another tool changes the node.
+node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. The name has only
+the end of each module's path, starting at the last part that is not a number. Modules that are
+never called, such as a ``ModuleDict``, are left out. In the second call of ``up``, the name is
+``up_1``. A value has the name of its node, and keeps it when another tool changes the node.
 """
 
 from __future__ import annotations
@@ -179,13 +179,13 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return which call of a module it is: a file may lack calls, or have another order."""
+        """Return the index of the module's call; a file may lack calls or reorder them."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether all calls of a module, and no others, share one name with a number."""
+        """Return whether a module's calls have one name apart from a number: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)

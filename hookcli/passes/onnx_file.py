@@ -249,7 +249,10 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in running order, without nodes that only pass values or make shapes."""
+        """Return the names of the nodes that compute calls, in running order.
+
+        Nodes that only pass values on, or compute shapes, are left out.
+        """
         # If a value is quantized, the nodes that take the value are among them.
         made = {name: node for node in self._model.graph.node for name in node.output}
         ends = {value for call in self.graph.calls for value in call.values}
@@ -532,7 +535,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Tells calls in a row of a layer of torch with one function apart: it appears again."""
+    """Counts consecutive calls of a layer of one function: its operator again is a new call."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -578,7 +581,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Return the value that replaces each quantized value: what its users get instead of it."""
+    """Map each value that the file quantizes to its dequantized form, which its users get."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -57,7 +57,7 @@ class ForwardOutcome:
 
 
 class Runner:
-    """Runs a model; these methods suit one that cannot look inside it, and changes no object."""
+    """Runs a model; these methods suit a runner that does not see inside it or change objects."""
 
     # whether the model may merge calls of the original model, and leave out those without effect
     merges_calls: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return each call's coarsest dtype on the way to its tensor, and its operator."""
+        """Return by call id the coarsest dtype on the way to the tensor, and the operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
@@ -99,7 +99,7 @@ class Runner:
         raise NotImplementedError
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        """Run a batch in which calls pass on what ``feed`` returns; the observer gets their own."""
+        """Run a batch; calls pass on ``feed``'s values, and the observer gets their own outputs."""
         raise NotImplementedError
 
     @property
@@ -129,11 +129,11 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the operations that were called, but not for the first image."""
+        """Return the operations that later images called, but the first image did not."""
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:
-        """Return the layers that compute with few bits, by path: whether their outputs have few."""
+        """Return by path, for each quantized layer, whether its output is quantized, too."""
         return {}
 
     @property

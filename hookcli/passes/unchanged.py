@@ -43,7 +43,7 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore the present state of a model, as often as they are called."""
+    """Yield functions that restore the model's present state; each may be called repeatedly."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -128,7 +128,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores a container, array or generator, but not what is inside."""
+    """Return a function that restores ``value``, but no object in it; None for other types."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):

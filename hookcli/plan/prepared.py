@@ -254,7 +254,7 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Map the ``id`` of what B must not share with A to whether B may copy it."""
+    """Map the ``id`` of each object that B must not share with A to whether B may copy it."""
     # The values say whether B may copy them, because they are as the user's code made them.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):

@@ -54,7 +54,7 @@ def find_focus(
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Refuse a box of which the network sees no pixel, or no larger share of one than ``least``."""
+    """Return a box's masks; refuse it if it covers at most ``least`` of every pixel seen."""
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())
     if largest == 0 or largest < least:

@@ -1,4 +1,4 @@
-"""Thumbnails of images, and pictures of the network's input: of all images or, of many, of some."""
+"""Thumbnails of images, and pictures of the network's input: of all images, or some of many."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Choose from ``keys``, those of all images of the run, also of skipped ones."""
+    """Choose from ``keys``, the keys of all images of the run, including skipped ones."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

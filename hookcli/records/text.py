@@ -32,7 +32,7 @@ def and_more(rest: int, form: str = " and {} more") -> str:
 
 
 def fact_text(value: object) -> str:
-    """Return a fact on which a run depended as text; ``none`` for None and for empty values."""
+    """Return as text a fact on which a run depended; ``none`` for None and for empty values."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

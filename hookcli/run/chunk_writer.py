@@ -23,7 +23,11 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
-    """``done`` counts the chunks that are on disk and in the totals; ``top`` is of these chunks."""
+    """Writes chunks in a thread, in their order, and adds each to the totals.
+
+    ``done`` is the number of chunks that are written and added to the totals; ``top`` has the top
+    images of the written chunks.
+    """
 
     def __init__(
         self,

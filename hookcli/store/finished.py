@@ -63,7 +63,7 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run to resume is already complete, or an error if it is another.
+    """Raise a CompleteError if the run is complete, or an error if the command is for another run.
 
     ``images`` and ``inputs`` have the hashes of the files that the user names now; an empty hash or
     mapping is not compared. ``cleans_up``: delete the chunks that the complete run left behind.
@@ -122,7 +122,10 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Return an empty text if none differs; compare a file without a hash by name only."""
+    """Return how the images differ from those of the finished run; empty if none differs.
+
+    An image without a hash is compared by name only.
+    """
     images = plain({**images})  # as names are in the manifest
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}

@@ -1,4 +1,4 @@
-"""Find out which files belong to a run, as its manifest and journals say; no other is touched."""
+"""Find out from manifest and journals which files belong to a run; hookcli touches no others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Refuse a file that a run could write into its folder, also into the folder ``out`` later."""
+    """Raise an OutputError if a run writes a file of this name, in a run folder or in ``out``."""
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())

@@ -1,4 +1,4 @@
-"""A folder of results, such as an analysis: new files replace those of an earlier one, no others.
+"""A folder of results, such as an analysis: new files replace only those of earlier results.
 
 One file, the list, names all others. It belongs to the results, and so do the files that it names.
 """

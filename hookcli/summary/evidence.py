@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts about a run that the rules of findings need; facts of images by their keys."""
+    """The facts of one run; facts about images are keyed by image."""
 
     calls: Mapping[str, CallTally]
     uncalled: Sequence[Uncalled] = ()

@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the id of the first call that is no block around another; empty without calls."""
+    """Return the id of the first call whose module contains none of the others; else empty."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

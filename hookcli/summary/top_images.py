@@ -75,7 +75,7 @@ class TopTally:
 
         The measure is ``(best - last) / (last + usual)``: the channel's largest and smallest kept
         value (negative as 0), and the mean of ``best`` over the channels. So 10.71 stands out from
-        2.98, but 100 does not from 90, nor, in a layer that reaches 5, 0.01 from 0.
+        2.98. But 100 does not stand out from 90, nor 0.01 from 0 in a layer that reaches 5.
         """
         values = self.values[call_id]
         best = values[:, 0]

@@ -1,4 +1,4 @@
-"""The call of a verb: what the user gave, and who hears what the verb says while it runs."""
+"""The call of a verb: the user's arguments, and the listener that gets the verb's messages."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Progress(ProgressListener):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
 
 
 class VerbListener:
-    """Shows a Python program what a verb says: Python warnings, and a progress bar."""
+    """Shows a verb's messages in a Python program, as warnings, and a progress bar."""
 
     writes = False  # whether a verb without ``out`` writes into its usual folder
     wants_rows = True  # whether somebody reads all rows; a table alone needs few

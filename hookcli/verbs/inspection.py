@@ -178,7 +178,7 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
-    """Run images through a model, and write the run folder; with ``dry_run``, only say the plan."""
+    """Run images through a model, and write the run folder; ``dry_run`` only returns the plan."""
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)

@@ -1,7 +1,7 @@
 """What a Python program hands over in memory: models, pictures, runs, and folders without a path.
 
-Pictures and the files of a run without ``out`` are in the memory storage of fsspec; a model stands
-under a name. A model is as before when the verb returns, raises an error or is interrupted.
+Pictures and the files of a run without ``out`` are in the memory storage of fsspec; a model is
+registered under a name. A verb leaves the model as it was, even if it raises or is interrupted.
 """
 
 from __future__ import annotations

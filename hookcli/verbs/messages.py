@@ -1,4 +1,4 @@
-"""What several verbs say about images, layers and folders."""
+"""Messages of several verbs about images, layers and folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def begin(call: VerbCall, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Give the warnings that are known before the models run, which they may do from now on."""
+    """Give the warnings that are known before the models run, and let the listener begin."""
     warn_of_skipped(call, skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):

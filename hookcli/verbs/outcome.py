@@ -78,13 +78,13 @@ class Table(Generic[Row]):
 
 
 class Outcome:
-    """What every verb returns; what only one verb has is on its own class."""
+    """What every verb returns; a subclass adds the values that only one verb has."""
 
     if TYPE_CHECKING:
 
         @property
         def notes(self) -> Sequence[Note]:
-            """What the verb said, in order."""
+            """The verb's messages, in order."""
 
         @property
         def rows(self) -> Sequence[Any]:

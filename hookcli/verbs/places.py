@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the question. Without one, it is --pca."""
+    """Analysis: the question about places, by default ``--pca``."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")
@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return what is asked, and refuse options that do not belong together."""
+        """Return the question, and refuse options that do not belong together."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]
@@ -89,7 +89,7 @@ class PlacesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
-    """What was asked of the places of layers, summed up for each layer and image.
+    """The answers about the places of layers, summed up for each layer and image.
 
     The answer for each place is in a file, ``places.parquet``.
     """

@@ -121,7 +121,7 @@ class RunOrModel:
     """A finished run, or a model and the images to run it on.
 
     Attributes:
-        model: A positional that is a run's folder, or a URL without images, is a run.
+        model: The folder of a run, or a URL without images, is read as a finished run.
         images: With a run, the folder of a second run, for a command that takes two.
     """
 

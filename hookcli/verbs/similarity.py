@@ -27,7 +27,7 @@ _TABLE, _PICTURE = "similarity.csv", "similarity.png"
 
 @dataclass(frozen=True, slots=True)
 class SimilarityRequest:
-    """Analysis: what is compared of each layer."""
+    """Analysis: which values of each layer are compared."""
 
     pool: Annotated[
         WholePool,

@@ -18,7 +18,7 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The norms of one call; the first call of a module has those of its parameters."""
+    """The norms of one call; the first call of a module also has its parameters' norms."""
 
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient

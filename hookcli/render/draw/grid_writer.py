@@ -76,7 +76,7 @@ class GridWriter:
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for what was queued since the last call; it describes it."""
+        """Return a function that waits for newly queued pictures, and describes them."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 

@@ -48,7 +48,7 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input, and a Grad-CAM (h, w), which is not negative, over a grey copy."""
+    """Draw the network's input beside a grey copy with a non-negative Grad-CAM (h, w) over it."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
@@ -61,7 +61,7 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input, and values (h, w), which ``of`` names, over a grey copy."""
+    """Draw the network's input beside a grey copy with values (h, w) over it; ``of`` names them."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
     broken = int((~is_finite).sum())

@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of images and their maps; of two images, which match, only marks are drawn."""
+    """Return a PNG of images and their maps; for two matched images, only the marks are drawn."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

@@ -192,7 +192,7 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return facts about each image's pictures; to limit the page, many images' are only linked."""
+    """Return facts about each image's pictures; with many images, the page only links to them."""
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
     few = len(document.images) <= MOST_IMAGES

@@ -26,7 +26,7 @@ _MOMENT = 0.2  # seconds: a command that only looks whether the folder is locked
 
 
 class Directory(Folder):
-    """A folder on this machine, whose own path may contain links, but no name of a file in it."""
+    """A folder on this machine; its own path may contain links, but paths inside it may not."""
 
     path: Path
 

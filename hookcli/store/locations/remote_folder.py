@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A run folder in cloud storage. Only ``lock`` and ``measure`` see the changes of others."""
+    """A run folder in cloud storage. Only ``lock`` and ``measure`` see other processes' changes."""
 
     path: Url
 

@@ -1,7 +1,8 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-A URL that fsspec cannot use raises a ``RequestError``, a storage that cannot be used a
-``StorageError``, and one file another ``OSError``. hookcli retries for 20 seconds if that may help.
+A URL that fsspec cannot use raises a ``RequestError``, and storage that cannot be used a
+``StorageError``. A faulty file raises another ``OSError``. hookcli retries temporary errors for 20
+seconds.
 """
 
 from __future__ import annotations
