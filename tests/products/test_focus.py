@@ -8,6 +8,7 @@ import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_a_box_may_reach_the_right_and_the_lower_edge_of_the_image():
 def test_a_box_is_cut_away_if_no_pixel_has_a_quarter_of_it(share):
     content = ImageContent("", (8, 6), pixels=np.zeros((3, 6, 8), np.float32))
     shares = both(torch.full((3, 4), share))
-    loaded = SimpleNamespace(find_box=lambda *_args, **_words: shares)
+    loaded: Any = SimpleNamespace(find_box=lambda *_args, **_words: shares)
     with pytest.raises(RequestError) if share < 0.25 else nullcontext():
         assert find_focus((0, 0, 1, 1), loaded, [ImageSource("a", "a.npy", kept=content)]) is shares
 

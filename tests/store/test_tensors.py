@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -374,7 +375,10 @@ def test_a_call_that_was_not_saved_is_refused_with_names_like_it():
         "did you mean conv?",
     )
     assert refusal(lambda: run.images_of("xyz"))[1] == "there are: conv, fc"
-    assert refusal(lambda: run[0]) == ("no tensor of 0 was saved", "there are: conv, fc")
+    assert refusal(lambda: run[cast("str", 0)]) == (
+        "no tensor of 0 was saved",
+        "there are: conv, fc",
+    )
 
 
 def test_an_image_that_is_not_there_is_refused_with_names_like_it():
