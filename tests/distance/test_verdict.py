@@ -10,7 +10,7 @@ from hookcli.distance.answer import Answer
 from hookcli.distance.comparison import Comparison, DiffRow, LeftOut
 from hookcli.distance.culprits import Blame, OwnError, blame_text
 from hookcli.distance.tolerance import Tolerance
-from hookcli.distance.verdict import list_notes, verdict_text
+from hookcli.distance.verdict import first_text, list_notes, verdict_text
 
 
 def row(call_id, rel_l2, tolerance=1e-5, **facts):
@@ -65,6 +65,12 @@ def test_an_output_below_its_floor_holds_however_far_it_is_off():
     assert held.endswith("; the output holds")
     failed = verdict_text(comparison(row("a", 5.0), answer=far))
     assert failed.endswith("; the output is 500 % off")
+
+
+def test_the_name_in_b_is_told_only_where_it_is_another():
+    for name, told in (("a", "a differs"), ("", "a differs"), ("c", "a (in B c) differs")):
+        text = first_text(comparison(row("a", 0.02, other_call_id=name)))
+        assert text.startswith(f"{told} first: ")
 
 
 def own(n, **facts):

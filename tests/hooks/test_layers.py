@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from torch import nn
 
-from hookcli.hooks.layers import find_tokens
+from hookcli.hooks.layers import find_tokens, list_layers
 from hookcli.records.layouts import Tokens
 
 
@@ -55,6 +55,18 @@ def test_a_configuration_tells_the_detection_tokens():
     model = nn.Sequential(nn.Identity())
     model.config = SimpleNamespace(num_detection_tokens=100)
     assert tokens_of(model)["0"] == Tokens(after=100)
+
+
+def test_the_width_of_a_layer_with_a_forward_of_its_own_is_the_first_that_is_a_number():
+    class Own(nn.Conv2d):
+        def forward(self, x):
+            return super().forward(x)
+
+    layer = Own(3, 6, 1)
+    layer.num_features = [8]
+    assert [each.width for each in list_layers(nn.Sequential(layer, nn.Conv2d(6, 4, 1)))] == [
+        0, 6, 0,
+    ]  # fmt: skip
 
 
 def test_what_is_no_number_of_tokens_is_not_one():

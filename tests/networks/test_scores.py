@@ -109,6 +109,13 @@ def test_a_score_that_is_not_finite_is_no_number():
     assert score(leaf((math.nan, 1.0)), target=0).score.value is None
 
 
+def test_a_class_is_found_by_its_name_unless_two_have_it():
+    assert find_target("Tabby CAT", ["dog", "tabby cat", "crane", "crane"]) == 1
+    with pytest.raises(RequestError, match="2 classes are called 'crane'") as caught:
+        find_target("crane", ["dog", "tabby cat", "crane", "crane"])
+    assert caught.value.hint == "give the index: 2 or 3"
+
+
 def test_a_model_of_one_value_has_no_second_class():
     with pytest.raises(RequestError, match="there is no class 1") as caught:
         find_target("1", ["age"])

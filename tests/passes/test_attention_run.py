@@ -66,6 +66,12 @@ def over_the_rows(q, k, v):
     return turned.transpose(-1, -2), turned.transpose(-1, -2) @ v
 
 
+def by_sum_and_dtype(q, k, v):
+    powers = (q[..., :, None, :] * k[..., None, :, :]).sum(-1, dtype=torch.float64)
+    shares = powers.float().softmax(-1)
+    return shares, shares @ v
+
+
 def head_by_head(q, k, v):
     shares = [scores(q[:, head], k[:, head]).softmax(-1) for head in range(2)]
     return torch.stack(shares, 1), torch.stack([shares[h] @ v[:, h] for h in range(2)], 1)
@@ -111,6 +117,7 @@ def attention_of(net):
         plain,
         by_einsum,
         by_products_of_numbers,
+        by_sum_and_dtype,
         by_baddbmm,
         by_names,
         over_the_rows,
@@ -299,3 +306,26 @@ def test_queries_computed_in_parts_are_placed_on_the_grid_of_the_keys():
         [row] for row in ROWS.tolist()
     ]
     assert {call.places.query_grid for call in found.calls} == {(4, 4)}
+
+
+def test_an_attention_that_the_first_image_did_not_need_is_told_with_its_layer():
+    class Bright(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(Net(plain), Net(plain))
+
+        def forward(self, x):
+            used = self.inner[0](x)
+            return used + self.inner[1](x) if x.mean() > 1 else used
+
+    net = Bright().eval()
+    dark, bright = torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32) + 1
+    layers = tuple(list_layers(net))
+    settings = AttentionSettings(net, PLAIN, lambda: dark.clone(), layers, draws=False, keeps=True)
+    with torch.inference_mode(), attend(settings, "image", bright) as attending:
+        net(bright)
+    seen = attending.finish()
+    assert [call.row.call_id for call in seen.calls] == ["attention:inner.0"]
+    assert [(row.call_id, row.reason) for row in seen.hidden] == [
+        ("attention:inner.1", "it was not called for the first image, whose tokens were followed")
+    ]

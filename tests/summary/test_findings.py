@@ -122,6 +122,8 @@ def test_one_value_a_channel_is_constant_by_chance_until_four_images_say_so(valu
         ("ReLU6", (6.0, 6.0), ["constant", "saturated"]),
         ("ReLU6", (5.9, 6.0), []),
         ("Sigmoid", (0.995, 1.0), ["saturated"]),
+        ("Hardswish", (3.0, 5.0), ["saturated"]),
+        ("Hardswish", (2.9, 5.0), []),
         ("Sigmoid", (0.0, 0.005), ["saturated"]),
         ("Sigmoid", (0.005, 0.5), []),
         ("ReLU", (6.0, 7.0), []),
