@@ -5,11 +5,11 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias, overload
 
 from hookcli.verbs.ablate import Ablation as Ablation
-from hookcli.verbs.comparison import ComparisonOutcome as ComparisonOutcome
+from hookcli.verbs.comparison_outcome import ComparisonOutcome as ComparisonOutcome
 from hookcli.verbs.export import Export as Export
 from hookcli.verbs.golden import Golden as Golden
-from hookcli.verbs.inspection import Inspection as Inspection
-from hookcli.verbs.inspection import Planned as Planned
+from hookcli.verbs.inspection_outcome import Inspection as Inspection
+from hookcli.verbs.inspection_outcome import Planned as Planned
 from hookcli.verbs.layers import LayerSurvey as LayerSurvey
 from hookcli.verbs.map import ImageMap as ImageMap
 from hookcli.verbs.models import ModelList as ModelList

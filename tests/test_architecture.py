@@ -159,7 +159,7 @@ def test_third_party_packages_are_imported_in_their_rooms_and_in_no_others():
 def test_hooks_are_registered_only_in_the_room_of_hooks():
     names = ((module.name, name_of(node)) for module in modules() for node in module.nodes)
     assert {m for m, name in names if re.fullmatch(r"register_(.*_)?hook", name)} == {
-        "hooks.placed"
+        "hooks.register"
     }
 
 

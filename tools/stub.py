@@ -66,7 +66,7 @@ def _list_imports() -> list[str]:
 
 
 def _outcomes(verb: Any) -> tuple[type, ...]:
-    function, inspection = verb.verb.function, import_module("hookcli.verbs.inspection")
+    function, inspection = verb.verb.function, import_module("hookcli.verbs.inspection_outcome")
     kind = get_type_hints(function, vars(inspection) | function.__globals__)["return"]
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 

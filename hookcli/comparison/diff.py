@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookcli.comparison.left_out import find_idle, list_left_out
-from hookcli.comparison.order import find_norm
+from hookcli.comparison.pair_by_order import find_norm
 from hookcli.config import GRAPH_FILES
 from hookcli.distance import sketch as sketches
 from hookcli.distance.comparison import ChangedFact, Comparison, LeftOut

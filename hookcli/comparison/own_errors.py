@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from hookcli.comparison.left_out import may_be_idle
-from hookcli.comparison.order import NORM
+from hookcli.comparison.pair_by_order import NORM
 from hookcli.comparison.quantizing import QuantizingNoise, find_changed_weights
 from hookcli.comparison.side import naming, to_array
 from hookcli.distance.culprits import ROUNDING, OwnError, find_culprits, owner_of

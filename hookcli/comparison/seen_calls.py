@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.comparison.left_out import may_be_idle
-from hookcli.comparison.order import NORM, find_norm, pair_by_order
+from hookcli.comparison.pair_by_order import NORM, find_norm, pair_by_order
 from hookcli.comparison.side import to_array
 from hookcli.distance.judge import CallTensor, find_floor
 from hookcli.distance.metrics import FAR, SAME, find_axes, is_same, measure_arrays, measure_flat

@@ -17,7 +17,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hookcli.errors import RequestError
 from hookcli.hooks.nested import map_tensors, tensors_in
-from hookcli.hooks.placed import hook_gradient
+from hookcli.hooks.register import hook_gradient
 from hookcli.hooks.watch import ignore, watch
 
 if TYPE_CHECKING:

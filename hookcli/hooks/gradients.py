@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.change import Aliases
 from hookcli.hooks.nested import named_tensors
-from hookcli.hooks.placed import hook_accumulated, hook_gradient
+from hookcli.hooks.register import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
 from hookcli.networks.modules import find_modules
 from hookcli.records.calls import RECOMPUTED, Call

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.nested import memory_of, tensors_in
-from hookcli.hooks.placed import PlacedHooks
+from hookcli.hooks.register import PlacedHooks
 from hookcli.networks.modules import find_modules
 from hookcli.records.calls import OPERATION
 

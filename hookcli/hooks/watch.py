@@ -21,7 +21,7 @@ from hookcli.hooks.operations import (
     may_compute,
     split_path,
 )
-from hookcli.hooks.placed import PlacedHooks
+from hookcli.hooks.register import PlacedHooks
 from hookcli.networks.modules import find_modules, run_eagerly
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.calls import Call

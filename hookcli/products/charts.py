@@ -41,7 +41,7 @@ class Overview(_Chart):
     file = names.OVERVIEW
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
-        from hookcli.render.draw.run_png import draw_overview
+        from hookcli.render.draw.overview_png import draw_overview
 
         return draw_overview(document, lambda name: folder.read(name) or b"", form)
 
@@ -50,7 +50,7 @@ class GradientFlow(_Chart):
     file = names.GRADIENT_FLOW
 
     def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
-        from hookcli.render.draw.run_png import draw_flow
+        from hookcli.render.draw.overview_png import draw_flow
 
         info, images = document.model, document.images
         backward = self.scope.config.backward or BackwardStyle()

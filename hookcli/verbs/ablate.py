@@ -14,7 +14,7 @@ from hookcli.records.runs import weights_text
 from hookcli.records.text import count
 from hookcli.verbs.call import Progress, VerbCall
 from hookcli.verbs.documents import AblationDocument
-from hookcli.verbs.inspection import Planned, finite_text, score_text
+from hookcli.verbs.inspection_outcome import Planned, finite_text, score_text
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_images, describe_uncalled, warn_of_skipped
 from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome

@@ -30,7 +30,7 @@ from hookcli.records.command import command_words, repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import VerbCall
-from hookcli.verbs.comparison import CallTable, ComparisonOutcome
+from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
 from hookcli.verbs.runs import with_downloads

@@ -13,7 +13,7 @@ from hookcli.records.command import repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import VerbCall
-from hookcli.verbs.comparison import CallTable, ComparisonOutcome
+from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
 

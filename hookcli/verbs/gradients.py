@@ -9,7 +9,7 @@ from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 
 if TYPE_CHECKING:  # takes 30 ms, which --help does not need
-    from hookcli.verbs.inspection import Inspection, Planned
+    from hookcli.verbs.inspection_outcome import Inspection, Planned
 
 
 @verb(*TABLES)
@@ -23,6 +23,6 @@ def gradients(
         hookcli gradients resnet34 cat.jpg --cam layer4 --saliency
         hookcli gradients model.py:make cat.jpg --layers all --fail-on nan,exploding
     """
-    from hookcli.verbs.inspection import inspect_run
+    from hookcli.verbs.inspection_outcome import inspect_run
 
     return inspect_run(call, config, dry_run=dry_run, time=time)

@@ -9,7 +9,7 @@ from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 
 if TYPE_CHECKING:  # takes 30 ms, which --help does not need
-    from hookcli.verbs.inspection import Inspection, Planned
+    from hookcli.verbs.inspection_outcome import Inspection, Planned
 
 
 @verb(*TABLES)
@@ -24,6 +24,6 @@ def inspect(
         hookcli inspect vit_b_16 cat.jpg --layers attention --attention all
         hookcli inspect model.py:make photos --layers all --fail-on nan,inf
     """
-    from hookcli.verbs.inspection import inspect_run
+    from hookcli.verbs.inspection_outcome import inspect_run
 
     return inspect_run(call, config, dry_run=dry_run, time=time)

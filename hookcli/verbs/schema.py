@@ -89,7 +89,7 @@ def make_schema(name: str = "") -> dict[str, Any]:
 @cache
 def _list_printed() -> dict[str, type[Document]]:
     from hookcli.verbs import documents as printed
-    from hookcli.verbs.comparison import ComparisonDocument
+    from hookcli.verbs.comparison_outcome import ComparisonDocument
 
     analyses = {name: import_module(f"hookcli.analysis.{name}") for name in SUBJECTS[ANALYSES]}
     return {

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from hookcli.records.rows import LayerRow
-from hookcli.render.draw import depth_svg, gradient_flow, run_png
+from hookcli.render.draw import depth_svg, gradient_flow, overview_png
 from hookcli.render.draw.gradient_flow import FlowLayer
 from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten
 
@@ -178,7 +178,7 @@ def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:
 
 
 def draw_flow(rows: list[dict], heading: list[str]) -> bytes:
-    return run_png.draw_flow(whole(rows), heading)
+    return overview_png.draw_flow(whole(rows), heading)
 
 
 def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hookcli.comparison.order import find_norm, pair_by_order
+from hookcli.comparison.pair_by_order import find_norm, pair_by_order
 from hookcli.distance.judge import CallTensor
 from hookcli.records.calls import FOLDED
 
