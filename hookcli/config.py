@@ -38,7 +38,7 @@ SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
-# By the way of running a model: the end of the names of its files, which hold a graph
+# The suffix of the graph files of each way of running a model
 GRAPH_FILES = {"onnx": ".onnx", "torch-export": ".pt2"}
 GRAPH_NAMES = " or ".join(f"FILE{end}" for end in GRAPH_FILES.values())
 LARGEST_SIDE = 8192
@@ -247,12 +247,12 @@ class ModelRequest:
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        size: None uses the preprocessing of the weights, also for ``mean``, ``std`` and
+        size: None uses the preprocessing of the weights, as None does for ``mean``, ``std`` and
             ``interpolation``.
         resize: None scales the short side in proportion to ``size``.
         bands: Empty uses all bands of the pictures.
         arguments: Pairs of a name and the text that the user wrote.
-        inputs: Pairs like ``arguments``: files, numbers, or lists.
+        inputs: Pairs of a name and a text, which is a file, a number or a list.
         inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
             name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
     """
@@ -382,7 +382,7 @@ class ModelRequest:
 
     @property
     def is_file(self) -> bool:
-        """Whether the name is that of a file with a graph, which runs without modules."""
+        """Whether ``name`` is a graph file (ONNX, torch.export), which runs without modules."""
         return self.name.endswith((*GRAPH_FILES.values(),))
 
 
@@ -513,8 +513,8 @@ class TensorRequest:
 
     Attributes:
         max_disk: The limit in 1e9 bytes, for all tensors together.
-        only: Of a run of all layers, the ones to observe: ``features`` is the layer with the
-            features of the model, and ``act`` are the activations. None observes all.
+        only: For a run of all layers: ``features`` observes only the layer with the features of
+            the model, ``act`` only the activations. None observes all layers.
     """
 
     save: Annotated[
@@ -755,7 +755,7 @@ class VariantRequest:
     """The second variant of the model in ``hookcli compare``."""
 
     name: str  # in the output, made from the user's words
-    run: RunRequest  # that of the first variant, with the changes applied
+    run: RunRequest  # the first variant's request, with the changes applied
     channels_last: bool = False
     threads: int | None = None  # None uses as many as for the first variant
     export: ExportRequest | None = None  # None runs the model with PyTorch
@@ -763,7 +763,7 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference."""
+    """The request of ``hookcli compare``; ``run`` is the reference."""
 
     run: RunRequest
     other: VariantRequest
@@ -773,7 +773,7 @@ class CompareConfig:
 
     @property
     def judges_all(self) -> bool:
-        """Whether hookcli observes all layers and operations, and not only those to list."""
+        """Whether hookcli observes all leaf layers and operations, not only the listed layers."""
         return self.blame or self.match == "order"
 
 

@@ -46,7 +46,7 @@ def choose_code(*, failed: bool = False, skipped: bool) -> int:
 
 
 class HookcliWarning(UserWarning):
-    """What may make a result wrong or incomplete; the command line prints it on stderr.
+    """A warning that a result may be wrong or incomplete; the command line prints it on stderr.
 
     Example:
         >>> warnings.filterwarnings("ignore", category=hookcli.HookcliWarning)
@@ -129,13 +129,13 @@ class OutputError(HookcliError):
 
 
 class InterruptError(HookcliError):
-    """Ctrl-C ended a command that can be resumed; Python functions raise KeyboardInterrupt."""
+    """Ctrl-C ended a run that can be resumed; otherwise, Python raises KeyboardInterrupt."""
 
     exit_code = INTERRUPTED
 
 
 class Termination(SystemExit):
-    """A signal ends the process, and not user code that calls ``sys.exit()``."""
+    """SIGTERM ends the process; the class tells this from user code that calls ``sys.exit()``."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
@@ -170,7 +170,7 @@ class FilterSyntaxError(RequestError):
 
 
 class EditSyntaxError(RequestError):
-    """An edit cannot be read; the message points at the index ``start`` of ``text``."""
+    """An edit cannot be read; the message names its position in ``text``, counted from 1."""
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)

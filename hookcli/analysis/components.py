@@ -1,4 +1,4 @@
-"""Principal components of features in blocks: memory depends on the width of the features alone."""
+"""Principal components of features read in blocks; memory depends only on the feature count."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from hookcli.analysis.features import Features
 
 _ROWS = 4096  # rows of features that are copied at a time
-_SMALL = 512  # features whose covariance has all its eigenvalues found, in a tenth of a second
+_SMALL = 512  # up to this many features, all eigenvalues are computed, in 0.1 s
 _SPARE, _STEPS, _CHECKED = 5, 40, 5  # vectors beside the wanted ones; steps; steps between checks
 _EXACT = 1e-9  # the largest error of the vectors, as a share of the largest eigenvalue
-_NOTHING = 1e-12  # the share of the squared mean below which a variance is rounding
+_NOTHING = 1e-12  # a variance below this share of the squared mean is rounding error
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The first principal components of features, the most variable first."""
+    """The first principal components of features, the component of the largest variance first."""
 
     mean: NDArray[np.float64]  # of the features, (C,)
     # directions (K, C) of length 1; the entry of each with the largest magnitude is positive
@@ -40,15 +40,15 @@ class Components:
 
 
 def split_rows(features: Features) -> Iterator[Features]:
-    """Yield the rows of features in blocks, whose copies in double precision need little memory."""
+    """Yield features in blocks of rows, small enough to be copied in double precision."""
     for start in range(0, max(1, len(features)), _ROWS):
         yield features[start : start + _ROWS]
 
 
 def find_components(blocks: Iterable[Features], count: int) -> Components:
-    """Return the first components of features, given in blocks (rows, C)."""
-    # As by a singular value decomposition of the features without their mean, apart from rounding.
-    # The rows are kept if they are fewer than features; else, their covariance is added up.
+    """Return the first ``count`` principal components of features, given in blocks (rows, C)."""
+    # The result is that of a singular value decomposition of the centered features, apart from
+    # rounding. Rows are kept up to the number of features; then, their covariance is summed.
     rows, shift, total = 0, np.zeros(0), np.zeros(0)
     kept: list[NDArray[np.float64]] = []
     products: NDArray[np.float64] | None = None
@@ -99,14 +99,14 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
 def _find_leading(
     matrix: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the largest eigenvalues of a symmetric matrix (C, C), and their vectors (C, count)."""
-    # All eigenvalues would take half a minute. The few largest ones are those of the matrix within
-    # a Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
+    """Return the largest eigenvalues of a symmetric matrix (C, C) and their vectors (C, count)."""
+    # All eigenvalues of a large matrix would take half a minute. The largest ones are found in a
+    # block Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
     if len(matrix) > _SMALL:
         block = np.random.default_rng(0).normal(size=(len(matrix), count + _SPARE))
         basis = np.zeros((len(matrix), 0))
         for step in range(_STEPS):
-            for _ in range(2):  # once leaves rounding
+            for _ in range(2):  # once leaves rounding errors
                 block = block - basis @ (basis.T @ block)
                 block = np.linalg.qr(block)[0]
             basis = np.hstack([basis, block])

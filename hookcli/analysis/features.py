@@ -1,4 +1,4 @@
-"""The saved tensors of a run as features, read in blocks: a row for each image or each place."""
+"""Saved tensors as features, read in blocks: a row per image, or per place (a token or pixel)."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of one call for one image."""
+    """The features at every place (token, or pixel of a map) of one call, for one image."""
 
     key: str
     values: Features  # (places, C), row by row
     grid: tuple[int, int]
-    prefix: int  # the number of left out tokens, which cover no part of the image
+    prefix: int  # how many tokens are left out, since they cover no part of the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SavedCall:
     run: Run
     call_id: str
     layout: str
-    pool: str  # how the run reduced them: none, mean, max, or N for maps of N x N values
+    pool: str  # how the run reduced tensors: none, mean, max, or N for maps of N x N values
     pixels: Mapping[str, tuple[int, int]]  # height and width of the network's input, by image key
     # called with the number of images in each block that is read
     on_read: Callable[[int], None] = field(default=lambda _: None, compare=False)
@@ -134,7 +134,7 @@ class SavedCall:
 
     @property
     def places(self) -> int:
-        """The number of places of the first image, an example for all; 0 if it has none."""
+        """The number of places for the first image's size; 0 if the call has no places."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None
@@ -199,12 +199,12 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield all values of the images in ``keys`` (None: of all), (images, values), in parts."""
+        """Yield the values of images (None: of all) in parts of some columns, (images, columns)."""
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
             width = math.prod(part.stop - part.start for part in ranges)
-            part = np.zeros((len(order), width), np.float32)  # garbage may be NaN, which warns
+            part = np.zeros((len(order), width), np.float32)  # np.empty may hold NaN, which warns
             for tensor in self.run.saved[self.call_id]:
                 count = len(tensor.images)
                 values = _as_real(read_rows(self.run.files, tensor, 0, count, ranges))
@@ -229,7 +229,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
     """Return the calls of a run whose tensors were saved, in the order in which they started."""
-    # ``forms`` are ids or globs; empty for all. ``pool`` is the needed form, for a hint.
+    # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
             f"the run in {str(run.folder)!r} saved no tensors", _saving_hint(run, pool)
@@ -249,7 +249,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that has the features of the model, or the last one, and why."""
+    """Return the call with the features of the model, or the last call, and the reason."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
@@ -274,8 +274,8 @@ def check_finite(features: Array) -> None:
 
 
 def find_directions(features: Features) -> Features:
-    """Return features (rows, C) with the length 1; rows of zeros stay zero."""
-    # Dividing by the largest number first, whose square may be too large or small for float32
+    """Scale each row of features (rows, C) to the L2 norm 1; rows of zeros stay zero."""
+    # Divide by the largest magnitude first: its square may overflow or underflow in float32
     largest = np.abs(features).max(1, keepdims=True)
     shares = features / np.where(largest > 0, largest, 1)
     directions: Features = shares.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""The images of a run: find an image by a name, and find the pixels of its places."""
+"""The images of a run: find an image by a name, and convert between pixels and places."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the places of an image are."""
+    """The size of an image and the part that the network saw; converts pixels and places."""
 
     file: str
     size: tuple[int, int]  # width, height
     part: Box | None  # left, top, right and bottom of what the network saw; None if unknown
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
-        """Return the position of the place at a pixel (x, y); ``grid`` is (rows, columns)."""
+        """Return the row-major index of the place at pixel (x, y); ``grid`` is (rows, columns)."""
         x, y = point
         width, height = self.size
         if not (0 <= x < width and 0 <= y < height):
@@ -68,7 +68,7 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel in the middle of each place, (P, 2), from 0; NaN if it is unknown."""
+        """Return the pixel (x, y) in the middle of each place, (P, 2), from 0; NaN if unknown."""
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4
@@ -86,7 +86,7 @@ class Geometry:
 
 
 def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
-    """Return the middle of a place, in shares of the width and height of the network's input."""
+    """Return the middle (x, y) of a place, in shares of the network input's width and height."""
     rows, columns = grid
     return (place % columns + 0.5) / columns, (place // columns + 0.5) / rows
 
@@ -133,7 +133,7 @@ def _is_area(part: Sequence[float]) -> bool:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image with this key, path or file name; ``files`` is by key."""
+    """Return the key of the image whose key, path or file name is ``name``; ``files`` is by key."""
     if name in files:
         return name
     for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):

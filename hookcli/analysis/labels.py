@@ -27,7 +27,7 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of all images in order, or by path, file name or key; None uses the folders' names."""
+    """Labels in the order of images, or by path, file name or key; None uses names of folders."""
 
     source: str
     given: Sequence[object] | Mapping[str, str] | None

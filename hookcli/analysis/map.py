@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST = 3  # images of a map
 
 CLOSER = 0.7
-"""A near duplicate is at most this many times as far away as the next image.
+"""The largest ratio of a near duplicate's distance to the distance of the next image.
 
 Measured with the trained EfficientNet-Lite0 on 500 drawn scenes and 20 copies of them, compressed
 again (quality 70) or cropped by 5 %: the copies were 0.2 to 0.7 times as far as the next image in
@@ -32,15 +32,15 @@ the last layers, and all but one of the other pairs at least 0.73 times.
 """
 
 NEAR = 0.3
-"""A near duplicate is at most this many times as far away as half of all pairs of images.
+"""The largest ratio of a near duplicate's distance to the median distance of all pairs.
 
 In the same measurement, copies were at most 0.28 times as far. Without this limit, a few photos
 that have little in common would have duplicates.
 """
 
 _MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
-_ENOUGH = 10  # images that show how far apart images usually are
-_SAME = 1e-6  # a distance that is rounding
+_ENOUGH = 10  # with fewer images, the median distance is not typical
+_SAME = 1e-6  # a smaller distance is rounding error
 _MOST_GROUPED = 2000  # images of a chain of links that are grouped together
 _MOST_LINKS = 20_000_000  # pairs of images that the user's distance may link
 _SAMPLE = 1000  # images whose distances from each other are typical
@@ -99,7 +99,7 @@ class MapDocument(AnalysisDocument):
         layer: the id of the call whose features were compared.
         reason: why hookcli chose the layer; empty if the user chose it.
         features: the number of features of an image.
-        explained: the shares of the variance that the two axes of the map have.
+        explained: the share of the variance along each of the two axes of the map.
         duplicates: groups of near duplicates, each with the keys of its images.
         duplicate_distance: the largest distance of two images of a group.
         crowded: the number of images that are near more than 20 others, and in no group.
@@ -123,15 +123,15 @@ class Neighbours:
     places: NDArray[np.int64]  # positions of the nearest images, (images, N), the nearest first
     distances: NDArray[np.float64]  # (images, N)
     # Groups of near duplicates, in ascending order: any two images are at most ``near`` apart.
-    # Unless the user chose ``near``, each is also much closer to another one than to the next
-    # image that is no duplicate (``CLOSER``), and fewer than ten images have only exact copies.
+    # Unless the user chose ``near``, an image is also much closer to a duplicate than to the next
+    # image that is none (``CLOSER``), and of fewer than ten images, only exact copies count.
     duplicates: list[tuple[int, ...]]
     crowded: int  # the number of images that are not judged, as in ``MapDocument``
     near: float
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Return the nearest images of each image, by scikit-learn, from features (images, C).
+    """Find the nearest images of each image with scikit-learn, from features (images, C).
 
     ``near`` is the largest distance of near duplicates; None is ``NEAR`` times the median distance.
     """
@@ -231,7 +231,7 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 def map_images(
     keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
-    """Return the rows of the map, the groups of duplicates, and what the two axes explain."""
+    """Return the map's rows, the duplicate groups, and the share of the variance on each axis."""
     components = find_components(split_rows(features), 2)
     points = components.project(features)
     scores = neighbours.distances.mean(1)

@@ -27,7 +27,7 @@ def copy_pictures(
     first: Collection[str] = frozenset(),
     only: Collection[str] | None = None,
 ) -> ImagePictures:
-    # Of a larger run, images with a picture, those in ``first`` before others; ``only`` has keys.
+    # Of too many images, only those with pictures, in ``first`` before others. ``only`` has keys.
     try:
         known = decode(run.files.read(DOCUMENT), ImagePictures)
     except (OSError, DamagedError) as error:

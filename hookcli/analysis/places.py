@@ -49,10 +49,10 @@ class PlacesRow:
         image: the key of the image.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the pixel of the most similar or matching place, from 0 at the left; null if unknown.
-        y: the same from the upper edge.
-        foreground: the share of places in the foreground; null unless it was asked for.
-        similarity: the cosine of the two places' features; without a point, the matches' mean.
+        x: the x of the pixel at the most similar or matching place, from 0; null if unknown.
+        y: the y of that pixel, from 0 at the upper edge; null if unknown.
+        foreground: the share of places in the foreground; null if it was not separated.
+        similarity: the cosine of the two places' features; without a point, the mean over matches.
         matched: the number of places with a match; null unless places were matched.
         mutual: the number of places whose match chooses them, too; null unless places were matched.
     """
@@ -71,14 +71,14 @@ class PlacesRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlaces:
-    """What the places of one layer have in common.
+    """Facts about the places of one layer in all images.
 
     Attributes:
         layer: the id of the call.
         features: the number of features of a place.
         places: the number of places of all images.
-        prefix: the number of left out tokens of an image, which cover no part of it.
-        explained: the share of the variance along each component; empty if not asked for.
+        prefix: how many tokens per image are left out, since they cover no part of the image.
+        explained: the share of the variance along each component; empty for other questions.
     """
 
     layer: str
@@ -113,7 +113,7 @@ class PlacesDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Which places are in front: ``threshold`` cuts the first component of all places."""
+    """Places on one side of ``threshold`` along the first component are in the foreground."""
 
     components: Components
     threshold: float
@@ -134,7 +134,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The place of a second image that is most similar to each place of a first; all are (P,)."""
+    """For each place of one image, the most similar place of another; all arrays are (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats
@@ -160,7 +160,7 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Use the threshold of Otsu 1979 (A threshold selection method from gray-level histograms)."""
+    """Find the threshold by Otsu 1979 (A threshold selection method from gray-level histograms)."""
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():

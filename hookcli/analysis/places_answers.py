@@ -1,4 +1,4 @@
-"""Answer a question about places for each layer, in the forms for table, pictures and page."""
+"""Answer a question about places for each layer, and prepare table, pictures and page."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PlacesQuestion:
 
     @property
     def passes(self) -> int:
-        """How often the tensors of all images are read."""
+        """How many times the tensors of all images are read."""
         if self.kind == "components":
             return 1 if self.bases is not None else 4 if self.foreground else 2
         return 0 if self.other else 1
@@ -208,8 +208,8 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Return directions of features (P, C) as numbers from -127 to 127, and their scales (P,)."""
-    # The product of two such features, times both scales, is their cosine within about 0.01.
+    """Normalize features (P, C), and pack them as int8 from -127 to 127 with scales (P,)."""
+    # The dot product of two such rows, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127
     levels = np.round(directions / np.where(scales > 0, scales, 1)[:, None])

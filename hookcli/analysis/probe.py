@@ -1,7 +1,7 @@
-"""Which layer knows the label: logistic regression on the features of each layer.
+"""How well the features of each layer predict a label, by logistic regression.
 
-Each image is predicted by a classifier that has not seen it. There are two controls: the pixels of
-the photos, and the layers of another run, such as one of the network with random weights.
+Each image is predicted by a classifier that was fitted without the image. There are two controls:
+the pixels of the photos, and the layers of another run, such as one with random weights.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ProbeRow:
         spread: the standard deviation of the share over the folds.
         folds: the share in each fold.
         features: the number of features of an image.
-        p_value: the probability of this accuracy if the layer were no better than the pixels, or
-            chance: the larger of both, adjusted for the number of layers; null for a control.
+        p_value: the larger p-value of the tests against the pixels and against chance, adjusted
+            for the number of layers; null for a control.
     """
 
     layer: str
@@ -84,7 +84,7 @@ class ProbeRow:
 
 @dataclass(frozen=True, slots=True)
 class ConfusionRow:
-    """How often images of one label were predicted as another, or as the same.
+    """A pair of a label and a predicted label, and how many images have this pair.
 
     Attributes:
         label: the label of the images.
@@ -99,12 +99,12 @@ class ConfusionRow:
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
-    """The label of an image, and the one that the best layer predicts.
+    """The label of an image, and the label that the best layer predicts.
 
     Attributes:
         image: the key of the image.
         label: the label.
-        predicted: the label that is predicted by a classifier that was fitted without the image.
+        predicted: the label predicted by a classifier that was fitted without the image.
     """
 
     image: str
@@ -123,7 +123,7 @@ class ProbeDocument(AnalysisDocument):
         best: the id of the call with the highest accuracy.
         verdict: whether any layer is clearly above the controls, in words.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
-        left_out: the calls without a class token or with constant features, unless chosen.
+        left_out: calls that were left out: without a class token, or with constant features.
         confusions: what the best layer predicts for each label's images; empty pairs are left out.
         predictions: what the best layer predicts for each image.
     """
@@ -150,9 +150,9 @@ class ProbeScore:
 
 
 def probe_features(features: Features, labels: Sequence[str], folds: int = 5) -> ProbeScore:
-    """Return how well logistic regression predicts labels from features, cross-validated.
+    """Cross-validate a logistic regression that predicts labels from features.
 
-    The result is scikit-learn's own for ``make_pipeline(StandardScaler(),
+    The result equals scikit-learn's for ``make_pipeline(StandardScaler(),
     LogisticRegression(max_iter=1000))`` over ``StratifiedKFold(folds, shuffle=True,
     random_state=0)``. ``features`` are (images, C), with a label for each image.
     """
@@ -184,7 +184,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Scale a few columns at a time, because a scaler needs twice the memory of its input."""
+    """Standardize in place, a few columns at a time: a scaler needs twice its input's memory."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -239,7 +239,7 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Return the results by call, except empty layers; raise if fewer than ``least`` remain."""
+    """Probe calls, except empty layers; raise EmptyLayerError if fewer than ``least`` remain."""
     scores, left = {}, len(calls)
     for call in calls:
         try:
@@ -257,10 +257,10 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    A layer must be above the pixels and above chance, so that the larger p-value counts; it is
-    adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
-    procedure). ``hits`` says for each image whether the best layer, and whether the pixels,
-    predicted its label: an exact test of all images (McNemar 1947) shows whether the folds suffice.
+    A layer must be above the pixels and above chance, so the larger p-value counts; it is adjusted
+    for the number of layers (Holm 1979, A simple sequentially rejective multiple test procedure).
+    ``hits`` are (images,) arrays for the best layer and the pixels: whether each prediction is
+    right. With them, an exact test over all images (McNemar 1947) shows whether the folds suffice.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -293,7 +293,7 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
-    """Return the p-value of a one-sided paired test, corrected for shared training images."""
+    """Return the p-value of a one-sided paired t-test, corrected for shared training images."""
     # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
     # deviation counts as at least one image of a fold, since folds of few images agree by chance.
     from scipy.special import stdtr
@@ -322,7 +322,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the same calls of a control run, and the keys that a run's images have there."""
+    """Return the control run's calls that match ``calls``, and its keys for the images ``keys``."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}
@@ -349,7 +349,7 @@ def open_control(
 def probe_pixels(
     run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
 ) -> tuple[list[Probed], str]:
-    """Return the row and the predicted labels of the pixels; or nothing, and the reason."""
+    """Probe the photos' pixels; if that fails, the list is empty, and the text is the reason."""
     try:
         pixels = read_pixels(run, keys)
         score = probe_features(pixels, labels, folds)

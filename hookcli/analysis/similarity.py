@@ -1,10 +1,10 @@
-"""Which layers compute the same: linear centered kernel alignment (CKA) of every pair of layers.
+"""How similar layers are: linear centered kernel alignment (CKA) of every pair of layers.
 
 The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
-JMLR 13, equation 5): hookcli centers the matrix of similarities so that the images' own similarity
-does not count, and CKA is the cosine of two such matrices. For many images, the products of the
-matrices and their squared norms are means over batches of images (Nguyen et al. 2021, Do wide and
-deep networks learn the same things?, equation 3).
+JMLR 13, equation 5): hookcli centers the matrix of similarities so that an image's similarity to
+itself does not count, and CKA is the cosine of two such matrices. For many images, the products of
+the matrices and their squared norms are means over batches of images (Nguyen et al. 2021, Do wide
+and deep networks learn the same things?, equation 3).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAST = 4  # images that the estimate needs
 
 _PART = 32 << 20  # bytes of features in memory at a time
 _SLICE = 16 << 20  # bytes of similarities of all layers in memory at a time
-_NOTHING = 1e-12  # the largest share of its squared norm that the variance of constant features has
+_NOTHING = 1e-12  # constant features have at most this variance, as a share of the squared norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PairRow:
 @dataclass(frozen=True, slots=True)
 class LayerSimilarity:
     a: tuple[str, ...]  # the ids of the rows
-    b: tuple[str, ...]  # the ids of the columns; those of A without B
+    b: tuple[str, ...]  # the ids of the columns; the ids of A if there is no second run
     left_out: tuple[str, ...]  # the ids of the calls that have the same features for all images
     ckas: NDArray[np.float64]
     images: int
@@ -86,7 +86,7 @@ class SimilarityDocument(AnalysisDocument):
     Attributes:
         images: the number of images that were compared.
         batch: the number of images that were compared at once; all images if CKA is exact.
-        left_out: the calls with the same features for all images, unless the user chose them.
+        left_out: the calls that were left out, since all images have the same features.
         pairs: every pair of layers; with one run, each pair once.
         partners: for each layer of the first run, the most similar other layer.
     """
@@ -99,7 +99,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the linear CKA of two arrays of features (images, …), unbiased."""
+    """Return the unbiased linear CKA of two arrays of features (images, …)."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -193,7 +193,7 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append each batch's centered similarities; all batches together have the norm 1."""
+    """Append each batch's centered similarities to ``file``, scaled to a total norm of 1."""
     if pool == "none":
         parts = call.read_columns(_PART, keys)
     else:
@@ -216,7 +216,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Subtract the mean of each column first, which does not change CKA and keeps the digits."""
+    """Return ``x @ x.T`` for features ``x`` minus their mean: CKA is the same, but more exact."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]
@@ -227,7 +227,7 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Center similarities (n, n) in place, without the diagonal, so that batches can be added."""
+    """Center similarities (n, n) in place, without the diagonal; scale them to be added up."""
     # The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     count = len(similarities)
     np.fill_diagonal(similarities, 0)

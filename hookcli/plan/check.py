@@ -1,4 +1,4 @@
-"""Checks of options that come first, since they need neither an image nor a model."""
+"""Checks of options that need neither the content of images nor a model."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from hookcli.edits.grammar import Side
     from hookcli.products.product import Scope
 
-# A short list of common extensions, so that no library of pictures has to be imported.
 _MOST_IMAGES, _MOST_MEGABYTES = 200, 1000  # of a run in memory
+# A short list of common extensions, so that no library of pictures has to be imported.
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 
 
@@ -94,7 +94,7 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
 
 
 def check_memory(images: int, megabytes: float = 0) -> None:
-    # The size is known only when the run is planned, which may need a pass of the first image.
+    # The size is known only after planning, which may need a forward pass of the first image.
     if images > _MOST_IMAGES or megabytes > _MOST_MEGABYTES:
         size = f" and up to about {megabytes:,.0f} MB" if megabytes else ""
         raise RequestError(

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, the files that the run may write, and what it holds now."""
+"""The folder of a run: its name, the files that the run may write, and its present content."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def _read_some(
 ) -> Iterator[tuple[str, int, Intensities | None]]:
     """Yield the name, the bands and the range of each image that is read before the run."""
     # Of images that are not in memory, these are the first one and, unless the user gave a range,
-    # up to eight whose values may have no natural range; in a folder, only if one of them has none.
+    # pictures that may have no natural range: up to eight remote ones, and all local ones whose
+    # header shows no natural range (up to eight, once a picture has none).
     count, is_refused = 0, False
     for index, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)

@@ -99,7 +99,7 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """``asked`` maps the names of more options to their values."""
+    """Refuse edits, prunes and ``asked`` (values by option name) for a model without modules."""
     request = model.request
     for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
@@ -108,7 +108,7 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """What a cluster sends to its workers: it can be pickled."""
+    """The settings of a run; a cluster pickles them and sends them to its workers."""
 
     plan: Plan
     limits: dict[str, float]  # the thresholds by rule
@@ -121,7 +121,7 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """A text of the settings in which two chunks must agree to be merged."""
+        """The settings that must be equal in two chunks that are merged, as text."""
         # They depend on the number of images and on how this version saves chunks. The user's own
         # options are in the recorded command.
         shows_all = self.images <= MOST_IMAGES
@@ -194,7 +194,7 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """If any form in ``also`` chooses operations, the runner knows all operations."""
+    """Make a runner; it knows all operations if any form in ``also`` chooses operations."""
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
     choose = partial(select_layers, module, request.layers, request.exclude)
@@ -254,8 +254,8 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Map the ``id`` of each object that B must not share with A to whether B may copy it."""
-    # The values say whether B may copy them, because they are as the user's code made them.
+    """Map the ``id`` of objects that B must not share with A to whether B may copy the object."""
+    # B may copy a module or a parameter only if it is as the user's code made it.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
         return {}  # the sides run in turn, and neither changes its modules
@@ -303,7 +303,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
 
 
 def list_outputs(side: Side) -> Side:
-    """Also observe and list the model itself, whose outputs always count."""
+    """Add the model itself, whose outputs always count, to the observed and listed layers."""
     runner = side.runner
     if isinstance(runner, EagerRunner):
         root = list_layers(runner.module)[0]
@@ -426,7 +426,7 @@ def settle_ablation(
 def _fit_images(
     loaded: M, request: RunRequest, found: FoundImages
 ) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
-    """Return a model with ``first`` and ``choose``, and the last fields of a ``PreparedModel``."""
+    """Return the model with ``first`` and ``choose`` set, and (sources, skipped, fitter, first)."""
     fitter = make_fitter(request.images, loaded, request.model.bands)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
@@ -505,7 +505,7 @@ def _choose_attention_layers(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where a pixel is, as shares of the width and height of the layers' input."""
+    """Return the (x, y) of a pixel, in shares of the width and height of the layers' input."""
     if pixel is None:
         return None
     if len(sources) != 1:

@@ -54,7 +54,7 @@ def find_focus(
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Return a box's masks; refuse it if it covers at most ``least`` of every pixel seen."""
+    """Return a box's masks (2, H, W); raise an error if no pixel is inside by ``least`` or more."""
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())
     if largest == 0 or largest < least:

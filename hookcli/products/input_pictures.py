@@ -1,4 +1,4 @@
-"""Thumbnails of images, and pictures of the network's input: of all images, or some of many."""
+"""Thumbnails, and pictures of the network's input for all images or, of over 200, for some."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Name the images of findings, and up to 100 with the largest values of a shown channel."""
+    """Return the keys of images in findings, and of up to 100 top images of shown channels."""
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
@@ -79,7 +79,7 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
 
 
 def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
-    """Return None if the image's file has changed since the run read it."""
+    """Write the picture of an input; return its file, or None if the image file has changed."""
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)

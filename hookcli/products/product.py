@@ -85,7 +85,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a product will write if each layer is called once, estimated."""
+    """The estimated files of a product, if each layer is called once."""
 
     files: int = 0
     size: float = 0.0  # of all files together, in bytes
@@ -156,12 +156,12 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add PNG files of the chunk, written or queued, to its list of files, in all formats."""
+        """Add pictures, written or queued as PNG files, to the chunk's files, in all formats."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the files and folders that this product, and not every run, may write."""
+        """Return the files and folders that only a run with this product may write."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
@@ -176,7 +176,7 @@ class Product:
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
-        """Write the product's last files, while other products do so, and return their names."""
+        """Write the product's last files, in parallel with other products; return their names."""
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:
@@ -184,5 +184,5 @@ class Product:
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
-        """Write the files that are made from the whole document, and return their names."""
+        """Write the files that need the whole ``report.json``, and return their names."""
         return []

@@ -62,7 +62,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Choose from ``keys``, the keys of all images of the run, including skipped ones."""
+    """Choose channels per call, with their top images; ``keys`` also has skipped images."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -87,8 +87,8 @@ def choose_best(
 def rank_images(
     keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
-    # Each channel gets ``top.count`` images, or fewer so that all have at most ``most``; none if
-    # there are more channels than that.
+    # Each channel gets ``top.count`` images, or fewer, so that all channels together get at most
+    # ``most``; no channel gets an image if there are more than ``most`` channels.
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0

@@ -1,4 +1,4 @@
-"""What the results of all analyses of finished runs have in common."""
+"""Records that the results of all analyses of finished runs share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hookcli.records.runs import ModelInfo
 from hookcli.records.shared_fields import Command
 
 Pool: TypeAlias = Literal["mean", "max", "class"]
-"""How the features of an image are made from those of its places: see ``SavedCall``."""
+"""How an image's features are pooled over its tokens or pixels: see ``SavedCall.pool_features``."""
 
 WholePool: TypeAlias = Literal["none", "mean", "max"]
-"""The same; ``none`` means that the features of all places are used, side by side."""
+"""Like ``Pool``, but ``none`` keeps the values of all tokens or pixels, flattened."""
 
 Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
 

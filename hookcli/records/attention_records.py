@@ -18,9 +18,9 @@ class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
     If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
-    ``entropy``, ``prefix_share`` and ``distance`` have the mean over the images for each head,
-    without queries that pad a window or whose attention contains NaN or Inf; null without any
-    query. They are empty if no head has a value.
+    ``entropy``, ``prefix_share`` and ``distance`` have each head's mean over the images, without
+    queries that pad a window or have NaN or Inf; null if no query is left. ``prefix_share`` and
+    ``distance`` are empty if hookcli cannot place the tokens on the image.
 
     Attributes:
         order: the position among the attention calls of a forward pass, counted from 1.
@@ -39,7 +39,7 @@ class AttentionRow:
         prefix: the number of keys that cover no part of the image, such as a class token.
         entropy: for each head, the mean entropy of a query's attention in nats: 0 for a single key,
             log(keys) for equal attention to all keys.
-        prefix_share: for each head, the share of attention to keys outside the image.
+        prefix_share: for each head, the share of the attention that goes to the prefix.
         distance: for each head, the mean distance of queries and keys on the image, weighted by the
             attention, in steps of the grid of the queries.
         row_error: the largest difference between 1 and the sum of a query's attention.

@@ -101,7 +101,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether a tensor of ``axes`` axes lacks the batch, as (C, H, W) of a ``Conv2d``."""
+    """Return whether a tensor with ``axes`` axes has no batch axis: (C, H, W) in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -119,11 +119,11 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """Which tensor of a call this is, the same for its gradient: ``output:1``, ``input:x``."""
+        """The key of the tensor, the same as that of its gradient: ``output:1``, ``input:x``."""
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of this tensor; the arguments mean the same as for a layer."""
+        """Return the layout of this tensor, as ``LayerInfo.layout_of`` does."""
         return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property

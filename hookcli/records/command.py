@@ -27,8 +27,8 @@ def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
     """Return the words of the command that repeats a run, with the options of all requests."""
-    # Without options of the machine and the folder, and others that do not affect the result
-    # Options with their default value are left out, unless their ``Flag`` has ``always``.
+    # Left out are options of the machine and the folder, options whose ``Flag.repeats`` is False,
+    # and default values, unless ``Flag.always`` is True.
     options = [
         flag.list_words(value)
         for request in (config, *requests)
@@ -42,21 +42,21 @@ def command_words(
 
 
 def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return a command; None if it names things in memory, which no command can name."""
+    """Return ``words``; None if they name a model or images in memory, which no command can."""
     models = (words[2], *(word for word in words if word.startswith("model=")))
     is_held = any(name.endswith(IN_MEMORY) for name in models)
     return None if is_held or any(word.startswith(HELD) for word in words) else words
 
 
 def list_options(config: RunConfig) -> tuple[str, ...]:
-    """Return the verb and the options of a run of things in memory; empty for any other run."""
+    """Return the verb and the options of a run whose model or images are in memory; else empty."""
     words = command_words(config.command, config)
     named = {config.run.model.name, *config.run.images.names, "--pair", config.run.images.pair}
     return () if repeatable(words) else tuple(word for word in words[1:] if word not in named)
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the words of a run's command, or of its options in Python, from a file of the run."""
+    """Return the command in a file of a run; for things in memory, ``hookcli`` and the options."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -72,7 +72,7 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split what ``list_saved_options`` returns: options that reduce tensors, and bare dtypes."""
+    """Split the result of ``list_saved_options``: options that reduce tensors, and the dtypes."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
@@ -133,7 +133,7 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the name and both values of options that affect outputs and differ; None if missing."""
+    """Yield (name, old, new) of each differing option that affects outputs; missing is None."""
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)

@@ -10,7 +10,7 @@ class EditEffects:
     """The effects of the edits in some forward and backward passes."""
 
     used: set[str] = field(default_factory=set)  # the texts of the edits that were applied
-    # by ``NaN`` or ``Inf``, the first edit that made one of finite numbers
+    # for ``NaN`` and ``Inf``, the text of the first edit that turned finite numbers into it
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:

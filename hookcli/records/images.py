@@ -89,7 +89,7 @@ class Score:
     """The number from which a backward pass started.
 
     Attributes:
-        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, a function, or words.
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, a function, or a description.
         value: the number; null when it is not finite.
         target: the index of the class; null when the score is not about a class.
         category: the name of the class; empty when the score is not about a class.
@@ -103,7 +103,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Intensities:
-    """The range of values that a picture of more than 8 bits was drawn on.
+    """The range of values that became black to white in a picture of more than 8 bits.
 
     Attributes:
         low: the value that became black; smaller values were clipped.
@@ -131,7 +131,7 @@ class Intensities:
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Return the intensities of several pictures together; None without any."""
+    """Merge the intensities of several pictures into one; None for an empty sequence."""
     if not several:
         return None
     return Intensities(
@@ -146,7 +146,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on how values of more than 8 bits became intensities, and if they warn."""
+    """Yield (sentence, is a warning) on how values of more than 8 bits became intensities."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -176,7 +176,7 @@ def range_text(low: float, high: float) -> str:
 
 
 def suggest_range(low: float, high: float) -> str:
-    """Return the option for a range that holds all values, as messages name options."""
+    """Return ``range=(LOW, HIGH)`` for a message, rounded so that no value is outside the range."""
     high = high if high > low else low + 1
     ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
@@ -231,7 +231,7 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the key in A and the key in B of each image that two runs have, given hashes by key."""
+    """Yield (key in A, key in B) of each image that both runs have; A and B map keys to hashes."""
     # Images match by content, preferably with the same key; and by key if no content matches.
     contents: dict[str, list[str]] = {}
     for key, content in b.items():
@@ -247,5 +247,5 @@ def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` evenly spaced indices, first and last included; repeated if too few."""
+    """Return ``wanted`` evenly spread indices of ``count`` items, with both ends; may repeat."""
     return [round(index * (count - 1) / max(1, wanted - 1)) for index in range(wanted)]

@@ -92,7 +92,7 @@ class LayerRecord:
         channels: the range of each channel; None when the layout has no channel axis.
         histogram: the number of a sample's values in equal intervals from the smallest to the
             largest value of the tensor; empty without a sample.
-        change: the L2 norm of the change by edits, over the unedited norm; None without edits.
+        change: the L2 norm of the edits' change, divided by the unedited norm; None without edits.
         reason: why the gradient is missing and the statistics are None; otherwise empty.
         sketch: the 268 bytes of ``hookcli.distance.sketch``; empty without a sketch.
     """
@@ -145,7 +145,7 @@ class RecordRow(Statistics, _RecordColumns):
         shape: the shape of one image's part of the tensor, with a leading axis of 1.
         dtype: torch's name of the dtype, such as float32.
         layout: the meaning of the axes, such as NCHW.
-        change: the L2 norm of the change by edits, over the unedited norm; null without edits.
+        change: the L2 norm of the edits' change, divided by the unedited norm; null without edits.
         reason: why the gradient is missing; empty if no gradient is missing.
         grid: the file of the tensor's picture, relative to the run folder; empty without one.
         sketch: the 67 float32, little-endian, of ``hookcli.distance.sketch``; null without one.

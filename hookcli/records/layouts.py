@@ -23,16 +23,16 @@ class Channels(Enum):
     LAST = "last"
     LIKELY_FIRST = "likely first"  # elementwise, after a layer that is ``FIRST``
     LIKELY_LAST = "likely last"
-    SAME = "same"  # elementwise, after a layer that does not show it
+    SAME = "same"  # elementwise, after a layer that does not show the axis
     WINDOWS = "windows"  # last; the other axes are windows and tokens
     UNKNOWN = "unknown"
     # The name of a functional operation may not show the channel axis.
     BY_INPUT = "by input"  # the output has the axes of an input in the same order
-    BY_NOTHING = "by nothing"  # it may have any other axes
+    BY_NOTHING = "by nothing"  # the output may have any axes
 
     @property
     def of_neighbour(self) -> Channels:
-        """The member for an elementwise layer after a layer that is ``FIRST`` or ``LAST``."""
+        """The member for an elementwise layer after a layer with this member, FIRST or LAST."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -91,7 +91,7 @@ class Layout:
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
-        # A tensor has it after ``permute(channels_first)`` and the slice ``image_tokens``. The
+        # A tensor gets it by ``permute(channels_first)`` and the slice ``image_tokens``. The
         # layout must have a channel axis and, with NLC, rows and columns.
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
@@ -123,7 +123,7 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor whose first axis is the batch; ``UNKNOWN`` unless one fits."""
+    """Return the layout of a tensor (N, …); ``UNKNOWN`` if type and shape do not decide."""
     # Feature maps must have the proportions of ``pixels``, the height and width of the network's
     # input, up to rounding by less than one row or column; None means square.
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
@@ -144,7 +144,7 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout with a name of ``resolve_layout`` that fits a shape, or ``UNKNOWN``."""
+    """Return the layout called ``name`` for a tensor of ``shape``, or ``UNKNOWN`` if none fits."""
     # The number of tokens before the image's tokens is the smallest with which the remaining tokens
     # form an image in the proportions of ``pixels``.
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST

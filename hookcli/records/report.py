@@ -151,7 +151,7 @@ class Request(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList(Request):
-    """The files of a complete run, from its ``manifest.json``, which is not among them."""
+    """The files of a complete run, from its ``manifest.json``, which does not list itself."""
 
     files: tuple[str, ...]  # relative to the run folder
     sizes: dict[str, Whole] = field(default_factory=dict)  # in bytes, by file
@@ -175,7 +175,7 @@ class FinishedRun(RequestFile):
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
             such a batch, repeating the run may give different bytes.
-        features: the saved call with the features of the model, or the nearest; null without one.
+        features: the saved call whose tensors are the model's features, or come nearest; or null.
     """
 
     uncalled: UncalledLayers
@@ -212,7 +212,7 @@ class ReportDocument(FinishedRun):
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps that were drawn over images.
         heatless: by call id, why ``--heat`` drew no map of the call.
-        thumbnails: the pictures of the first 2,000 thumbnails or more; empty for one image.
+        thumbnails: pictures with thumbnails of the first 2,000 images or more; empty for one image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
         attention_maps: the maps of the attention calls, image by image; empty if none is drawn.
         focus: the box of ``--focus``; null without ``--focus``.
@@ -240,7 +240,7 @@ class ReportDocument(FinishedRun):
 
     @property
     def shown_versions(self) -> Iterator[tuple[str, str]]:
-        """The packages that the page shows: those of every run, and libraries of this run."""
+        """The (package, version) pairs on the page: hookcli, torch, torchvision and others."""
         for name, version in self.versions.items():
             is_shown = name in _SHOWN_VERSIONS or name not in DEFINED_VERSIONS["required"]
             if is_shown or (name == "timm" and version):
@@ -263,7 +263,7 @@ class FolderState:
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
     complete: bool = True  # whether the folder has a readable manifest, which is written last
-    pictures: tuple[str, ...] = ()  # what the page shows and the folder has
+    pictures: tuple[str, ...] = ()  # of those that the page shows, all that exist
 
 
 AS_LEFT = FolderState()

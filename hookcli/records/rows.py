@@ -56,14 +56,14 @@ class _CallColumns:
 class LayerRow(Statistics, _CallColumns):
     """A row of ``layers.csv``: one tensor of one call, over the images of the run.
 
-    The statistics cover the values of all images together. They are null if no value is finite, and
-    the share of zeros if there are no values, as for a missing gradient.
+    The statistics cover the values of all images together. Mean, std, min and max are null if no
+    value is finite; the share of zeros is null if there are no values, as for a missing gradient.
 
     Attributes:
         order: the position of the call in the order in which the observed calls started, counted
             from 1; 0 for a parameter of a module that is not called.
         call_id: the id in tables and filters: ``layer1.0.relu#1``, ``attn[1]``, ``input:fc``.
-        module_path: the module's path; empty for the model; of an operation, ``layer1.0/op:add``.
+        module_path: the module's path; empty for the model; ``layer1.0/op:add`` for an operation.
         call_index: 0 for the module's first call in a forward pass, then 1, and so on.
         output_key: the name of the tensor if there are several, or of the parameter; else empty.
         shape: the shape of one image's part, (1, …); of the first image if the shapes differ.
@@ -75,9 +75,9 @@ class LayerRow(Statistics, _CallColumns):
         images: the number of images that the row covers.
         params: the number of parameters of the module and of all modules inside it.
         norm: the L2 norm of one image's finite values; over several images, the root mean square.
-        ratio: the norm of a parameter's gradient over the parameter's norm; null in other rows.
-        change: the L2 norm of the change by edits, over the unedited tensor's norm; over several
-            images, the root mean square; null without edits.
+        ratio: a parameter's gradient norm divided by the parameter's norm; null in other rows.
+        change: the L2 norm of the change by edits, divided by the unedited tensor's norm; over
+            several images, the root mean square; null without edits.
         sparsity: the share of zeros in the weight of a pruned layer; null for other layers.
         reason: why the gradient is missing; empty if no gradient is missing.
         layout_note: ``inferred from inputs or parts``, or empty if type or shape decide.
@@ -123,9 +123,9 @@ class SurveyRow:
     """One tensor that a call returns, or a layer that returns no tensor or is never called.
 
     Attributes:
-        order: the position of the call in the order of all starts, from 1; null without a tensor.
+        order: the position of the call in the order of their starts, from 1; null without a tensor.
         call_id: the id of the call, as filters accept it.
-        module_path: the module's path; empty for the model; of an operation, ``layer1.0/op:add``.
+        module_path: the module's path; empty for the model; ``layer1.0/op:add`` for an operation.
         shape: the shape of the tensor for one image; null without a tensor.
         layout: the meaning of the tensor's axes, such as ``NCHW``; empty without a tensor.
         params: the number of parameters of the module and of all modules inside it.
@@ -191,7 +191,7 @@ class CatalogEntry:
         task: the task of the model; ``quantization`` for quantized classification models.
         weights: the members of the model's weights enum, the default first.
         params: the number of parameters with the default weights; null if unknown.
-        gflops: the floating-point operations for one input, in 1e9, two per multiply-add; or null.
+        gflops: the operations for one input, in 1e9, two per multiply-add; null if unknown.
         file_mb: the size of the default weights' file, in 1e6 bytes; null if unknown.
         cached: the members of the weights enum whose file is in torch's cache.
     """

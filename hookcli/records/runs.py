@@ -98,7 +98,7 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images that get large pictures: all up to 200, else those that findings name."""
+    """Return the images that get large pictures: all up to 200, or up to 200 that findings name."""
     if len(images) <= MOST_IMAGES:
         return images
     named = {key for finding in findings for key in finding.images}

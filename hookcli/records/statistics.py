@@ -21,9 +21,9 @@ Pairs: TypeAlias = Mapping[str, tuple[float, float]]
 """
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""By unit of a statistic, the name of the number of values from which it is computed.
+"""For each unit of a statistic, the count of values that a statistic of this unit depends on.
 
-If this number is 0, the statistic is unknown.
+If this count is 0, the statistic is unknown.
 """
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]

@@ -27,12 +27,12 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``" and 3 more"``; ``form`` has ``{}``, and ``{s}`` for a plural; empty up to 0."""
+    """Fill ``form`` with ``rest`` (``{}``) and a plural (``{s}``); empty if ``rest`` is below 1."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 
 def fact_text(value: object) -> str:
-    """Return as text a fact on which a run depended; ``none`` for None and for empty values."""
+    """Return as text a fact that a run depended on: ``none`` for None and for empty values."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

@@ -31,7 +31,7 @@ class UncalledGroup:
 
 
 def group_uncalled(uncalled: Iterable[tuple[str, str]]) -> list[UncalledGroup]:
-    """Return (name, reason) of layers grouped by reason, in the order of the first layers."""
+    """Group (layer name, reason) pairs by reason, in the order of each group's first layer."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
         kind = _HOLDER.sub(r"inside the \1 that holds it", reason)
@@ -58,7 +58,7 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Return one text for names, with their numbers; empty if it would be that of others, too."""
+    """Return names as ``layer{1-4}.conv{1-2}``; empty if this text would also match other names."""
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

@@ -39,7 +39,7 @@ class RuleHit:
 class CallTally:
     """The statistics of one call over the images so far.
 
-    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` are those of the first image.
+    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` describe the first image.
     """
 
     call: Call

@@ -63,8 +63,8 @@ class _Hit:
         return self.rule, role, kind, self.share == 1
 
     def may_follow_from(self, cause: _Hit) -> bool:
-        # Whoever asks for a rule must learn of a hit of this rule, but dead channels make the next
-        # layer constant, and the rule for dead channels is the more serious one.
+        # Only a hit of the same rule may explain this hit, since a user may select only this rule.
+        # The exception: dead channels make the next layer constant, and ``dead`` is more serious.
         return self.rule == cause.rule or (self.rule, cause.rule) == ("constant", "dead")
 
     def is_part_of(self, other: _Hit) -> bool:
@@ -109,7 +109,7 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
     # A call's hit can be explained by a hit of the call that ended just before or, if the call is a
     # block, of a layer inside the block.
     makers: list[_Hit] = []
-    before: list[tuple[_Hit, _Hit]] = []  # each hit of the call before, with the hit behind it
+    before: list[tuple[_Hit, _Hit]] = []  # the previous call's hits, and what explains them
     for tally in _in_order_of_their_ends(outputs):
         now = []
         for hit in _list_hits(tally, limits):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _LEAST = 32  # a chunk has at least this many images, except the last chunk of a run
-FORM = 4  # of saved chunks: increase it when a field goes, or when its type or meaning changes
+FORM = 4  # of saved chunks: increase it when a field goes away, or when its type or meaning changes
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Merge the values of later images into ``known``, which keeps the earlier of two texts."""
+    """Merge the values of later images into ``known``; of two texts, the earlier one stays."""
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value

@@ -25,7 +25,7 @@ class Evidence:
     takes_any_size: bool = False
     # (height, width) of the given image and of the network's input
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
-    # by ``NaN`` or ``Inf``, a sentence that names the module that made the first one
+    # for ``NaN`` and ``Inf``, a sentence that names the module that first produced it
     producers: Mapping[str, str] = field(default_factory=dict)
     # by call id, what overwrote the output in place
     written: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Findings: results of a run that deserve a closer look, found by rules and ranked.
 
 The rules read records and their sums over images, never tensors. If a rule needs the model itself,
-as to find the module that produced a NaN, the caller runs the model and passes the answer in
+such as to find the module that produced a NaN, the caller runs the model and passes the answer in
 ``Evidence``.
 """
 
@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the id of the first call whose module contains none of the others; else empty."""
+    """Return the first call whose module contains none of the other calls' modules; else empty."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

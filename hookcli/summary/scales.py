@@ -32,7 +32,7 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """Whether the layer is inside a numbered block, and is not an item of a plain sequence."""
+        """Whether the layer is inside a numbered block, instead of an item of a plain sequence."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -74,12 +74,12 @@ class _Signature:
 
     @property
     def role(self) -> tuple[str, object]:
-        """A key that is equal for two calls in different blocks if they may be compared."""
+        """A key that two calls in different blocks share if they may be compared."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """A key that is equal for two calls if their layers have the same type and parent."""
+        """A key that two calls share if their layers have the same type and parent."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
@@ -221,7 +221,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's outputs, given in the order of their calls' starts, by their ends."""
+    """Sort an image's outputs, given in the order in which calls start, by when the calls end."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

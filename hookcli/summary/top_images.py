@@ -28,13 +28,13 @@ class TopTally:
     chunks: int = 0
     # (C, count) by call id; minus infinity without an image
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    # in the run, (C, count); -1 without an image
+    # the images' positions in the run, (C, count); -1 without an image
     indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records; return those with other numbers of channels than at first."""
+        """Add a chunk's records; return those whose number of channels differs from the first."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -71,11 +71,11 @@ class TopTally:
                         yield call_id, channel, rank, index, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Return up to ``most`` channels of a call, sorted by how much the best image stands out.
+        """Return up to ``most`` channels with values above 0, the one that stands out most first.
 
-        The measure is ``(best - last) / (last + usual)``: the channel's largest and smallest kept
-        value (negative as 0), and the mean of ``best`` over the channels. So 10.71 stands out from
-        2.98. But 100 does not stand out from 90, nor 0.01 from 0 in a layer that reaches 5.
+        The measure is ``(best - last) / (last + usual)``: ``best`` and ``last`` are the largest and
+        smallest kept value of the channel (at least 0), ``usual`` is the mean of all ``best``. Then
+        10.71 stands out from 2.98, but 100 does not from 90, nor 0.01 from 0 if others reach 5.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -110,7 +110,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Return the top images of one chunk; further tallies are for other numbers of channels."""
+    """Return a chunk's top images; calls whose number of channels changes need further tallies."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))
@@ -125,7 +125,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Return what ``to_bytes`` saved; None if damaged, or with positions beyond ``images``."""
+    """Return what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         top = TopTally(saved.count, saved.chunks)

@@ -45,7 +45,7 @@ _IMAGES = 10  # scores are shown for at most this many images
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(UnwrittenOutcome):
-    """Channels, ranked by how much the score changes without them.
+    """Channels, ranked by how much the score changes when they are zeroed.
 
     Attributes:
         result: the model, the images with their scores, and the layers that did not run.

@@ -59,15 +59,15 @@ LayersOf: TypeAlias = Annotated[
         many=True,
     ),
 ]
-"""The layers of a command that chooses them itself if the user names none."""
+"""The option ``layers`` of verbs that choose the layers themselves if the user names none."""
 
 GivenLabels: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
-"""``folders``, the name of a CSV file, or the labels: of all images in the order of the run, or by
-the path, file name or key of an image."""
+"""``folders``, the name of a CSV file, or the labels themselves: a tuple in the order of the run's
+images, or a mapping from an image's path, file name or key to its label."""
 
 
 def labels_flag(text: str) -> Flag:
-    """Return the option for labels; the command that repeats an analysis needs a file of them."""
+    """Return the option ``labels``; a command has FILE.csv in place of labels from Python."""
     return Flag(
         "--labels folders|FILE.csv",
         text,
@@ -110,7 +110,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls of a run that the user chose; ``pool`` is for a hint."""
+        """Return the saved calls of a run that the user chose; error hints suggest ``pool``."""
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())
@@ -159,7 +159,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutcome(Outcome, Generic[Result]):
-    """The outcome of an analysis; ``result`` is what it found."""
+    """The outcome of an analysis; ``result`` is its document, or what the document is made from."""
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
@@ -194,9 +194,9 @@ def open_analysis(
     names: Sequence[str] = (),
     only: Only | None = None,
 ) -> Iterator[Analysis]:
-    """Yield the runs that a verb analyses; hookcli runs the model first if the user named one."""
-    # ``most`` bounds the finished runs, and ``least`` the images of a model's run, which must have
-    # the images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
+    """Yield the analysis of finished runs; if the user named a model, hookcli runs it first."""
+    # ``most`` limits the finished runs. A model's run needs at least ``least`` images, and the
+    # images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image
     from hookcli.plan.check import check_memory

@@ -26,11 +26,11 @@ _OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a w
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message of a verb, with options in words of Python.
+    """A message of a verb, which names options as Python keywords.
 
-    A plan says what will be done, a note what the user may want to know, and a warning what may
-    make the result wrong or incomplete. An answer is what the user asked for, and a failure what
-    makes the exit code 7.
+    A plan says what hookcli will do, a note gives further information, and a warning says why the
+    result may be wrong or incomplete. An answer is what the user asked for, such as the plan of a
+    dry run. A failure says why the exit code is 7.
     """
 
     level: Level
@@ -38,7 +38,7 @@ class Note:
 
 
 class Progress(ProgressListener):
-    """Counts steps while the ``with`` block lasts; ``done`` are the steps so far."""
+    """Counts steps during a ``with`` block; ``done`` is the number of steps so far."""
 
     done = 0
 
@@ -52,19 +52,19 @@ class Progress(ProgressListener):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
+        """Do nothing; subclasses remove their bar."""
 
 
 class VerbListener:
-    """Shows a verb's messages in a Python program, as warnings, and a progress bar."""
+    """In a Python program, issues a verb's warnings with ``warnings.warn``, and shows a bar."""
 
     writes = False  # whether a verb without ``out`` writes into its usual folder
     wants_rows = True  # whether somebody reads all rows; a table alone needs few
-    # Whether other processes may read images unasked: on most systems they run the program again
+    # Whether other processes may read images by default; most systems run the program again in them
     starts_workers = False
 
     def __init__(self, to_words: Callable[[str], str] = str) -> None:
-        self.to_words = to_words  # puts keywords in place of the names that messages have
+        self.to_words = to_words  # replaces names of fields and options by keywords
 
     @property
     def shows_downloads(self) -> bool:
@@ -81,10 +81,10 @@ class VerbListener:
         """Called when the outcome is known: later messages are printed below it."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when the models of a source are known; None for the quick sources."""
+        """Called when the models of a source are known; None means torchvision."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a bar for ``total`` steps, called ``noun``; it shows nothing for short work."""
+        """Return a progress bar for ``total`` steps, named ``noun``, hidden for short work."""
         if not (is_long and _is_watched()):
             return Progress()
         return (_NotebookBar if _is_notebook() else _Bar)(total, noun)
@@ -116,7 +116,7 @@ class _Bar(Progress):
 
 
 class _NotebookBar(_Bar):
-    """A bar in an output of its own, which is empty at the end, also in a saved notebook."""
+    """A bar in a notebook output of its own, emptied at the end, so that no bar is saved."""
 
     _output: Any = None
 

@@ -1,4 +1,4 @@
-"""The verb ``compare``; the words of ``against`` say what is different in variant B."""
+"""The verb ``compare``; each word of ``against`` is one difference of variant B from A."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Return the form, such as ``dtype=bfloat16`` for ``bfloat16``; empty without a guess."""
+    """Guess the setting of a bare value: ``dtype=bfloat16`` for ``bfloat16``; else empty."""
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:

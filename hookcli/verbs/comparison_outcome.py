@@ -1,4 +1,4 @@
-"""What ``diff`` and ``compare`` return: how far two runs differ, or one model in two ways."""
+"""The outcome of ``diff`` (two runs) and ``compare`` (two variants of a model): how they differ."""
 
 from __future__ import annotations
 
@@ -148,11 +148,11 @@ class ComparisonDocument(Document):
 
 @dataclass(frozen=True)
 class ComparisonOutcome(Outcome):
-    """How far two runs differ, or one model that ran in two ways.
+    """How far two runs, or two variants of one model, differ.
 
     Attributes:
-        result: what was compared, and how far it differs; the worst call is first.
-        files: by name, where the page and its pictures are; empty without ``pictures``.
+        result: the compared calls and their distances; the worst call is first.
+        files: the paths of the page and its pictures, by name; empty without ``pictures``.
     """
 
     notes: Sequence[Note]
@@ -175,7 +175,7 @@ class ComparisonOutcome(Outcome):
 
     @cached_property
     def headlines(self) -> list[str]:
-        """The verdict, the culprits if hookcli looked for them, and the first that differs."""
+        """The verdict, the culprits if hookcli looked for them, and the first call that differs."""
         blame = self.result.blame
         blamed = [] if blame is None else [blame_text(blame)]
         lines = [verdict_text(self.result), *blamed, first_text(self.result)]

@@ -44,8 +44,7 @@ class AblationDocument(Document):
     """The output of ``hookcli ablate --format json``.
 
     Attributes:
-        command: the command line that repeats the ablation, without options that do not affect the
-            result.
+        command: the command that repeats the ablation, without options that do not affect it.
         channels: the zeroed channels, sorted by rank.
     """
 
@@ -63,8 +62,7 @@ class LayersDocument(Document):
 
     Attributes:
         model: the name under which the user requested the model.
-        input_shape: the shape of the model's input for one image of the usual size, with the
-            leading axis 1.
+        input_shape: the shape of the model's input (1, …) for one image of the usual size.
         total: the cost of the whole model for one image.
         layers: the layers in the order in which calls start, or in the order of ``--sort``; layers
             that the model never calls come last.

@@ -30,7 +30,7 @@ class Golden(Outcome):
 
     Attributes:
         golden: the statistics and the sketch of each call.
-        files: by its name, where the document was written; empty without ``out``.
+        files: the path of the written document, by name; empty without ``out``.
     """
 
     notes: Sequence[Note]

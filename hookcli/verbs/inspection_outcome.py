@@ -55,7 +55,7 @@ _LOOKS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection(Outcome):
-    """What the layers of a model made of images.
+    """The results of running images through a model: statistics, files and saved tensors.
 
     Example:
         >>> run = hookcli.inspect("resnet34", "cat.jpg", save="tensors")
@@ -101,7 +101,7 @@ class Inspection(Outcome):
 
     @cached_property
     def run(self) -> Run:
-        """The run, which also reads the tables of each image."""
+        """The finished run, which can also read the tables of each image."""
         from hookcli.reading.load import load_run
 
         run = load_run(self.run_folder)
@@ -163,7 +163,7 @@ class Inspection(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(UnwrittenOutcome):
-    """What a run would do (``dry_run``); nothing ran, and nothing was written."""
+    """The outcome of ``dry_run``: ``notes`` have the plan; nothing ran, and nothing was written."""
 
     skipped: int  # images that could not be used
 

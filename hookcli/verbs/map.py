@@ -70,8 +70,8 @@ class ImageMap(AnalysisOutcome["MapDocument"]):
     """Images laid out by the features of one layer.
 
     Attributes:
-        result: the images, those that are farthest from all others first; their neighbours; and
-            the groups of near duplicates.
+        result: the images, the largest outlier score first; their neighbours; and the groups of
+            near duplicates.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What a Python program hands over in memory: models, pictures, runs, and folders without a path.
+"""Models, pictures and runs that a Python program passes in memory, and run folders in memory.
 
 Pictures and the files of a run without ``out`` are in the memory storage of fsspec; a model is
 registered under a name. A verb leaves the model as it was, even if it raises or is interrupted.
@@ -57,11 +57,11 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keywords with names in place of the things in memory, while the block lasts."""
+    """Yield the keywords, with a name for each object in memory; names are valid in the block."""
     # ``known`` are the names of all keywords of the verb.
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
-        stack.callback(random.setstate, random.getstate())  # rich, for one, draws when imported
+        stack.callback(random.setstate, random.getstate())  # importing rich draws numbers
         plain = {name: _name(stack, name, value, given) for name, value in given.items()}
         changed = [name for name in given if plain[name] is not given[name]]
         if any(_is_module(given[n]) or n in _PICTURES for n in changed):

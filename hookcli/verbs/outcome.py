@@ -27,12 +27,12 @@ Row = TypeVar("Row", bound="DataclassInstance")
 
 _PRE = '<pre style="max-height:640px;overflow:auto;font-family:monospace">'
 MOST_ROWS = 20
-"""The rows that a table of the most important ones has by default."""
+"""The default number of rows in a table that shows only the most important rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """How rows look, as a table and as CSV. Columns are named by their headings."""
+    """How to print rows as a table and as CSV. Columns are named by their headings."""
 
     kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
@@ -40,11 +40,11 @@ class Look(Generic[Row]):
     fold: tuple[str, ...]  # may be wrapped
     drop: tuple[str, ...]  # matter least, and are left out where there is no room, in this order
     foot: tuple[str, ...] = ()  # if dropped, each text is below the table, with its rows' names
-    messages: tuple[str, ...] = ()  # may have words of Python, as messages do
+    messages: tuple[str, ...] = ()  # columns that may name keywords, as messages do
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Leave out columns that matter less and are empty, except in a table without rows."""
+        """Leave out empty columns that are in ``drop``; a table without rows keeps all columns."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
@@ -92,7 +92,7 @@ class Outcome:
 
         @property
         def files(self) -> Mapping[str, Path | bytes]:
-            """By name: where each file was written, or what it holds if nothing was written."""
+            """By name: the path of each file, or its content if nothing was written."""
 
         def document(self) -> Document:
             """Return what ``--format json`` prints."""
@@ -129,7 +129,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class UnwrittenOutcome(Outcome):
-    """An outcome of which nothing is written to files."""
+    """An outcome that writes no files."""
 
     notes: Sequence[Note]
 
@@ -168,13 +168,13 @@ class Page:
 
     @property
     def path(self) -> Path | None:
-        """Where the page is; None if nothing was written."""
+        """The path of the page; None if nothing was written."""
         file = self.files[self.name]
         return None if isinstance(file, bytes) else file
 
     @property
     def html(self) -> str:
-        """The page as one text, with its pictures inside it."""
+        """The HTML of the page, with its pictures embedded."""
         text = _read(self.files[self.name]).decode()
         for name in self.files:
             kind = mimetypes.guess_type(name)[0] or ""

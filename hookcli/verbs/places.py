@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return the question, and refuse options that do not belong together."""
+        """Return the question; raise a RequestError if options do not belong together."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]

@@ -77,7 +77,7 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
-        """Return the layers and the pixels; a control run is a column."""
+        """Return a table with rows for layers and pixels, and a column for the control run."""
         rows = [row for row in self.rows if row.control != "run"]
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(self.result), rows=rows, caption=caption)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 class Report(FileOutcome):
     """The page of a run."""
 
-    state: FolderState  # how the folder differs from what the run wrote
+    state: FolderState  # how the folder differs from the files that the run wrote
 
     @property
     def page(self) -> Page:
-        """The page; those of runs in cloud storage have pictures only with ``single_file``."""
+        """The page; for a run in cloud storage, it has pictures only with ``single_file``."""
         file = self.files[PAGE]
         folder = None if isinstance(file, bytes) else file.parent
         pictures = {name: folder / name for name in self.state.pictures} if folder else {}

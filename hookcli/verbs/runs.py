@@ -252,7 +252,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield the folder to keep, or a temporary one, which even Ctrl-C and SIGTERM delete."""
+    """Yield ``keep``, or a temporary folder, which is deleted also after Ctrl-C and SIGTERM."""
     if keep is not None:
         yield keep
         return
@@ -267,7 +267,7 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 @contextmanager
 def leave_on_termination() -> Iterator[None]:
     """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
-    # Only the main thread hears signals.
+    # Python allows only the main thread to handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -37,7 +37,7 @@ class SimilarityRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(AnalysisOutcome["LayerSimilarity"]):
-    """How alike the layers of one or two runs are.
+    """The similarity of each pair of layers, of one run or of two.
 
     Attributes:
         result: ``ckas[i, j]`` is the linear CKA of layer ``a[i]`` with layer ``b[j]``.
