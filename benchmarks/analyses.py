@@ -1,9 +1,9 @@
-"""Measure the analyses of finished runs: memory and seconds, for 2,000 and for 20,000 images.
+"""Measure the memory and time of analyses of finished runs, for 2,000 and for 20,000 images.
 
-The runs are written by hand, with random features of four layers of 512 channels, as --pool mean
-saves them, and for places with maps of 7 x 7 of 64 channels. Each row has the peak memory of the
-command without that of an analysis of 20 images, beside the size of one layer's features,
-and the seconds beside those of a plain script with scikit-learn that has all features in an array.
+The runs have random features: four layers of 512 channels, as --pool mean saves them; for places,
+maps of 7 x 7 with 64 channels. Each row has the seconds, beside those of a plain script that uses
+scikit-learn on one array of all features, and the peak memory: in total, minus the peak of an
+analysis of 20 images, and relative to the size of one layer's features.
 
     python benchmarks/analyses.py [--verbs map,probe] [--images 2000,20000]
 """
@@ -27,7 +27,7 @@ SIDE, MAP_CHANNELS = 7, 64
 CLASSES = 10
 COMMAND = ["hookcli", "inspect"]
 VERBS = ("places", "map", "probe", "similarity")
-FEW = 20  # images of the analysis that shows what the program itself needs
+FEW = 20  # images of the analysis whose memory is that of the program itself
 RUN_AND_TELL = """
 import re, runpy, sys
 sys.argv = sys.argv[1:]
@@ -42,7 +42,7 @@ with open("/proc/self/status") as status:
 
 
 def write_run(folder: Path, images: int, *, maps: bool) -> None:
-    """Write a finished run with saved tensors, and the same features in one array beside it."""
+    """Write a finished run with saved tensors; beside it, features in one array, and labels."""
     (folder / "tensors").mkdir(parents=True)
     draw = np.random.default_rng(0)
     shape = (MAP_CHANNELS, SIDE, SIDE) if maps else (CHANNELS,)
@@ -76,7 +76,7 @@ def write_run(folder: Path, images: int, *, maps: bool) -> None:
 def write_facts(
     folder: Path, keys: list[str], calls: dict[str, list[dict[str, object]]], *, maps: bool
 ) -> None:
-    """Write the documents of a run."""
+    """Write the JSON files and the layers.csv of a run."""
     facts: dict[str, object] = {
         "width": 224,
         "height": 224,
@@ -107,9 +107,9 @@ def write_facts(
 
 
 def measure(words: list[str], folder: Path) -> tuple[float, float]:
-    """Return the seconds of a module or a script of Python, and its peak memory in MB.
+    """Run a hookcli command or a script; return its seconds, and its peak memory in MB.
 
-    The peak is that of the process itself: getrusage would begin with the memory of this one.
+    The process reads its peak from /proc: getrusage would begin with the memory of this process.
     """
     start = time.perf_counter()
     command = [sys.executable, "-c", RUN_AND_TELL, *words]
@@ -120,7 +120,6 @@ def measure(words: list[str], folder: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print a row for each verb and number of images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -152,7 +151,7 @@ def main() -> None:
 
 
 def measure_verb(verb: str, home: Path, run: str, turns: int) -> tuple[float, float]:
-    """Return the median seconds and the median peak memory in MB of a verb."""
+    """Return the median seconds and the median peak memory (MB) of several turns of a verb."""
     command = ["hookcli", verb, run, "-q", "--format", "csv"]
     if verb == "probe":
         command += ["--labels", f"{run}.csv", "--folds", "2" if run.endswith(f"d{FEW}") else "5"]

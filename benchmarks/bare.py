@@ -1,4 +1,4 @@
-"""The smallest program that runs an image: import, build, prepare, and one forward; no hooks."""
+"""The smallest program that runs an image: build, prepare, one forward pass, and no hooks."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The smallest program that compares resnet34 with its ONNX file, leaf by leaf.
+"""The smallest program that compares resnet34 with its ONNX file, leaf module by leaf module.
 
-It takes a photo and a file that ``torch.onnx.export(dynamo=True)`` wrote. The metadata of a node
-say from which module it comes.
+The arguments are a photo and a file that ``torch.onnx.export(dynamo=True)`` wrote. The metadata of
+a node names the module from which it was exported.
 """
 
 import ast

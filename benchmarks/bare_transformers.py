@@ -1,4 +1,4 @@
-"""The smallest program that shows an image to a model of transformers in a folder; no hooks."""
+"""The smallest program that runs an image through a folder's transformers model, without hooks."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The last part of `make bench`: a folder on `--cluster auto` over the same folder without it.
+"""The last part of `make bench`: a folder of photos with `--cluster auto`, and without.
 
-Images per second are those of the middle half of the run, so that the start of Ray and of its
-workers is left out; it is printed beside them.
+Images per second are measured in the middle half of a run, which leaves out the start of Ray and of
+its workers. The time of this start is printed, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Stopwatch(ProgressListener):
         self.moments: list[tuple[float, int]] = []
 
     def chunk_done(self, done: int, skipped: int) -> None:  # noqa: ARG002
-        """Record the time and the number of images."""
         self.moments.append((time.perf_counter(), done))
 
     @property
@@ -65,7 +64,6 @@ class Stopwatch(ProgressListener):
 
 
 def main() -> None:
-    """Measure and print one line each."""
     photos = int(sys.argv[1]) if len(sys.argv) > 1 else PHOTOS
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -104,7 +102,7 @@ def measure(home: Path, cluster: ClusterRequest | None = None) -> Stopwatch:
 
 
 def driver_memory(home: Path, count: int) -> float:
-    """Return the peak memory in MB of the process that drives a run over small pictures."""
+    """Return the peak memory (MB) of the driver of a run over ``count`` small pictures."""
     (home / "toy.py").write_text(TOY)
     pictures = home / f"pictures-{count}"
     pictures.mkdir()

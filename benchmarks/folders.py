@@ -1,7 +1,8 @@
-"""The second part of `make bench`: a folder of photos, beside a plain loop and torchlens.
+"""The second part of `make bench`: hookcli over a folder of photos, a plain loop, and torchlens.
 
-The photos are crops of the sample ones. All figures are of ResNet-34's 36 convolutions on the CPU;
-start-up, which every way pays alike, is left out. Each turn measures all ways one after the other.
+The photos are crops of the sample photos. hookcli and torchlens observe ResNet-34's 36 convolutions
+on the CPU. Imports and building the model are left out. Each turn runs the loop or torchlens, and
+then hookcli.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ CHUNK = chunk_size(BATCH)
 
 
 def main() -> None:
-    """Measure and print one line each."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         make_photos(home / "photos", PHOTOS)
@@ -61,7 +61,7 @@ def main() -> None:
         (_, small), (chunks, large) = (alone(home, name) for name in ("few", "many"))
         report(f"peak memory at {MANY} images over {FEW}", [large / small], "at most 1.05")
         few = FEW // CHUNK
-        early, late = chunks[1 : few + 1], chunks[-few - 3 : -3]  # the ends warm up and catch up
+        early, late = chunks[1 : few + 1], chunks[-few - 3 : -3]  # without both ends
         cost = statistics.median(late) / statistics.median(early)
         report(
             f"seconds an image, near the end of {MANY} over near the start", [cost], "0.9 to 1.1"
@@ -69,13 +69,12 @@ def main() -> None:
 
 
 def report(what: str, values: list[float], goal: str) -> None:
-    """Print one line."""
     middle = statistics.median(values)
     print(f"{what:<62}{middle:>8.2f}{min(values):>8.2f}{max(values):>8.2f}   {goal}", flush=True)
 
 
 def make_photos(folder: Path, count: int) -> None:
-    """Square crops of the sample photos, from a fixed seed."""
+    """Write square crops of the sample photos, from a fixed seed."""
     folder.mkdir()
     choose = random.Random(0)  # noqa: S311
     photos = [Image.open(file).convert("RGB") for file in sorted(SAMPLES.glob("*.[pj][np]g"))]
@@ -88,7 +87,7 @@ def make_photos(folder: Path, count: int) -> None:
 
 
 def plain_loop(folder: Path) -> float:
-    """Seconds of what one would write by hand: decode, prepare, run in batches, no hooks."""
+    """Return the seconds of a plain loop: decode, prepare and run batches, without hooks."""
     model, transform = plain_model()
     files = sorted(folder.iterdir())
     began = time.perf_counter()
@@ -100,14 +99,14 @@ def plain_loop(folder: Path) -> float:
 
 
 def plain_model() -> tuple[torch.nn.Module, Callable[[Image.Image], torch.Tensor]]:
-    """ResNet-34 and what its weights' transforms are."""
+    """Return ResNet-34 with random weights, and the transforms of its trained weights."""
     torch.manual_seed(0)
     model = torchvision.models.resnet34(weights=None).eval()
     return model, torchvision.models.ResNet34_Weights.DEFAULT.transforms()
 
 
 def ours(home: Path, photos: str = "photos", watcher: ProgressListener | None = None) -> float:
-    """Seconds of the run, from the first image read to the manifest."""
+    """Return the seconds of a run of hookcli, from reading the first image to the manifest."""
     config = InspectConfig(
         RunRequest(
             ModelRequest("resnet34", weights="random", device="cpu"),
@@ -124,7 +123,7 @@ def ours(home: Path, photos: str = "photos", watcher: ProgressListener | None = 
 
 
 def with_torchlens(home: Path) -> None:
-    """Run the same layers by ``torchlens.extract_dataset``, which keeps means over each map."""
+    """Compare with ``torchlens.extract_dataset`` on the same layers; it keeps means of the maps."""
     try:
         import torchlens
     except ImportError:
@@ -153,7 +152,7 @@ def with_torchlens(home: Path) -> None:
 
 
 def alone(home: Path, photos: str) -> tuple[list[float], int]:
-    """Run in a process of its own; returns seconds per whole chunk and peak memory in MB."""
+    """Run in a new process; return the seconds of each whole chunk, and the peak memory in MB."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__)), str(home), photos],
         capture_output=True,
@@ -168,13 +167,12 @@ class Stopwatch(ProgressListener):
     """Prints the moment at which each whole chunk is done."""
 
     def chunk_done(self, done: int, skipped: int) -> None:  # noqa: ARG002
-        """Print it."""
         if done % CHUNK == 0:
             print(time.perf_counter())
 
 
 def print_moments(home: Path, photos: str) -> None:
-    """In the process of its own: the run, and the peak of its memory."""
+    """In the new process of ``alone``: print the times of chunks, and the peak memory in MB."""
     print(time.perf_counter())
     ours(home, photos, Stopwatch())
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

@@ -1,4 +1,4 @@
-"""The third part of `make bench`: a forward and backward under hooks, beside a bare one."""
+"""The third part of `make bench`: forward and backward passes with hooks, and without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ TURNS = 25
 
 
 def main() -> None:
-    """Print one line a choice of layers."""
     torch.manual_seed(0)
     model = resnet34(weights=None).eval()
     pixels = torch.randn(1, 3, 224, 224)
@@ -41,7 +40,7 @@ def main() -> None:
             bare()
             middle = time.perf_counter()
             run_backward(settings, ["photo"], pixels)
-            if turn >= 2:  # the first ones warm up
+            if turn >= 2:  # the first turns warm up
                 ratios.append((time.perf_counter() - middle) / (middle - began))
         what = f"gradients of '{layers}' and their parameters / bare forward and backward"
         figures = (statistics.median(ratios), min(ratios), max(ratios))

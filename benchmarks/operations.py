@@ -1,6 +1,6 @@
 """The cost of observing operations and attention, as ratios of alternating forward passes.
 
-Run with nothing else on the machine: ``make bench``.
+Run ``make bench`` while nothing else runs on the machine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def attention() -> str:
-    """The attention of all layers of vit_b_16, over the bare forward."""
+    """Return the ratio of a forward pass of vit_b_16 with all its attention to a bare one."""
     torch.manual_seed(0)
     model = vit_b_16(weights=None).eval()
     pixels = torch.randn(1, 3, 224, 224)
@@ -89,13 +89,13 @@ def attention() -> str:
 def observed(
     model: torch.nn.Module, layers: tuple[LayerInfo, ...], pixels: torch.Tensor
 ) -> Callable[[], object]:
-    """A forward of resnet34 under hooks, with figures and without pictures."""
+    """Return a forward pass with hooks, which computes figures and draws no pictures."""
     settings = ForwardSettings(EagerRunner(model, layers), GridStyle(mode="none"))
     return lambda: run_forward(settings, ["image"], pixels)
 
 
 def ratio(what: str, one: Callable[[], object], other: Callable[[], object]) -> str:
-    """The median of the seconds of ``one`` over those of ``other``, in turn, and the quartiles."""
+    """Return the median and quartiles of ``one``'s seconds over ``other``'s, in alternation."""
     for _ in range(3):
         one()
         other()

@@ -1,8 +1,8 @@
-"""What a user of scikit-learn writes by hand for each analysis, on features in one array.
+"""What a user of scikit-learn would write for each analysis, on one array of features.
 
     python benchmarks/plain_sklearn.py VERB FEATURES.npy [LABELS.npy]
 
-The array is (layers, images, C); for places, its last layer is (images, C, side, side) flattened.
+The array is (layers, images, C); for places, it is (1, images, places, C).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 
 
 def main() -> None:
-    """Do what the command line says."""
     verb, features = sys.argv[1], np.load(sys.argv[2])
     if verb == "map":
         from sklearn.decomposition import PCA

@@ -1,9 +1,8 @@
-"""`make bench`: speed and memory as ratios, both sides measured in turn in one run.
+"""`make bench`: speed and memory as ratios of hookcli and a plain program.
 
-Absolute times say little on a shared machine; the ratio of two things measured next to each other
-says more, and the median of several such pairs is what is printed. Nothing here is asserted: the
-goal stands beside the figure. `--all` adds the slowest comparison, of all maps (five turns of four
-minutes each).
+Absolute times say little on a shared machine, so the two sides of a ratio run in alternation,
+and the median of several ratios is printed, with the goal beside it. Nothing is asserted. `--all`
+adds the slowest comparison, which draws all maps (five turns of four minutes each).
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the comparisons and print one line each."""
     print(f"{'what':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -87,7 +85,7 @@ def main() -> None:
 
 
 def report_onnx(file: Path) -> None:
-    """Print the lines of comparing a model with an ONNX file, which is written to ``file``."""
+    """Report the comparison of a model with an ONNX file, which this writes to ``file``."""
     if lacking := [name for name in ONNX_PACKAGES if find_spec(name) is None]:
         print(f"no figures of ONNX files: install hookcli[onnx], which has {', '.join(lacking)}")
         return
@@ -104,13 +102,12 @@ def report_onnx(file: Path) -> None:
 
 
 def report(what: str, ratios: Sequence[float], goal: str) -> None:
-    """Print one line."""
     middle = statistics.median(ratios)
     print(f"{what:<58}{middle:>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}   {goal}", flush=True)
 
 
 def inspect_command(out: Path, model: str = "resnet34", layers: str = "conv") -> list[str]:
-    """The main job as a user runs it."""
+    """Return the words of a ``hookcli inspect`` of one photo."""
     tool = [sys.executable, "-m", "hookcli", "inspect", model, str(PHOTO), "--layers", layers]
     weights = "pretrained" if model.startswith("hf:") else "random"
     return [*tool, "--weights", weights, "-o", str(out), "--overwrite"]
@@ -131,14 +128,14 @@ def write_dinov2(folder: Path) -> None:
 def pair_commands(
     first: list[str], second: list[str], times: int, *, warm_up: bool = True
 ) -> list[float]:
-    """Return seconds of ``first`` over seconds of ``second``, in turn, after a warm-up of each."""
+    """Run two commands in alternation; return ratios of ``first``'s seconds to ``second``'s."""
     turns = times + warm_up
     ratios = [seconds(lambda: run(first)) / seconds(lambda: run(second)) for _ in range(turns)]
     return ratios[warm_up:]
 
 
 def pair_forwards(batch: int, layers: str) -> list[float]:
-    """Seconds of the observed forward over seconds of the bare one, in turn."""
+    """Return ratios of the seconds of forward passes with figures to bare ones, in alternation."""
     import torch
     from torchvision.models import resnet34
 
@@ -168,7 +165,7 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
 
 
 def page_seconds() -> float:
-    """Seconds that a fresh process takes to import what the page needs, and to make it."""
+    """Return the seconds in which a new process imports what the page needs, and renders it."""
     with tempfile.TemporaryDirectory() as folder:
         run(inspect_command(Path(folder) / "run"))
         code = (
@@ -189,12 +186,12 @@ def page_seconds() -> float:
 
 
 def peak_over_bare(batch: int) -> float:
-    """Return the peak memory in MB of the observed forward, over that of the bare one."""
+    """Return how many MiB more peak memory a forward pass with figures needs than a bare one."""
     return peak_of("observed", batch) - peak_of("bare", batch)
 
 
 def peak_of(side: str, batch: int) -> float:
-    """Peak memory (MB) of a fresh process."""
+    """Return the peak memory (MiB) of a new process that calls ``run_for_peak``."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__)), side, str(batch)],
         check=True,
@@ -205,7 +202,7 @@ def peak_of(side: str, batch: int) -> float:
 
 
 def run_for_peak(side: str, batch: int) -> None:
-    """In the fresh process: three forwards, then print the peak in MB."""
+    """In the new process: run three forward passes, and print the peak memory in MiB."""
     import torch
     from torchvision.models import resnet34
 
@@ -224,21 +221,20 @@ def run_for_peak(side: str, batch: int) -> None:
         else:
             with torch.inference_mode():
                 model(pixels)
-    # not ru_maxrss: a process inherits that from the one that started it
+    # not ru_maxrss, which a process inherits from its parent
     status = Path("/proc/self/status").read_text()
     (peak,) = re.findall(r"VmHWM:\s+(\d+)", status)
     print(int(peak) / 1024)
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long ``action`` takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def run(command: list[str]) -> None:
-    """Run a command silently; it must succeed."""
+    """Run a command silently; raise an error if it fails."""
     subprocess.run(command, check=True, capture_output=True, env=os.environ)
 
 

@@ -1,4 +1,4 @@
-"""The fourth part of `make bench`: what sketches cost in a forward pass of an image, or a batch."""
+"""The fourth part of `make bench`: the cost of sketches in a forward pass of one or 8 images."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from hookcli.records.calls import Call
 
-FORMS = {  # images, how they lie in memory, turns
+FORMS = {  # the number of images, the memory format, and the number of turns
     "one image": (1, torch.contiguous_format, 60),
     "8 images channels last": (8, torch.channels_last, 20),
 }
 
 
 def main() -> None:
-    """Print what figures and sketches of ResNet-34's 36 convolutions cost in a forward."""
+    """Print the cost of figures and sketches of ResNet-34's 36 convolutions in a forward pass."""
     torch.manual_seed(0)
     print(f"{'forward of ResNet-34 / bare forward':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
     for form, (images, memory_format, turns) in FORMS.items():
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, list[float]]:
-    """Seconds of each kind of forward over those of a bare one, all in turn."""
+    """Return ratios of the seconds of each kind of forward pass to a bare one, in alternation."""
     keys = [str(index) for index in range(len(pixels))]
     chosen = select_layers(model, ["conv"])
     style = GridStyle(mode="none")
@@ -75,13 +75,12 @@ def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, lis
         for what, forward in kinds.items():
             plain = seconds(bare)
             ratio = seconds(forward) / plain
-            if turn >= 3:  # the first ones warm up
+            if turn >= 3:  # the first turns warm up
                 ratios[what].append(ratio)
     return ratios
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long ``action`` takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start

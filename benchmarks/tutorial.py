@@ -1,4 +1,4 @@
-"""The usual tutorial code: keep every convolution's output, and draw a figure for each layer."""
+"""The code of usual tutorials: keep the outputs of all convolutions, and plot each layer."""
 
 import math
 import sys

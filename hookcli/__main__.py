@@ -62,7 +62,7 @@ class _Group(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a command; an ImportError in its module does not mean an unknown command."""
+        """Return a command, or None if unknown; raise an ImportError of the command's module."""
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -128,7 +128,7 @@ def main() -> None:
         sys.excepthook = _report_bug  # only now, because Typer installs its own hook
         raise
     console.close_stdout()
-    # after a Ctrl-C inside exec() of a text, sys.exit would end the process by SIGINT
+    # after a Ctrl-C in code run by exec(), sys.exit would end the process by SIGINT
     memory.end_process(code)
 
 
@@ -140,7 +140,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print the error on stderr, and on an unused stdout as JSON if asked; return ``code``."""
+    """Print an error on stderr, and as JSON on stdout if asked and unused; return ``code``."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])

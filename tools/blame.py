@@ -1,17 +1,17 @@
-"""Plant faults in models, and see whether ``hookcli compare --blame`` names them (an hour).
+"""Plant faults in models, and check whether ``hookcli compare --blame`` names them (an hour).
 
-For each fault it prints the culprits, and the first call above the tolerance, which is what a
-comparison without ``--blame`` names. Healthy pairs must have no culprit.
+``faults`` prints the culprits of each fault, and the first call above the tolerance, which a
+comparison without ``--blame`` names. ``healthy`` compares models without faults: none is a culprit.
 
     python tools/blame.py faults [--ways eager,onnx] [--models resnet18] [--each 3]
     python tools/blame.py healthy [--ways bfloat16,float16] [--models resnet18]
 
-The ways also include the kinds of ONNX files of ``tools/foreign_files.py``, which hookcli did not
-write. A quantized file differs from its model in every layer, by the noise of quantizing. A culprit
-there is a layer that differs by much more than layers of its type. A fault below the noise has no
-culprit, so each row has both: the own error of the planted layers in float32 (``fault``), and in
-the quantized file of the healthy model (``noise``). With the way ``new-static-pair``, the model is
-the quantized file of the healthy model, and the noise is the same on both sides.
+A way is how the second model runs; the kinds of ONNX files of ``tools/foreign_files.py`` are ways,
+too. In a quantized file, every layer differs from the model by the noise of quantizing, and a
+culprit is a layer that differs by much more than layers of its type. A fault below the noise has no
+culprit, so each row has the own error of the planted layers in float32 (``size``), and in the
+quantized file of the healthy model (``noise``). The way ``new-static-pair`` compares two quantized
+files, of the healthy and of the faulty model, so that the noise is the same on both sides.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parent / "faulty_models.py"
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
-SIDES = {"vit_b_16": None}  # the others take pictures of 128 pixels
+SIDES = {"vit_b_16": None}  # all other models take pictures of 128 pixels
 WAYS = ("eager", "torch-export", "onnx", "compile")
 HEALTHY = ("threads", "channels-last", "torch-export", "onnx")
 DTYPES = ("bfloat16", "float16")
@@ -69,10 +69,7 @@ EACH = 12  # faults in each model
 
 
 def compare_with(name: str, way: str, **fault: str) -> Comparison:
-    """Return the comparison of a healthy model with the same model, run in another way.
-
-    With a ``fault``, the other model has it.
-    """
+    """Compare a healthy model with the same model run another way, with the ``fault`` if given."""
     one = _request("healthy", {"name": name})
     two = _request("faulty", {"name": name, **fault}) if fault else one
     if way.partition("-")[0] in foreign_files.EXPORTERS:
@@ -106,7 +103,7 @@ def _compare(one: RunRequest, other: VariantRequest) -> Comparison:
 
 
 def _compare_file(name: str, way: str, one: RunRequest, fault: dict[str, str]) -> Comparison:
-    """Compare the healthy model with a file of the other one."""
+    """Compare the healthy model with an ONNX file of the healthy or the faulty model."""
     kind, healthy = way.removesuffix(PAIR), faulty_models.healthy(name)
     model = faulty_models.faulty(name, **fault) if fault else healthy
     pixels = _read_pixels(one)
@@ -126,14 +123,13 @@ def _read_pixels(request: RunRequest) -> Tensor:
 
 
 def blame_of(comparison: Comparison) -> Blame:
-    """Return which calls are to blame, in a comparison that looked for them."""
     if comparison.blame is None:
         raise ValueError("the comparison did not look for culprits")
     return comparison.blame
 
 
 def choose_faults(name: str, number: int) -> list[tuple[str, str]]:
-    """Return faults that are possible in a model, each with the number of its site."""
+    """Return ``number`` faults that are possible in a model, each with a random site."""
     model = faulty_models.healthy(name)
     draw = random.Random(name)  # noqa: S311
     possible = [each for each in faulty_models.FAULTS if faulty_models.list_sites(model, each)]
@@ -190,7 +186,7 @@ def try_faults(names: Sequence[str], ways: Sequence[str], number: int) -> None:
 
 
 def list_right(plain: Comparison, planted: Sequence[str]) -> list[str]:
-    """Return the layers that a comparison may name for a fault, given that in PyTorch.
+    """Return the layers that a comparison may name for a fault; ``plain`` compares in PyTorch.
 
     The weights of a layer that is never called, such as ``out_proj``, are used by the module around
     it or by an operation in that module. A convolution may be merged into its BatchNorm.
@@ -207,13 +203,13 @@ def list_right(plain: Comparison, planted: Sequence[str]) -> list[str]:
 
 
 def own_error(comparison: Comparison, layers: Sequence[str]) -> float:
-    """Return the largest own error of some layers; Inf if it is not finite."""
+    """Return the largest own error of some layers (the error that a layer adds itself)."""
     rows = [row for row in comparison.rows if _is_planted(row.call_id, layers)]
     return max((row.own_rel_l2 or 0.0 for row in rows), default=0.0)
 
 
 def judge(comparison: Comparison, layers: Sequence[str]) -> dict[str, Any]:
-    """Return what the comparison names, and whether that is among the ``layers`` of the fault."""
+    """Return the culprits and the first differing call, and whether they are the fault's ``layers``."""
     culprits = [each.call_id for each in blame_of(comparison).culprits]
     first = comparison.first.call_id if comparison.first else ""
     layers = list_merged(comparison, layers)
@@ -226,7 +222,7 @@ def judge(comparison: Comparison, layers: Sequence[str]) -> dict[str, Any]:
 
 
 def list_merged(comparison: Comparison, layers: Sequence[str]) -> list[str]:
-    """Return some layers, and the layers that they are merged into or a part of."""
+    """Return ``layers``, and the layers that they are merged into or are a part of."""
     found = [*layers]
     for each in comparison.left_out:
         if each.call_id in found and each.kind != "idle":
@@ -240,7 +236,6 @@ def _is_planted(call_id: str, planted: Sequence[str]) -> bool:
 
 
 def try_healthy(names: Sequence[str], ways: Sequence[str]) -> None:
-    """Print the verdict on models without a fault, run in other ways."""
     for name in names:
         for way in ways:
             try:
@@ -252,7 +247,6 @@ def try_healthy(names: Sequence[str], ways: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the faults or the healthy pairs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("faults", "healthy"))
     parser.add_argument("--models", default=",".join(faulty_models.MODELS))

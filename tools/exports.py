@@ -1,13 +1,13 @@
-"""Export torchvision's models, and see whether ``hookcli compare`` pairs and bounds every call.
+"""Export torchvision's models, and check that ``hookcli compare`` pairs every call and finds it equal.
 
 This compares each model, with random weights, with its export: all classifiers, and one model of
-each other task. It prints one line of JSON per model and way, then a summary, and the findings that
-deserve a look. It ends with code 1 if there are any. All classifiers take hours.
+each other task. It prints one line of JSON per model and way, then a summary and the findings: the
+results that a developer should look at. Findings make the exit code 1. All classifiers take hours.
 
     python tools/exports.py [--ways onnx,torch-export,compile] [--models resnet18] [--short]
     python tools/exports.py [--kinds classification,video] [--seconds 600] [--memory 16]
 
-Each model runs in a process of its own, so that a crash is a row, and memory is given back.
+Each model runs in a process of its own: a crash becomes a row, and all memory is freed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 WAYS = ("onnx", "torch-export", "compile")
 KINDS = ("classification", "segmentation", "detection", "video", "optical_flow", "quantization")
-OTHERS = (  # the models that are no classifiers: one of each kind
+OTHERS = (  # one model of each kind, besides the classifiers
     "lraspp_mobilenet_v3_large",
     "ssdlite320_mobilenet_v3_large",
     "mc3_18",
@@ -57,8 +57,8 @@ OTHERS = (  # the models that are no classifiers: one of each kind
 )
 SHORT = ("mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
 SHORT_WAYS = ("onnx", "torch-export")
-FEW = 3  # this many reasons are printed
-LIMIT = 1e-4  # a larger relative L2 norm of the difference deserves a look
+FEW = 3  # reasons to print
+LIMIT = 1e-4  # a larger relative L2 norm of the difference is a finding
 PART = "computed as a part of "
 OUTPUT = f"{PART}the model's output"
 GIB = 1 << 30
@@ -70,26 +70,26 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The comparison of one model with its export; numbers of calls, unless it says otherwise.
+    """The comparison of one model with its export; numbers count calls unless described otherwise.
 
     Attributes:
         calls: the calls in PyTorch, A.
         matched: calls with a counterpart in the export, B.
         merged: calls that B merges into others.
-        left_out: the other calls that B lacks, by the reason.
-        left_out_types: the same calls, by the types of their layers.
+        left_out: the other calls that B lacks for a known reason, by the reason.
+        left_out_types: the calls in ``left_out``, by the types of their layers.
         missing: the ids of calls that B lacks without a reason.
         only_in_b: the ids of calls that A lacks.
         failing: matched calls that fail regardless of the distance.
-        reasons: why they fail, by id; the first of them.
+        reasons: why the first of the ``failing`` calls fail, by id.
         worst: the largest relative L2 norm of the difference of a matched call.
-        worst_call: the id of this call.
-        output: the same norm of the model's output; the largest one of several outputs.
+        worst_call: the id of the call with the norm ``worst``.
+        output: this norm of the model's output; the largest if there are several outputs.
         seconds: the time that the comparison took, in seconds.
         gib: the peak memory of the process, in GiB.
         refused: the message of the error with which hookcli refused the model.
-        hint: the hint of this error.
-        crash: how the process ended, if it ended without an answer.
+        hint: the hint of the error in ``refused``.
+        crash: how the process ended, if it printed no row.
     """
 
     model: str
@@ -113,12 +113,12 @@ class Row:
     gib: float | None = None
 
     def to_json(self) -> str:
-        """Return the row as a line of JSON, without the fields that are empty."""
+        """Return the row as a line of JSON, without empty fields."""
         filled = {key: value for key, value in asdict(self).items() if value not in (None, {}, [])}
         return json.dumps(filled)
 
     def list_findings(self) -> Iterator[str]:
-        """Yield what deserves a look, as texts."""
+        """Yield, in words, what a developer should look at."""
         if self.crash:
             yield self.crash
         if self.missing:
@@ -132,7 +132,6 @@ class Row:
 
 
 def compare_model(name: str, way: str) -> Row:
-    """Compare a model with its export, in this process."""
     from hookcli.comparison.live import compare_sides
     from hookcli.plan.prepare import prepare_comparison
 
@@ -156,7 +155,7 @@ def _compare(run: RunRequest, way: str) -> CompareConfig:
 
 
 def make_row(name: str, way: str, a: Side, comparison: Comparison, seconds: float) -> Row:
-    """Return the row of a comparison, whose side ``a`` is the model in PyTorch."""
+    """Return the row of a comparison; its side ``a`` is the model in PyTorch."""
     types = {layer.module_path: layer.module_type for layer in a.layers}
     in_a = [row for row in comparison.rows if row.dtype]
     matched = [row for row in in_a if row.other_dtype]
@@ -196,10 +195,7 @@ def _path_of(call_id: str) -> str:
 
 
 def compare_apart(name: str, way: str, seconds: int, memory: int) -> Row:
-    """Compare a model with its export in a new process, which must end in ``seconds``.
-
-    The process can allocate ``memory`` GiB.
-    """
+    """Compare in a new process, which has ``seconds`` of time and ``memory`` GiB."""
     words = ["--models", name, "--ways", way, "--memory", str(memory), "--here"]
     start = time.perf_counter()
     with subprocess.Popen(
@@ -222,7 +218,7 @@ def compare_apart(name: str, way: str, seconds: int, memory: int) -> Row:
 
 
 def list_models(kinds: Sequence[str]) -> list[str]:
-    """Return the names of the models to compare, those with few parameters first."""
+    """Return the names of the models to compare, by their number of parameters."""
     from hookcli.networks.catalog import list_catalog
 
     entries = [
@@ -234,7 +230,6 @@ def list_models(kinds: Sequence[str]) -> list[str]:
 
 
 def print_summary(rows: Sequence[Row]) -> None:
-    """Print a table with one line per way, and the findings."""
     lines = []
     for way in dict.fromkeys(row.way for row in rows):
         of_way = [row for row in rows if row.way == way]
@@ -260,7 +255,6 @@ def print_summary(rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    """Compare the models that the command line asks for, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,6 @@
 """Models with one planted fault each, for ``tools/blame.py``.
 
-``healthy`` makes a model, and ``faulty`` the same model with a fault. The names of the planted
-layers are in the attribute ``planted`` of the faulty model.
+``healthy`` makes a model, and ``faulty`` the same model with a fault.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MODELS = (
 
 
 def healthy(name: str) -> Any:
-    """Return a model with random weights, and statistics of BatchNorm as after training."""
+    """Return a model with random weights, and BatchNorm statistics as if it had been trained."""
     torch.manual_seed(0)
     options: dict[str, object] = {"weights": None}
     if name == "lraspp_mobilenet_v3_large":
@@ -57,9 +56,9 @@ def healthy(name: str) -> Any:
 
 
 def faulty(name: str, fault: str, site: str = "0") -> Any:
-    """Return the model ``name`` with a fault at one of the sites where the fault is possible.
+    """Return the model ``name`` with a fault in the module number ``site`` of ``list_sites``.
 
-    The attribute ``planted`` has the paths of the layers that differ.
+    The attribute ``planted`` has the paths of the layers that compute other values.
     """
     model = healthy(name)
     sites = list_sites(model, fault)
@@ -70,7 +69,7 @@ def faulty(name: str, fault: str, site: str = "0") -> Any:
 
 
 def list_sites(model: nn.Module, fault: str) -> list[str]:
-    """Return the paths of the modules in which a fault can be planted."""
+    """Return the paths of the modules in which ``fault`` is possible."""
     fits = FAULTS[fault][0]
     return [path for path, module in model.named_modules() if fits(module)]
 

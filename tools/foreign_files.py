@@ -1,7 +1,7 @@
-"""Write ONNX files as other tools than hookcli write them, for ``tools/blame.py``.
+"""Write ONNX files with other tools than hookcli, for ``tools/blame.py``.
 
-The name of a kind consists of an exporter and what ONNX Runtime then does to its file:
-``old-static`` is a file of the older exporter, quantized.
+The name of a kind of file has an exporter, and then what ONNX Runtime does to the exported file:
+``old-static`` is a statically quantized file of the older exporter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ KINDS = ("old", "new-basic", "new-extended", "new-dynamic", "new-static")
 
 
 def write_file(kind: str, model: nn.Module, pixels: Tensor, folder: Path) -> Path:
-    """Write an ONNX file of a kind into an empty folder, and return its path."""
     exporter, _, tool = kind.partition("-")
     file, changed = folder / "exported.onnx", folder / "changed.onnx"
     logging.getLogger().setLevel(logging.ERROR)
@@ -51,7 +50,7 @@ def _optimize(file: Path, changed: Path, level: str) -> None:
 
 
 def _quantize(file: Path, changed: Path, pixels: Tensor | None) -> None:
-    """Quantize with the default settings; statically if there are ``pixels`` to calibrate with."""
+    """Quantize with default settings; statically if there are ``pixels`` for the calibration."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 

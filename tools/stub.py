@@ -1,7 +1,4 @@
-"""Write ``hookcli/__init__.pyi``, from which editors and type checkers know the verbs.
-
-python tools/stub.py [--check]
-"""
+"""Write ``hookcli/__init__.pyi``, which tells editors and type checkers the types of the verbs."""
 
 from __future__ import annotations
 
@@ -17,18 +14,16 @@ from hookcli.verbs.subjects import COMMANDS
 
 PACKAGE = Path(__file__).parent.parent / "hookcli"
 STUB = PACKAGE / "__init__.pyi"
-_PICTURES = {"images", "pair"}  # keywords that also take what is in memory
+_PICTURES = {"images", "pair"}  # keywords that also take arrays and tensors
 _RUNS = {"model", "a", "b", "run"}
 
 
 def main() -> None:
-    """Write the stub."""
     text = render()
     STUB.write_text(text)
 
 
 def render() -> str:
-    """Return the text of the stub."""
     names = {name: import_module(f"hookcli.verbs.{name}") for name in sorted(COMMANDS)}
     verbs = {name: getattr(module, name) for name, module in names.items()}
     body = "\n\n".join(_render_verb(name, verb) for name, verb in verbs.items())
@@ -60,7 +55,7 @@ def _module(kind: type) -> tuple[str, str]:
 
 
 def _list_imports() -> list[str]:
-    """Return the imports of the names that are no verbs."""
+    """Return the imports of all public names that are not verbs."""
     homes = sorted((home, name) for name, home in hookcli._HOMES.items() if name not in COMMANDS)
     return [f"from hookcli.{home} import {name} as {name}" for home, name in homes]
 

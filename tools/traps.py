@@ -1,7 +1,7 @@
-"""Write docs/traps.md: what each of torchvision's models does to hooks.
+"""Write docs/traps.md: what misleads hooks in each of torchvision's models.
 
-It holds what `hookcli layers` finds. `make traps` runs this in a few minutes. Nothing is
-downloaded, since weights do not matter to structure.
+The facts are those of `hookcli layers`. `make traps` runs this in a few minutes. It downloads
+nothing, since the traps do not depend on the weights.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ Made by `make traps` from `hookcli layers MODEL` with torchvision {version}; cou
 
 
 def main() -> None:
-    """Survey every model and write the page."""
     lines = []
     clean = 0
     for entry in list_catalog():
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def count_traps(name: str) -> tuple[int, ...]:
-    """Return how many modules the model has, and how many of them have each trap."""
+    """Return the number of modules, and the number of modules with each trap of ``HEADER``."""
     loaded = build_skeleton(ModelRequest(name))
     layers = list_layers(loaded.module)
     rows = survey(loaded.module, layers, loaded.info.input_shape, loaded.inputs).rows
@@ -92,7 +91,7 @@ def count_traps(name: str) -> tuple[int, ...]:
 
 
 def having(rows: Sequence[SurveyRow], is_wanted: Callable[[str], bool]) -> set[str]:
-    """Return the modules with such a trap."""
+    """Return the paths of the modules with a trap that ``is_wanted``."""
     return {row.module_path for row in rows if any(is_wanted(trap) for trap in row.traps)}
 
 

@@ -1,4 +1,4 @@
-"""Make a command of a verb: its keywords become options, and its outcome is printed."""
+"""Make a Typer command of a verb: keywords become options; the command prints the outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_command(verb: Verb) -> Callable[..., int]:
     parameters = [*map(make_parameter, verb.options), *map(make_parameter, _list_shown(verb))]
 
     def command(**values: Any) -> int:
-        from hookcli.cli.output.table import BRIEF, print_outcome  # 20 ms, not for --help
+        from hookcli.cli.output.table import BRIEF, print_outcome  # takes 20 ms, not for --help
 
         output_format = values.pop("format", None) or next(iter(verb.formats), "")
         quiet = bool(values.pop("quiet", False))
@@ -89,14 +89,14 @@ def make_parameter(option: Option) -> Parameter:
 
 
 class TerminalListener(VerbListener):
-    """Prints what a verb says on stderr; with ``quiet``, only warnings."""
+    """Prints a verb's notes on stderr; with ``quiet``, only warnings, failures and answers."""
 
     writes = starts_workers = True
 
     def __init__(self, *, quiet: bool, wants_rows: bool) -> None:
         super().__init__()
         self._quiet, self.wants_rows = quiet, wants_rows
-        self._rest: list[Note] | None = None  # what stands below the outcome
+        self._rest: list[Note] | None = None  # notes to print below the outcome; None: print now
 
     @property
     def shows_downloads(self) -> bool:

@@ -24,7 +24,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def save_model_names(source: str | None = None) -> None:
-    """Save names of models, of a source or of all quick ones, unless the cache is not writable."""
+    """Save a source's model names for completion (None: torchvision's) if the cache is writable."""
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()

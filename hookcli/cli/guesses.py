@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# For options of other tools, what to type or to do instead. If the first word is an option, it
-# helps only in commands that have the option.
+# Replacements for options of other tools. One that begins with an option is suggested only for
+# commands that have this option.
 _INSTEAD = {
     option: meant
     for meant, options in {
@@ -61,7 +61,7 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return what to type instead of the option ``word`` of ``command``; empty without a guess."""
+    """Return a replacement for the unknown option ``word`` of ``command``, or an empty text."""
     own = options.get(command, ())
     meant = _INSTEAD.get(word, "")
     if meant and (not meant.startswith("--") or meant.partition(" ")[0] in own):

@@ -1,4 +1,4 @@
-"""The options and the help of a command, without Rich, whose import takes 70 ms."""
+"""Parse a command's options and format its help, without importing Rich, which takes 70 ms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from hookcli.errors import RequestError
 
-WIDTH = 120  # columns of the widest help
+WIDTH = 120  # the largest width of a help text, in columns
 EXAMPLES = "\n\nExamples:\n"
 
 # The options used most, which come first in the help of a command with many options.
@@ -71,13 +71,13 @@ NOTES = {
 
 
 class PanelCommand(TyperCommand):
-    """A command that takes each option once, and shows its options in panels, in their order.
+    """A command that refuses repeated options, and whose help groups options in titled panels.
 
-    The section "Examples:" of its docstring has one command per line, and ends the help.
+    The help ends with the section "Examples:" of the docstring, which has one command per line.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option that is given twice, if only the last value would count."""
+        """Raise a RequestError if an option that takes only one value is given several times."""
         *_, given = self.make_parser(ctx).parse_args(args=list(args))
         for option, number in Counter[Any](given).items():
             has_one = option.param_type_name == "option" and not option.multiple
@@ -136,7 +136,7 @@ def name_argument(argument: Any) -> str:
 
 
 def describe_option(option: Any, context: Any) -> tuple[str, str]:
-    """Return an option's names and help, without the range, which an error message reports."""
+    """Return an option's names and help, without its range, which only error messages state."""
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False

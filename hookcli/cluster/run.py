@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 
-_SAVED_EVERY = 5.0  # seconds between two saves of the top images; a save takes as long as all else
+_SAVED_EVERY = 5.0  # seconds between saves of the top images, each as slow as all else in add()
 
 
 def run_on_cluster(
@@ -85,7 +85,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Pin weights and device type: workers that resolve ``auto`` could choose differently."""
+    """Return settings that name the driver's weights and device type; workers may choose others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded
@@ -97,8 +97,8 @@ def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:
     # A chunk depends on facts that earlier chunks reveal: the input shape, and whether images can
-    # share a forward pass. So the first chunks run one by one, and a chunk that ran too early runs
-    # again.
+    # share a forward pass. So the first chunks run one by one, and a chunk runs again if earlier
+    # chunks then change these facts.
     waiting: dict[int, tuple[Work, ChunkResult | WorkerFailure]] = {}
     following = merger.following
     while merger.following < merger.count:

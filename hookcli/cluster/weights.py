@@ -1,4 +1,4 @@
-"""The file of trained weights, or of a whole model, which the driver sends to nodes without it."""
+"""Send the file of trained weights, or of a whole model, from the driver to nodes without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    url: str  # from which torchvision downloads it; empty for a user's own file
+    url: str  # where torchvision downloads the file; empty for a user's own file
     data: bytes
     field: str = "weights"  # the field of the model's request that names a user's own file
 
@@ -35,7 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the file of the exactly named weights; None if the nodes fill a cache themselves."""
+    """Return the user's or torchvision's file of weights; None if nodes load theirs themselves."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))

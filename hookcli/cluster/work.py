@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """Facts, by their names in messages, that must be the same in the driver and all workers."""
+    """Facts about a node, by their names in messages, that must equal those of the driver."""
 
     node: str
     facts: dict[str, str]
@@ -72,7 +72,7 @@ class ChunkResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """An error that a worker sends to the driver; its ``__cause__`` is lost on the way."""
+    """An error that a worker sends to the driver; pickling loses its ``__cause__``."""
 
     raised: errors.HookcliError
     part: Chunk | None  # what was observed before the model failed; None after any other error

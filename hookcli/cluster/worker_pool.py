@@ -25,9 +25,9 @@ _PATIENCE = 30.0  # seconds without any worker before hookcli warns
 class _Member:
     actor: Any  # the worker's Ray handle
     is_ready: bool = False  # whether it has loaded the driver's model
-    # received and not returned; the first is running
+    # assigned and not finished; the first is running
     work: list[Work] = field(default_factory=list)
-    deaths: int = 0  # of its predecessors, in a row, before they had loaded the model
+    deaths: int = 0  # how many predecessors in a row died before they had loaded the model
 
 
 class WorkerPool:
@@ -99,7 +99,7 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Queue the lost chunk again; ``work`` is None if the worker was loading the model."""
+        """Replace a lost worker, and queue its chunk again (None: it was loading the model)."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)

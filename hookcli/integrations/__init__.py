@@ -1,1 +1,1 @@
-"""hookcli inside other programs: pytest."""
+"""Integrations of hookcli into other programs: pytest."""

@@ -51,7 +51,7 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Return how a model differs from a golden file, or "" if not; ``update`` writes the file."""
+    """Describe how a model differs from a golden file, or return ""; ``update`` writes the file."""
     if update:
         check_replaceable(golden, overwrite=False)
     with (

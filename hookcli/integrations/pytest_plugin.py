@@ -41,8 +41,8 @@ class Activations:
     ) -> None:
         """Fail the test if a layer differs from the golden file, and name the first such layer.
 
-        ``hookcli golden`` writes golden files. A module runs in evaluation mode on its device, and
-        is as before afterwards.
+        ``hookcli golden`` writes golden files. A module runs in evaluation mode on its own device,
+        and is restored afterwards.
 
         Example:
             >>> def test_the_network_gives_what_it_gave(activations):
@@ -55,7 +55,7 @@ class Activations:
             image: the file of an image, which is prepared as on the command line; or pixels as the
                 network takes them, floats (C, H, W) or (N, C, H, W).
             golden: the golden file.
-            layers: one or more forms of the filter language.
+            layers: one or more layer filters, as for ``--layers``.
             rtol: the tolerated difference of a call, relative to the size of the call's golden
                 values; None for the default of the call's dtype.
             atol: the absolute difference that is tolerated in addition, in the activations' unit.

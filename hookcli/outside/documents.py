@@ -1,7 +1,7 @@
-"""Documents as typed values: decoded from JSON files, and described by a JSON Schema.
+"""Decode JSON files as typed values, and describe their types by a JSON Schema.
 
 A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
-are ignored. The descriptions of the schema are the texts under ``Attributes`` in docstrings.
+are ignored. The schema takes its descriptions from ``Attributes`` in docstrings of dataclasses.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ LEFT_OUT = MappingProxyType({"left out": True})
 
 
 def keywords(**values: object) -> Meta:
-    """Return metadata for the JSON Schema alone: files of other versions may have more values."""
+    """Return keywords for the JSON Schema that reading ignores: other versions may write more."""
     return Meta(extra_json_schema=values)
 
 
 _ROWS = keywords()
 Rows: TypeAlias = Annotated[tuple[T, ...], _ROWS]
-"""The field of a document that has the rows of the outcome, perhaps in another order."""
+"""The type of a document's field that holds the outcome's rows, perhaps in another order."""
 
 
 def find_row_type(document: type[DataclassInstance]) -> Any:
@@ -83,7 +83,7 @@ _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
 FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
 NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
-_MOST_LEVELS = 64  # of a document; hookcli writes fewer than ten
+_MOST_LEVELS = 64  # of nesting; documents of hookcli have fewer than ten
 
 
 class DamagedError(ValueError):
@@ -91,7 +91,7 @@ class DamagedError(ValueError):
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file; the text follows the name of the file."""
+    """A later version of hookcli wrote a file; callers put the file's name before the message."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:
@@ -110,7 +110,7 @@ def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
 
 
 def decode_escaped(data: bytes, kind: type[T]) -> T:
-    """Decode JSON with ``Infinity``, ``NaN``, or lone surrogates, which msgspec does not decode."""
+    """Decode JSON that may hold ``Infinity``, ``NaN`` or lone surrogates, which msgspec rejects."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -171,7 +171,7 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return the names and values of the fields that JSON holds, in the order of the fields."""
+    """Return a dataclass's fields for JSON, in order; empty ``LEFT_OUT`` fields are left out."""
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
     return {name: part for name, part, always in found if always or part}
 
@@ -209,7 +209,7 @@ def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[
     text, properties = _read_docstring(kind)[0], {}
     texts = {k: v for base in reversed(kind.__mro__) for k, v in _read_docstring(base)[1].items()}
     for each in list_fields(kind):
-        if each.flag is not None:  # a request's field, whose option has a text
+        if each.flag is not None:  # a request's field, whose option has a help text
             help_text = each.flag.help.partition("  [")[0]
             texts[each.name] = f"{help_text} {texts.get(each.name, '')}".strip()
     declared = {each.name: each.metadata.get("text") for each in fields(kind)}

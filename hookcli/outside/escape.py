@@ -38,7 +38,7 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Return a readable form of a name that ``reversible`` encoded; HTML is not escaped."""
+    """Decode a name that ``reversible`` encoded, and make it readable; HTML is not escaped."""
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
         return name

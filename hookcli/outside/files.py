@@ -1,4 +1,4 @@
-"""Reading regular files, writing files atomically, and names that are safe on disk."""
+"""Read regular files, write files atomically, and make names that are safe on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANOTHER = "choose another folder with `out`"  # a hint
 _NAME_LENGTH = 120
 TEMPORARY = ".hookcli-"  # how the name of a temporary folder begins
 _LOCK, _UNFINISHED = "lock", "unfinished"  # the two entries of a temporary folder
-_PATIENCE = 1.0  # seconds: on Windows, nobody can replace a file that another program has open
+_PATIENCE = 1.0  # seconds of retries: Windows cannot replace a file that a program has open
 _FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY")  # no system has all of them
 _JUNCTION = 0xA0000003  # stat.IO_REPARSE_TAG_MOUNT_POINT, which only Windows has
 _NUMBER = re.compile(rb"[0-9]+")
@@ -39,11 +39,11 @@ class OutsideError(OSError):
 
 
 class NotRegularError(OSError):
-    """A name belongs to a pipe, a device or a socket, which hookcli never opens."""
+    """A path leads to a pipe, a device or a socket, which hookcli never opens."""
 
 
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
-    """Return a key that sorts paths and URLs by folder, numbers in names, and bytes."""
+    """Return a sort key for paths and URLs, by folder, numbers in names by value, and bytes."""
     parts = os.fsencode(path).split(b"/")
     return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
 
@@ -55,7 +55,7 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file for reading; links are followed, a NUL in a name is a ValueError."""
+    """Open a regular file, or a link to one; a NUL character in the name raises a ValueError."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
@@ -89,7 +89,7 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 
 
 def full_name(file: Path) -> Path:
-    """Return the absolute path of a file, unless the working directory has been deleted."""
+    """Return an absolute path, or ``file`` if the working directory has been deleted."""
     try:
         return file.absolute()
     except OSError:
@@ -97,7 +97,7 @@ def full_name(file: Path) -> Path:
 
 
 def real_path(file: Path) -> Path:
-    """Return a path without links; unlike ``Path.resolve``, a loop of links is no error."""
+    """Resolve all links in a path; unlike ``Path.resolve``, this allows a loop of links."""
     return Path(os.path.realpath(file))
 
 
@@ -136,15 +136,15 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
     finally:
         try:
             made.cleanup()
-        except BaseException:  # a Ctrl-C, or a second one: the folder may hold gigabytes
+        except BaseException:  # after Ctrl-C, too: the folder may hold gigabytes
             made.cleanup()
             raise
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder in ``parent``; delete it afterwards, and folders of killed processes."""
-    # Nobody locks the folders that killed processes left.
+    """Delete folders of killed processes in ``parent``; yield a new one, deleted at the end."""
+    # A folder that no process has locked was left by a killed process.
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):
             is_ours = not is_link(left.lstat()) and {*os.listdir(left)} == {_LOCK, _UNFINISHED}  # noqa: PTH208
@@ -158,7 +158,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
             if lock := take_lock(made / _LOCK):
                 stack.callback(lock.release)
         inner = made / _UNFINISHED
-        inner.mkdir()  # only now, others may delete the folder if it is unlocked
+        inner.mkdir()  # from now on, other processes delete the folder unless it is locked
         yield inner
 
 

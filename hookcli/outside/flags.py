@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hookcli.errors import RequestError
 
 REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
-"""What a message names: a field of a request, perhaps with a value, or a function.
+"""A name in backticks in a message: a field, a field and its value, or a function with arguments.
 
-A quote before the backtick belongs to the name of a file or the like.
+A backtick after a letter or a quote belongs to something else, such as the name of a file.
 """
-_OF_JSON = {"null"}  # the name of an option, but in messages the value
+_OF_JSON = {"null"}  # an option's name; in messages, it means JSON's null
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Flag:
     help: str = ""
     at_least: int | None = None
     at_most: int | None = None
-    # Parses a text, given the name of the option, too; None converts it by the type of the field
+    # Converts a text, given the option's name, to a value; None: the field's type decides
     read: Callable[[str, str], Any] | None = None
-    write: Callable[[Any], str] | None = None  # a value as text; None for ``str``, with commas
+    write: Callable[[Any], str] | None = None  # makes a text of a value; None: ``str``, with commas
     many: bool = False  # whether it may be given several times, each for one item of a tuple
-    word: str = ""  # that turns on this of several fields: ``--save tensors,attention``
+    word: str = ""  # its word, if fields share an option: ``--save tensors,attention``
     none: tuple[str, str] | None = None  # what sets the field to None: ``("--channels", "all")``
     panel: str = ""  # the title of the group in ``--help``, unless the request's docstring names it
     late: bool = False  # whether ``--help`` shows the option after the others of its group
@@ -40,8 +40,8 @@ class Flag:
     in_diff: bool = False
     always: bool = False  # whether the command that repeats a run has it even with its default
     repeats: bool = True  # whether it belongs in the command that repeats a run at all
-    # Other options, ``URL`` or ``@LIST``, with ``|`` between them. Without all of these that the
-    # command has, the option has no effect, and the command line refuses it.
+    # Other options, ``URL`` or ``@LIST``, separated by ``|``. If the user gives none of those that
+    # the command has, the option would have no effect, and hookcli refuses it.
     needs: str = ""
 
     @property
@@ -72,7 +72,7 @@ class Flag:
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field from one or several texts, or from a converted value."""
+        """Convert what the user gave (a text, several texts, or a value) to the field's value."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -150,7 +150,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield fields with an option; inner requests' fields are named by path: ``run.model.seed``."""
+    """Yield fields with their options and values; inner fields have paths: ``run.model.seed``."""
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)
@@ -162,8 +162,8 @@ def list_values(
 
 
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the paths of fields, also by their options, and of the fields of inner requests."""
-    # The option of an optional request is the one that the request requires.
+    """Yield (path, option) of fields and inner fields; a path may end in the option's name, too."""
+    # An optional request, such as ``cluster``, is given by the option of its required field.
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
         required = (each.flag for each in parts if each.is_required and field.kind != field.request)
@@ -177,7 +177,7 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option of the shortest path that ends in ``name``; None if not exactly one."""
+    """Return the option of the shortest path that ends in ``name``; None if several or none do."""
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -185,6 +185,6 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the title of the request's group of options: its docstring up to a colon, or ""."""
+    """Return the title of a request's options in help: its docstring up to a colon, or ""."""
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

@@ -1,6 +1,6 @@
 """Run foreign code (not hookcli's own), which may raise any exception or change the process."""
 # Only this module and ``passes/call`` catch every exception but Ctrl-C and signals that end the
-# process. Standard library only.
+# process. This module imports no other package.
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Surroundings:
 class Forgiveness:
     """A ``with`` block that suppresses any exception of a foreign object, even ``SystemExit``.
 
-    Put only the access to the object into the block, which would also hide a mistake of hookcli.
+    Put only the access to the object into the block, because it also hides mistakes of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -59,9 +59,9 @@ class Forgiveness:
 
 
 class ForeignCode:
-    """A ``with`` block that turns any exception of foreign code, even ``SystemExit``, into ours.
+    """A ``with`` block that turns any error of foreign code, even SystemExit, into a ModelError.
 
-    This is the rule for calls into libraries with values that come from files, too.
+    Use it for calls into libraries, too, if they take values that come from files.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """The message begins with ``what`` and ``verb``, by default "raised" and the exception."""
+        """Begin the message with ``what`` and ``verb``, by default "raised" and the exception."""
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()
@@ -134,7 +134,7 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Check that a package is installed; ``need`` says what needs it, and ends in the verb."""
+    """Raise a RequestError if a package is missing; ``need`` is, for example, "a map needs"."""
     if importlib.util.find_spec(module) is None:
         package = f"'hookcli[{extra}]'" if extra else name
         raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

@@ -24,7 +24,7 @@ def render_json(document: Document) -> str:
 
 
 def encode_json(document: Document) -> bytes:
-    """Return a document after ``plain`` as the bytes of a JSON file, with little more memory."""
+    """Encode a document that ``plain`` returned as JSON, in little more memory than the result."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()

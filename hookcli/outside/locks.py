@@ -1,4 +1,4 @@
-"""Locks on this machine: a file of its own, which one process locks at a time. Imports filelock."""
+"""Locks between the processes of a machine, through filelock; each lock is a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of options that are neither a number nor a choice; each gets the option's name."""
+"""Parse values of options that are neither numbers nor choices; errors name the option."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 28  # of one file; a sheet of a large network has a few MB
 
 
 def decode_png(data: bytes) -> Image.Image:
-    """Decode a PNG file in mode RGB; a ValueError says that it is none, or too large."""
+    """Decode a PNG file as RGB; raise a ValueError if it is no PNG file, or has too many pixels."""
     from PIL import Image  # takes 30 ms: imported only when needed
 
     try:

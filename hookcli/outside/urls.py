@@ -17,14 +17,14 @@ _SECRET = re.compile(
     r"|signature|sig|sas|connection_string)(_|$)",
     re.I,
 )
-# What a Python program holds in memory: a folder of pictures or of a run, and a model
+# Names for objects in a program's memory: folders of pictures or of runs, and models
 HELD, IN_MEMORY = "memory://hookcli", " in memory"
 _HELD_FOLDER, _IN_HELD = re.compile(rf"'?{HELD}/\d+(?![\d/])'?"), re.compile(rf"{HELD}/\d+/")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """The URL of a folder or file that is not on this machine; parts of it work like a ``Path``."""
+    """The URL of a remote folder or file; ``/``, ``name`` and others work as in a ``Path``."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Return a text without the folders that stand for things in memory."""
+    """Shorten the URLs of in-memory folders and their files in a text."""
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 
@@ -59,7 +59,6 @@ def choose(name: str | Path, local: T, remote: T) -> T:
 
 
 def _is_url(name: str) -> bool:
-    """Return whether a name is the URL of a remote file; a ``file://`` URL is not."""
     scheme = _SCHEME.match(name)
     return scheme is not None and scheme[1] != "file"
 

@@ -1,1 +1,1 @@
-"""Read run folders: load finished runs, and make their pages again, without writing there."""
+"""Read run folders: load finished runs, and render their pages again; write nothing to them."""

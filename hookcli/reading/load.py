@@ -309,7 +309,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Share one tuple of keys: else the index of 20,000 images and 50 calls needs 60 MB."""
+    """Read the index; share equal tuples of keys: 20,000 images and 50 calls would need 60 MB."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -322,7 +322,7 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match forms (ids or globs, or several with commas)."""
+    """Return the saved call ids that match ``forms``: ids or globs, or several with commas."""
     chosen: set[str] = set()
     for form in forms:
         separate = [form] if form in run.calls else [each for each in form.split(",") if each]

@@ -20,7 +20,7 @@ _WITHOUT_NULLS = [each.name for each in fields(RecordRow) if each.default is MIS
 _NEEDED = [*_WITHOUT_NULLS, *IN_EVERY_VERSION]
 _MOST_ROWS = 1000  # any file may have this many rows
 _LEAST_BYTES = 4  # bytes of the file that each further row must take
-_MOST_UNPACKED, _RATIO = 1 << 24, 64  # uncompressed bytes: in any file, and more per byte of a file
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # uncompressed bytes: allowed in any file, and per byte of it
 _LONGEST_TEXT = 1 << 14
 _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
@@ -52,7 +52,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Refuse a text that is so long that copies of it in many rows could fill the memory."""
+    """Decode dictionary columns; refuse long texts, whose copies in many rows could fill memory."""
     for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(index)
@@ -64,7 +64,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Allow more columns than this version writes."""
+    """Raise a ValueError for missing, repeated or mistyped columns; allow additional ones."""
     names = schema.names
     for name in _NEEDED:
         _expect(name in names, f"no column {name!r}")
@@ -76,7 +76,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Allow any width of numbers, and a column of only nulls unless a list is wanted."""
+    """Return whether a column's type fits; numbers of any width do, and nulls except for a list."""
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

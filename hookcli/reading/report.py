@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the page of a run, with its pictures if it is a single file, and what changed."""
+    """Render a run's page (``single_file`` embeds pictures); return also what changed on disk."""
     files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files.read if single_file else None), state

@@ -1,4 +1,4 @@
-"""Read access to the files of a run folder, wherever it is, with the same errors everywhere."""
+"""Read the files of a run folder, local or remote, with the same errors for both."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RunFiles(Protocol):
 
 
 class LocalFiles(RunFiles):
-    """The files of a run folder on this machine, without links that lead out of it."""
+    """The files of a local run folder; opening a link that leads out of it is an OutsideError."""
 
     location: Path
 
@@ -89,7 +89,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in cloud storage, copied when they are opened, or in memory."""
+    """The files of a run folder in memory, or in cloud storage: these are copied when opened."""
 
     location: Url
 

@@ -64,8 +64,8 @@ def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
     """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read."""
-    # The dtype and the shape must be those of the index: ``start`` equal to ``stop`` checks only
-    # this. ``ranges`` has the part to read of each axis after the first; empty for all of it.
+    # The shard must have the dtype and shape that the index names; with ``start`` equal to
+    # ``stop``, only this is checked. ``ranges``: what to read of the other axes; empty for all.
     array_dtype(tensor)
     try:
         parts = (slice(part.start, part.stop) for part in ranges)

@@ -1,7 +1,7 @@
 """``hookcli ablate``: zero channels one after the other, and measure how a score changes.
 
-A batch holds one image several times, and in each row another channel is zeroed. The score of a
-row is compared with that row's score in an unchanged batch, which has the same rounding errors.
+A batch has several copies of one image, and a different channel is zeroed in each row. A row's
+score is compared with that row's score in an unchanged batch, which has the same rounding errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AblationLayer:
 @dataclass(frozen=True, slots=True)
 class AblationBatch:
     rows: int
-    # the module path and the channel to zero in each row; hookcli zeroes nothing in more rows
+    # the module path and the channel to zero in each row; rows beyond these stay unchanged
     channels: tuple[tuple[str, int], ...] = ()
 
 
@@ -58,7 +58,7 @@ class AblationBatch:
 class AblationPlan:
     layers: tuple[AblationLayer, ...]
     uncalled: tuple[Uncalled, ...]
-    images: int  # how many run
+    images: int  # the number of images to run
     batch_size: int  # the most rows in a forward pass
     skipped: tuple[SkippedImage, ...] = ()
 
@@ -151,8 +151,8 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    # Of several tensors, the first with channels decides how many there are; hookcli zeroes every
-    # tensor that has this number.
+    # If a call returns several tensors, the first with a channel axis decides the number of
+    # channels, and hookcli zeroes every tensor that has this number.
     counts: dict[int, int] = {}  # by call index: a ReLU may have more channels when called again
     keys = set()
     for call, shape in shapes:
@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image, (1, …), and add its scores; if the model fails on it, add nothing."""
+        """Run the ``pixels`` (1, …) of an image and add its scores; add none if the model fails."""
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
@@ -278,7 +278,7 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Score the class of ``image``: NaN if not finite, 0 if no box of it is left."""
+        """Return the score of the image's class: NaN if not finite, 0 if no box of it is left."""
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value

@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Skip images unlike the first that the model took, unless its input is known."""
+        """Skip images whose number of channels is not the first's, unless the input is known."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -140,7 +140,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Keep no error that the run survives: its traceback would hold tensors in memory."""
+        """Run a batch; describe a failure in words, as an error's traceback would keep tensors."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

@@ -67,7 +67,7 @@ class ChunkWriter:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Wait for the first chunk in the queue, which stays there if the wait is interrupted."""
+        """Add the oldest queued chunk to the totals; an interrupted wait leaves it in the queue."""
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1

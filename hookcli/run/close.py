@@ -1,4 +1,4 @@
-"""End a run: make its findings and documents, and write the tables, the page and the manifest."""
+"""End a run: derive findings, and write the tables, the documents, the page and the manifest."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ class ProgressListener:
     """Receives the progress of a run. This base class ignores the progress."""
 
     def resumed(self, done: int) -> None:
-        """Called when an interrupted run continues; it had finished ``done`` images, perhaps 0."""
+        """Called when ``--resume`` continues a run; it had finished ``done`` images, perhaps 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Called when more images are finished: now ``done``, of which ``skipped`` were skipped."""

@@ -1,4 +1,4 @@
-"""A run on one machine, chunk by chunk: images and a model in, a run folder and a RunResult out."""
+"""Run images through a model on one machine, chunk by chunk, and write the run folder."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the folder of the run, which is neither opened nor written yet."""
+    """Return the run's ``RunFolder``, without creating or opening the folder yet."""
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
@@ -116,7 +116,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C wait for the running batch; change nothing outside the main thread."""
+    """Let the first Ctrl-C wait until the running batch ends; this works in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -33,7 +33,7 @@ def resume_chunks(
     totals: Chunk,
     listener: ProgressListener,
 ) -> TopTally:
-    # If one of them can no longer be used, none is added, and the run starts again. Saved chunks
+    # If a saved chunk can no longer be used, none is added, and the run starts again. Saved chunks
     # that are not added are deleted.
     chunks: list[Chunk] = []
     top = TopTally(settings.config.top_images * settings.has_several)
@@ -75,6 +75,6 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Compare a file with its state when its chunk ran; with ``verify``, the content, too."""
+    """Return whether a file is as when its chunk ran; ``verify`` compares its content, too."""
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known

@@ -63,10 +63,11 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run is complete, or an error if the command is for another run.
+    """Raise a CompleteError if the run is complete; do nothing if it is unfinished or missing.
 
-    ``images`` and ``inputs`` have the hashes of the files that the user names now; an empty hash or
-    mapping is not compared. ``cleans_up``: delete the chunks that the complete run left behind.
+    A RequestError says that the complete run is damaged, or had another command or other files.
+    ``images`` and ``inputs`` are the hashes of the files that are named now; an empty hash or
+    mapping is not compared. ``cleans_up`` deletes chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:

@@ -1,5 +1,4 @@
-"""The run folder while a run writes into it, and holds its lock: ``run.json`` comes first."""
-# ``manifest.json`` is written last, so its presence means that the run is complete.
+"""The folder that a run locks and writes: ``run.json`` first, ``manifest.json`` when complete."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.store.locations.names import PlannedNames
     from hookcli.store.ownership import HeldRun
 
-# What the user can do about a difference outside the request itself.
+# What the user can do about different versions or code.
 _HINTS = {"versions": "use the same", "code": "restore the file"}
 # A run may be resumed on another machine. If the number of threads or the memory format (which
 # depends on the number of images) differs, the run starts again.

@@ -24,7 +24,7 @@ def read_journals(folder: Folder) -> Iterator[str]:
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the names in a journal; the file of an incomplete last line was not yet written."""
+    """Yield the names in a journal, without an incomplete last line: its file was not written."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

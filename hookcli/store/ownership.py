@@ -50,7 +50,7 @@ def find_run(folder: Folder) -> HeldRun | None:
 
 
 def _has_begun(folder: Folder) -> bool:
-    """Return whether a run was killed while it wrote its request, the first file of all."""
+    """Return whether a run was killed while it wrote its first file, ``run.json``."""
     begun = folder.list_partial([REQUEST])
     is_locked = bool(begun) and folder.is_file(LOCK)
     return is_locked and begun == {name for name, _ in folder.entries()}
@@ -68,7 +68,7 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Raise an OutputError if a run writes a file of this name, in a run folder or in ``out``."""
+    """Raise an OutputError if ``file`` is one that runs write, in a run folder or in ``out``."""
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())

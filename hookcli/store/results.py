@@ -1,6 +1,6 @@
-"""A folder of results, such as an analysis: new files replace only those of earlier results.
+"""Write a folder of results, such as an analysis; replace only files of earlier results.
 
-One file, the list, names all others. It belongs to the results, and so do the files that it names.
+One file, the list, names the others. Only the list and the files that it names may be replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of results."""
+    """A kind of results, such as analyses."""
 
     name: str  # in messages, after ``article``
     article: str
@@ -38,7 +38,7 @@ class ResultFolder:
     location: Path | None  # where the files will be; None keeps them in memory
     _made: Path = Path()
     _hint: str = ""
-    # by name, where each file will be, or what it holds
+    # by name, each file's final path, or its content in memory
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> str:
@@ -97,8 +97,8 @@ def make_results(
 ) -> Iterator[ResultFolder]:
     """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    ``make_list`` makes the list of the other files; without it, the block writes the list. Without
-    a ``folder``, the files stay in memory.
+    ``make_list`` encodes the list from the other files' names; without it, the block writes the
+    list. Without a ``folder``, the files stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)

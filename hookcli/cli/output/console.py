@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# What a terminal without UTF-8 shows in place of characters that its encoding lacks.
+# Replacements for characters that the encoding of a terminal lacks.
 _PLAIN = str.maketrans("─━│┃╸╺█·…–—×“”‘’←→≥≤", "--||--#..--x\"\"''<>><")
-FIT = "hookcli.fit"  # the name of the way in which a stream deals with such characters
+FIT = "hookcli.fit"  # the name of the codec error handler that replaces them
 
 
 def _fit(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -102,11 +102,11 @@ def print_error(message: str, hint: str = "") -> None:
 def _print_on_stderr(
     text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
 ) -> None:
-    """Drop the line if the reader closed stderr; reopen stderr if the user's code closed it."""
+    """Print a line; drop it if the reader closed stderr; reopen stderr if user code closed it."""
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors=FIT, closefd=False)  # noqa: SIM115
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    text = text.encode(encoding, FIT).decode(encoding)  # Typer writes UTF-8 where it is not there
+    text = text.encode(encoding, FIT).decode(encoding)  # Typer may replace the encoding by UTF-8
     try:
         typer.secho(
             text, err=True, color=False if is_plain() else None, fg=colour, bold=bold, dim=dim

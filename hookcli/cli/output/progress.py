@@ -23,7 +23,7 @@ _EVERY = 10.0  # seconds between two lines
 class Bar(Progress):
     """Shows the progress of a run on stderr while the ``with`` block lasts.
 
-    Warnings are printed even if not ``is_shown``; ``quiet`` hides that a run is resumed.
+    Warnings are always printed. ``quiet`` hides the message that a run is resumed.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hookcli.verbs.outcome import Look, Outcome, Table
 
-BRIEF = ("table", "md")  # the formats for people, who see the most important rows
+BRIEF = ("table", "md")  # formats for people, with only the most important rows
 
 _FOLDED = 32  # the width of a column with wrapped text
 _WIDE = 400  # width of a table that is not on a terminal
@@ -33,7 +33,7 @@ _NARROW = 20  # least width of a table
 
 
 def print_outcome(outcome: Outcome, output_format: str) -> None:
-    """Print an outcome: people get its table, programs all rows or the document."""
+    """Print an outcome: its table, all its rows, or its document, as the format demands."""
     if (text := outcome.text()) is not None:
         console.print_data(text)
         return

@@ -1,6 +1,6 @@
 """Translate messages that name parts of the Python API into the words of the command line."""
-# Messages put these names in backticks: a field of a request, perhaps with a value, or a function.
-# The path of a field is as long as it must be to be unique.
+# Messages put these names in backticks, such as `cluster.cpus`, `size=32`, `hookcli.layers(MODEL)`.
+# A field's path is shortened from the left, as far as it stays unique.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookcli.verbs import subjects
 if TYPE_CHECKING:
     from hookcli.outside.flags import Flag
 
-# How the command line shows all that an outcome has.
+# The options that print the rows or the document of an outcome, which messages name.
 _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
@@ -28,7 +28,7 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option of a field's path, or the command of a function; empty if unknown."""
+    """Return the option for a field's path, or the command for a function; empty if unknown."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
@@ -45,11 +45,11 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
         return shlex.join(["=".join(option)] if is_negative else option)
     if flag.word:
         return " ".join(flag.list_words(True))
-    return "-o" if "-o" in flag.names else flag.name  # people know -o; -0 looks like a number
+    return "-o" if "-o" in flag.names else flag.name  # users know -o, but -0 looks like a number
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Return the argument of a request such as ``ClusterRequest('auto')``, and FILE as text."""
+    """Parse a value in a message: a literal, ``ClusterRequest('auto')``, or a word such as FILE."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
@@ -64,7 +64,7 @@ def _find_flag(name: str) -> Flag | None:
 
 @cache
 def _list_options() -> list[tuple[str, Flag]]:
-    """Import the modules of the verbs only here, because they take time."""
+    """Return all options by field path; this imports all verbs, which takes time."""
     found = list(list_paths(list_fields(CompareConfig)))  # no verb has this as a parameter
     for name in subjects.COMMANDS:
         found += list_paths(getattr(import_module(f"hookcli.verbs.{name}"), name).verb.fields)

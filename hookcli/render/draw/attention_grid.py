@@ -41,7 +41,7 @@ def draw_heads(
     tile: int = 64,
 ) -> Canvas:
     # ``maps`` (heads, h, w) has no negative value. ``mark`` is the query's area: left, top, width
-    # and height as shares of the image. ``tile`` is that of grids; a map is 2.6 times as large.
+    # and height as shares of the image. ``tile``: see GridStyle; a map is 2.6 times as large.
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)
     width, height = (max(1, round(side * factor)) for side in picture.size)
@@ -94,7 +94,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return shares of a map's maximum, enlarged to ``size``; all 0 if a value is not finite."""
+    """Divide a map by its maximum, and enlarge it to ``size``; all 0 if a value is not finite."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)

@@ -158,7 +158,7 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Return RGB colours (levels, 3) between ``anchors``, whose levels are ``at``."""
+    """Interpolate RGB colours (levels, 3) between ``anchors``, which are at the levels ``at``."""
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
@@ -234,7 +234,7 @@ def draw_text(text: str, size: int) -> Pixels:
 def fill_bars(
     values: NDArray[np.floating], levels: Pixels, low: float, span: float, height: int
 ) -> Pixels:
-    """Draw n values as bars (height, n) from ``low`` to ``low + span``; NaN and Inf are full."""
+    """Return n bars (height, n), scaled from ``low`` to ``low + span``; NaN and Inf fill it."""
     finite = np.isfinite(values)
     tips = (np.where(finite, values, 0) - low) / span * (height - 1)
     zero = (0 - low) / span * (height - 1)

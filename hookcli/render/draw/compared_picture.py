@@ -68,17 +68,17 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """Maps (K, h, w) of K channels, or n bars (1, 1, n); if A or B is complex, magnitudes.
+    """Maps (K, h, w) of K channels, or n bars (1, 1, n); magnitudes if A or B is complex.
 
-    Figures have one value per channel, (K,), or one for all bars, (1,). A drawn value that stands
-    for several is their mean or, in ``difference``, the one of the largest magnitude.
+    ``low`` to ``broken`` have one value per channel, (K,), or one for all bars, (1,). If a drawn
+    value combines several, it is their mean; in ``difference``, the one of largest magnitude.
     """
 
     a: Floats
     b: Floats
     difference: Floats  # maps or bars of B - A
     low: Floats  # the smallest finite value of A and B
-    high: Floats  # the largest
+    high: Floats  # the largest finite value of A and B
     largest: Floats  # the largest finite magnitude of B - A
     broken: NDArray[np.int64]  # the number of values of B - A that are NaN or Inf
     channels: NDArray[np.int64]  # numbers, counted from 0; empty for bars
@@ -150,7 +150,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return bars of channels or, if ``axis`` is None, of values: means of neighbours if many."""
+    """Return bars of channels (values if ``axis`` is None), or if many, of means of neighbours."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -232,7 +232,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the finite minimum and maximum of each row (K, n); 0 without one, never -0."""
+    """Return the finite minimum and maximum of each row (K, n); 0 if none is finite; never -0."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -246,7 +246,7 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Split at ``starts``; return each part's value of largest magnitude, or NaN if it has one."""
+    """Split at ``starts``; return each part's value of largest magnitude, NaN if it has one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

@@ -67,7 +67,7 @@ def start_figure(
 
 
 def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) -> Axes:
-    """Add axes without a frame; the box is in pixels."""
+    """Add axes without a frame; all numbers are pixels, from the lower left corner."""
     whole, tall = (figure.get_size_inches() * _DPI).round()
     box = (left / whole, bottom / tall, width / whole, height / tall)
     axes = figure.add_axes(box, facecolor=figure.get_facecolor())

@@ -18,12 +18,12 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The norms of one call; the first call of a module also has its parameters' norms."""
+    """Gradient norms of a call; those of parameters belong to the first call of their module."""
 
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient
     params: tuple[float, ...]  # of the parameters' gradients
-    ratio: float | None  # the largest of a parameter: its gradient's norm divided by its own
+    ratio: float | None  # a parameter's gradient norm divided by the parameter's norm; the largest
     mark: Mark
     note: str  # the reason for the mark in words
 
@@ -62,7 +62,7 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """Return None for what a logarithmic axis cannot show, and for a row with NaN or Inf."""
+    """Return the value if a logarithmic axis can show it and the row is finite, else None."""
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -117,7 +117,7 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the largest height of a column; image viewers open no more than 65,535 pixels."""
+    """Return the height at which a new column starts; image viewers open at most 65,535 pixels."""
     if not blocks:
         return 1
     heights = [block.size[1] for block in blocks]
@@ -141,7 +141,7 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
-    """Draw a layer's name and tiles; without labels if one label is wider than a tile."""
+    """Draw a layer's name and tiles; omit all labels if one label is wider than a tile."""
     count, height, width = cells.shape
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))

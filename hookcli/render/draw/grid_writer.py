@@ -1,4 +1,4 @@
-"""Draw and write pictures of feature maps on threads while the model runs."""
+"""Draw and write pictures of feature maps in threads while the model runs."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a map over the network's input at once; its colours are always ``ember``."""
+        """Write a map over the network's input in this thread; its colours are always ``ember``."""
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for newly queued pictures, and describes them."""
+        """Return a function that waits for all pictures queued since the last call, as Grids."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
@@ -157,7 +157,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to four digits, or to more if the error exceeds ``error``; None if not finite."""
+    """Round to four digits, or to more until the error is at most ``error``; None if not finite."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))

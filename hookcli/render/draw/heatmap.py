@@ -82,7 +82,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input, and each pixel's largest gradient magnitude (h, w)."""
+    """Draw the network's input beside each pixel's largest gradient magnitude (h, w)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)
@@ -121,7 +121,7 @@ def _ramp(width: int) -> NDArray[np.float32]:
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return colours (…, 3), 0 to 255, and opacities (…) of shares (…) of the largest value."""
+    """Return colours (…, 3), 0 to 255, and opacities (…) for shares (…) of the largest value."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
@@ -133,7 +133,7 @@ def lay_over(picture: Image.Image, shares: NDArray[np.float32]) -> NDArray[np.ui
 
 
 def draw_bar(width: int) -> NDArray[np.uint8]:
-    """Return the colours of a map, from its smallest value to its largest, (1, W, 3)."""
+    """Return a colour bar (1, W, 3), from a map's smallest value to its largest."""
     return _mix(np.full((1, width), 60, np.float32), _ramp(width))
 
 

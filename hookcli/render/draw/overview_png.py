@@ -35,7 +35,7 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
-# Pixels of the gradient flow: of a layer and of all of them, and of both charts and around them
+# Pixels of the gradient flow: per layer, of all layers, of its two charts, and of margins
 _LABEL, _NARROWEST_FLOW, _WIDEST_FLOW = 14, 800, 1900
 _NORMS, _RATIOS, _BETWEEN, _LEFT, _RIGHT = 250, 96, 30, 60, 20
 _LONGEST, _WIDEST = 30, 60  # letters of a name on the axis, and in the overview

@@ -1,4 +1,4 @@
-"""Full-colour pictures side by side, each with a caption: photos, and maps of their places."""
+"""Draw photos and maps of their places (positions in a layer) side by side, with captions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _RADIUS = 6  # of a ring
 
 @dataclass(frozen=True, slots=True)
 class PlaceMap:
-    grid: tuple[int, int]  # rows and columns
+    grid: tuple[int, int]  # rows and columns of P places
     colours: NDArray[np.uint8] | None  # (P, 3)
     values: NDArray[np.float64] | None  # (P,)
     marks: Marks  # the middles of places, in shares of the width and height
@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of images and their maps; for two matched images, only the marks are drawn."""
+    """Return a PNG of a photo and its maps, or of two matched photos with marks and no maps."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

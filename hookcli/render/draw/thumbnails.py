@@ -17,7 +17,7 @@ _ALL_COLORS = 0  # full colour resolution, so that adjacent thumbnails do not mi
 
 
 def shrink(seen: bytes) -> bytes:
-    """Return the RGB bytes of an image file's central square, ``SIDE`` pixels wide."""
+    """Return the RGB bytes of an image file's central square, scaled to ``SIDE`` pixels."""
     with Image.open(io.BytesIO(seen)) as picture:
         return ImageOps.fit(picture.convert("RGB"), (SIDE, SIDE)).tobytes()
 

@@ -1,4 +1,4 @@
-"""Render the page of an analysis: what all analyses show, around the section of one."""
+"""Render the page of an analysis: a frame that all analyses share, and the verb's section."""
 
 from __future__ import annotations
 

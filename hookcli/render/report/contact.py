@@ -27,7 +27,7 @@ _SHARED = ("call", "picture", "size", "places")  # of a grid, usually the same f
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
-    # Of a larger run, images that findings name come first, then images with a picture of the
+    # In a large run, images that findings name come first, then images with a picture of the
     # network's input; images without any picture are left out.
     images = document.images
     if len(images) <= MOST_THUMBNAILS:
@@ -63,7 +63,7 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that readers can choose together; ``word`` is beside the mark of each image."""
+    """A group of images that readers can select; ``word`` is shown at each of its images."""
 
     title: str
     word: str
@@ -74,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Numbers by image key, by which readers can sort the sheet, the smallest first."""
+    """Numbers, by image key, that readers can sort the images by, the smallest first."""
 
     title: str
     numbers: Mapping[str, float]
@@ -139,7 +139,7 @@ def count_named(finding: Finding, images: int) -> str:
 def top_for_script(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return the channels that stand out, as ``[layer, [[channel, [[image, value], …]], …]]``."""
+    """Return channels' top images: per layer ``[layer, [[channel, [[image, value], …]], …]]``."""
     # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: index for index, image in enumerate(images)}
@@ -158,10 +158,11 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return JSON, compressed by zlib, in base64; the keys of ``others`` have the next positions.
+    """Return the ranked images of all channels as JSON, compressed by zlib, in base64.
 
-    ``calls`` holds one list per layer: the layer's position on the page, the number of images per
-    channel, the positions of these images on the page (channel after channel), and the values.
+    ``calls`` has a list per layer: the layer's position, the number of images per channel, these
+    images' positions (channel after channel), and the values. ``others`` has the keys of images
+    that the page does not show; their positions follow those of the page's images.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in index_of}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)

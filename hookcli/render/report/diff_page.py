@@ -27,7 +27,7 @@ _TOP, _HEIGHT, _EDGE = 30, 200, 18
 _BASE = _TOP + _HEIGHT + 2 * _EDGE
 _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 _SQUARE = "M-3,-3H3V3H-3Z"
-_NARROWEST = 4.0  # the width of the band of a culprit, at least
+_NARROWEST = 4.0  # the smallest width of the band of a culprit
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a zero at the lower edge, and a missing or infinite distance at the upper edge."""
+    """Draw a zero at the lower edge, and a missing or infinite distance at the upper edge."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
@@ -213,7 +213,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return None if another metric decides, or a logarithmic axis cannot show the tolerance."""
+    """Return the tolerance; None if the metric is another, or a logarithmic axis cannot show it."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

@@ -1,4 +1,4 @@
-"""Facts about the pictures of a run, from the document of the run, for the page and its script."""
+"""Collect facts about a run's pictures from its document, for the page and its script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 _FIGURES = ("low", "high", "mean", "spread")
-_NAMED = ("image", "call_id")  # fields that the place of the facts in the page says
+_NAMED = ("image", "call_id")  # left out: where the page keeps the facts implies them
 _FLAT = {
     "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",

@@ -1,4 +1,4 @@
-"""A folder on this machine whose files hookcli writes and deletes, following no link in it."""
+"""A folder on this machine in which hookcli writes and deletes files, and follows no link."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30  # the largest file that is read
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or a link, which hookcli does not follow
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
-_MOMENT = 0.2  # seconds: a command that only looks whether the folder is locked locks it, too
+_MOMENT = 0.2  # seconds to wait: a command that checks for the lock takes it for a moment
 
 
 class Directory(Folder):
@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a regular file of at most 1 GiB; None for anything else."""
+        """Return a regular file's content, or None; raise an OutputError if it exceeds 1 GiB."""
         try:
             is_file = self._is_file(name)
             return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None
@@ -208,7 +208,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a folder can hold a file of this name, which may come from a stranger."""
+    """Return whether a relative name, perhaps from a stranger, stays inside its folder."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

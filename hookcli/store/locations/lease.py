@@ -2,8 +2,8 @@
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
 holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may
-create the file with the next number, which the storage grants to only one of several. The clocks of
-the machines must agree within some seconds.
+create the file with the next number; the storage allows this to one process only. The clocks of the
+machines must agree within some seconds.
 
 ``--resume`` does not break a lock: a cluster restarts a job with the same command, including
 ``--resume``, even while the first process lives, and two runs could then write at once.
@@ -153,7 +153,7 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return None if the file no longer exists; a damaged one counts as an expired lock."""
+    """Read a lock file; None if it no longer exists; a damaged one counts as expired."""
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

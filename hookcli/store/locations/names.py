@@ -149,7 +149,7 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run could have written a file: anybody can edit names in a manifest."""
+    """Return whether a run could have written a file of this name; manifests can be edited."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)

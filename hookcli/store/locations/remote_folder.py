@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A run folder in cloud storage. Only ``lock`` and ``measure`` see other processes' changes."""
+    """A run folder in cloud storage; ``lock`` and ``measure`` renew its cached list of files."""
 
     path: Url
 
     def __init__(self, path: Url) -> None:
         self.path = path
         self._listed: dict[str, int] | None = None
-        self._appended: dict[str, bytes] = {}  # the whole content of files
+        self._appended: dict[str, bytes] = {}  # the content of files that ``append`` wrote
 
     def lock(self) -> Lease:
         lease = Lease(self.path)

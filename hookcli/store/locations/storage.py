@@ -1,8 +1,8 @@
 """Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
-A URL that fsspec cannot use raises a ``RequestError``, and storage that cannot be used a
-``StorageError``. A faulty file raises another ``OSError``. hookcli retries temporary errors for 20
-seconds.
+Functions raise a ``RequestError`` for a URL that fsspec cannot use, a ``StorageError`` if the
+service fails, and another ``OSError`` if only the file is at fault. Temporary errors are retried
+for 20 seconds.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a file unless it exists; with conditional writes, only one of several processes can."""
+    """Write a new file, or raise a FileExistsError; conditional writes make this atomic."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
 
 def has_conditional_writes(url: str) -> bool:
-    # If fsspec first checks for the file and then writes it, two processes could both succeed.
+    # fsspec's default checks for the file and then writes it, so two processes could both succeed.
     from fsspec import AbstractFileSystem
 
     method = _open(url)[0].pipe_file
@@ -193,7 +193,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries:
-    """A ``with`` block for each attempt; suppresses temporary errors while time is left."""
+    """A ``with`` block for an attempt, which suppresses temporary errors while time is left."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
@@ -202,7 +202,7 @@ class _Tries:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Raise an OSError instead, as each package of fsspec has its own classes of errors."""
+        """Return True to try again; raise others as OSErrors: fsspec has no common error class."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
