@@ -69,7 +69,7 @@ _LEVELS = 255
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the row of a call with probabilities (windows, heads, queries, keys)."""
+    """Return the table row of a call, from probabilities (windows, heads, queries, keys)."""
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
     real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
@@ -146,7 +146,7 @@ def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | No
 
 
 def _distances(places: TokenPlaces) -> Tensor:
-    """Return the distance on the image from each query to each key, (windows, queries, keys)."""
+    """Return how many query cells each key is away from each query, (windows, queries, keys)."""
     squares = torch.zeros(*places.queries.shape, places.keys.shape[1])
     queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
     for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):
@@ -176,8 +176,8 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Return the rollout ``before``, continued with one call's attention: (tokens, tokens)."""
-    # The mean over the heads, and with the identity for the residual connection, as Abnar and
-    # Zuidema do (https://arxiv.org/abs/2005.00928)
+    # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
+    # (https://arxiv.org/abs/2005.00928)
     mean = probabilities[0].mean(0)
     mean.diagonal().add_(1)
     mean /= mean.sum(-1, keepdim=True)

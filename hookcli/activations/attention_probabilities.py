@@ -21,7 +21,7 @@ def call_probabilities(
 ) -> Tensor:
     """Return the share of each query's attention on each key, (…, queries, keys) in float32."""
     # Dropout is left out. As in torch's own function, the probabilities are zeros if masks hide all
-    # keys. They may share a softmax's memory.
+    # keys. They may share memory with the output of the model's softmax.
     with torch.no_grad():
         if function == "softmax":
             probabilities: Tensor = output.float()

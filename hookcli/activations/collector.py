@@ -80,7 +80,7 @@ class Collector:
     heat: HeatOf | None = None
     heats: list[Heat] = field(default_factory=list)
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
-    has_other_leading_axis: bool = False  # whether one was not the batch
+    has_other_leading_axis: bool = False  # whether the leading axis of any tensor was not the batch
     seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Small pictures of an activation, made inside the hook, still as tensors on its device."""
+"""Make small pictures of an activation inside its hook, as tensors on the same device."""
 
 from __future__ import annotations
 

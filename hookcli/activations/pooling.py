@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Return what is saved of a tensor (rows, …), as a contiguous copy on the same device."""
+    """Return the part of a tensor (rows, …) to save, as a contiguous copy on the same device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.

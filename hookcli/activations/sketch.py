@@ -1,7 +1,7 @@
 """Sketches (``hookcli.distance.sketch``), computed by torch inside a hook.
 
 hookcli sums in float64, in blocks of one period of the signs: 1 MB per row, so that a block of one
-image fits into the CPU's cache. It copies no value from a GPU to the host, which thus never waits.
+image fits into the CPU's cache. It copies no value from a GPU to the host, so the host never waits.
 """
 
 from __future__ import annotations

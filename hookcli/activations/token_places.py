@@ -1,4 +1,4 @@
-"""The pixels that the values of a tensor come from, and the cells of attention tokens."""
+"""The pixels that the values of a tensor come from, and the image cells of attention tokens."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places; make them unknown, with ``reason``, if ``other`` is different."""
+        """Return these places, or unknown ones with ``reason`` if ``other`` is different."""
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
@@ -224,9 +224,9 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Return the cells of lines, and how many the grid has; see ``_cells_of_lines``.
+    """Return the cell of each line of pixels, and the number of cells; see ``_cells_of_lines``.
 
-    A single line gets the cell that this line has among ``others``.
+    If there is only one line, it gets the cell that it has among ``others``.
     """
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
@@ -263,7 +263,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return the length of runs with equal pixels, such as a window's heads; 1 if they differ."""
+    """Return the length of runs of equal rows, such as a window's heads; 1 if lengths differ."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

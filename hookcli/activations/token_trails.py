@@ -1,4 +1,4 @@
-"""The positions of attention tokens on the image, found by following values from the pixels on.
+"""Find the positions of attention tokens on the image, by following values from the pixels on.
 
 Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
 function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
@@ -329,7 +329,7 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of the numbers whose sums are a matrix product, else None."""
+        """Return the trail of an elementwise product whose sums are a matrix product, else None."""
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)

@@ -70,7 +70,7 @@ def _compare_masks(task: Any, a: Tensor, b: Tensor) -> Answer:
 
 
 def _compare_boxes(_task: Any, a: list[Boxes], b: list[Boxes]) -> Answer:
-    """Match each box of A, in its order, with the box of B that overlaps it most."""
+    """Match the boxes of A one by one with the box of B of the same class that overlaps most."""
     least = min(_LEAST_SCORE, float(a[0]["scores"].max()) / 2)
     kept = [(each[0], each[0]["scores"] >= least) for each in (a, b)]
     boxes, labels = ([each[name][i].cpu() for each, i in kept] for name in ("boxes", "labels"))

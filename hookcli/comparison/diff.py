@@ -55,7 +55,7 @@ def diff_runs(
 ) -> Comparison:
     """Compare two runs; without ``match``, pair their calls by id.
 
-    Without ``match``, they must be runs of one model, or of a model and a file with its graph.
+    The runs must then be of one model, or of a model and a file with its graph.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -158,7 +158,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs in A's order; calls that only B has follow the shared call that precedes them."""
+    """Yield pairs in A's order; a call that only B has follows the shared call before it in B."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -278,7 +278,7 @@ def _measure_pair(
 ) -> CallPair:
     """Return the pair with its distance, measured on the best data that both runs have.
 
-    Whole tensors are best, then sketches, tensors reduced alike, and figures.
+    The order is: whole tensors, sketches, tensors that both runs pooled in the same way, figures.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)

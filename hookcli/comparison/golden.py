@@ -137,7 +137,7 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Show another name instead of ``file``, such as one without the folders of this machine."""
+    """Return a copy with the name ``shown`` instead of ``file``, such as one without folders."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = tuple(shown if word == file else word for word in golden.command or ()) or None
     return replace(golden, command=command, images=tuple(images))

@@ -260,7 +260,7 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair, and whether it always gets a row; others get one only as culprits."""
+        """Yield each pair, and whether it is listed; other pairs get a row only as culprits."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -273,7 +273,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether to leave out a pair, as the sides divide the work into calls differently.
+        """Return whether to leave out a pair because the sides split the work into other calls.
 
         ``call_id`` is empty if A has no such call, and ``other`` if B has none.
         """

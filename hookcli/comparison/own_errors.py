@@ -1,10 +1,10 @@
 """Own errors: run B once more on A's tensors, and find the calls that differ by themselves.
 
-Every call of B gets A's inputs, because every call before it passes on A's output instead of its
-own. The distance of its output from A's is the own error of the call. To know how much of the error
-is rounding, A runs once more as well: all inputs move to neighbouring numbers of the coarser dtype.
-A number that is too large for this dtype moves to Inf, since the call that returned it is to blame.
-If B is quantized, A runs a third time, with the errors of 8 bits.
+hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
+own error of a call is the distance of its own output from A's. To know how much of the error is
+rounding, hookcli also runs A once more, with all inputs moved to neighbouring numbers of the
+coarser dtype. A number that B's dtype cannot hold becomes Inf, since the call that returned it is
+to blame. If B is quantized, A runs a third time, with the errors of rounding to 8 bits.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Blamer:
     _types: dict[str, str] = field(default_factory=dict)
     # the calls that only one side has, as ``_find_lone`` returns them
     _lone: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
-    # the calls that follow quantized values of which B does not tell the layers
+    # the calls that follow quantized values whose layers B does not name
     _vague: set[str] = field(default_factory=set)
-    # the calls whose own error may be that of several layers, which B does not tell
+    # the calls whose own error may come from several layers that B does not name
     _unclear: set[str] = field(default_factory=set)
     _kinds: dict[str, str] = field(default_factory=dict)  # the types of A's modules, in order
 
@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each fused call of B to the last call of A that it computes, or to an empty text."""
+        """Map each fused call of B to the last call of A in it, and an Identity after it to ""."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -237,9 +237,9 @@ def run_again(
 
 @dataclass(slots=True)
 class _Measured:
-    """The distances of the calls of one fed run from the calls of A.
+    """The distances of calls from A's calls, in a rerun whose calls pass on A's outputs.
 
-    After each shared call, calls that only one side has are paired if their values are the same.
+    Calls that only one side has, between two shared calls, are paired if their values are the same.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -294,7 +294,7 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return a call's error: Inf if it cannot be measured, 0 if the operator explains it."""
+        """Return a call's own error: Inf if it cannot be measured, 0 if at most ``find_floor``."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -312,7 +312,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return A's unpaired call, after the last common one, with the values ``array``; or ""."""
+        """Return A's unpaired call with the values ``array`` after the last shared call, or ""."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -350,7 +350,7 @@ class _Measured:
         # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)
-        # An operation may use the output of a layer that B does not show, wherever that stands.
+        # An operation may use the output of a layer anywhere in A that B does not show.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():
             if error is not None:
@@ -386,7 +386,7 @@ class _Mover:
         _, exponents = np.frexp(values)
         steps = np.array(np.ldexp(values.dtype.type(self._epsilon), exponents - 1))
         up = self._random.random(values.shape, dtype=np.float32) < 0.5
-        steps[values == 0] = 0  # the neighbours of zero are next to nothing
+        steps[values == 0] = 0  # the neighbours of zero are too close to matter
         moved: TensorArray = np.asarray(values + np.where(up, steps, -steps))  # not a scalar
         return moved
 

@@ -1,4 +1,4 @@
-"""Pairing the calls of a model with the nodes of a graph that does not name its modules."""
+"""Pair the calls of a model with the nodes of a graph that does not name its modules."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def pair_by_order(
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
     """Return the id of the call of A for each call id of B that has a counterpart."""
-    # Calls with similar values are paired in any order. Then follow the longest stretches of calls
-    # with equal types and shapes, single such calls nearby, because a tool may swap branches, and
-    # the last calls between two pairs, which replace a layer. A convolution of B that no BatchNorm
-    # follows is taken for a merged one, and paired with A's BatchNorm. ``a`` and ``b`` have the
-    # calls by id in running order, and ``values`` has their tensors, as far as they are known.
+    # hookcli first pairs calls with similar values, in any order; then the longest sequences of
+    # calls with equal types and shapes; then single such calls nearby, because a tool may swap
+    # branches; then the last calls between two pairs, which replace a layer. A convolution of B
+    # whose BatchNorm has no counterpart counts as merged, and is paired with A's BatchNorm. ``a``
+    # and ``b`` have the calls by id in running order, and ``values`` has the tensors, if known.
     kinds_a, kinds_b = (
         {each: _kind(tensor.module_type) for each, tensor in calls.items()} for calls in (a, b)
     )
@@ -145,8 +145,8 @@ def _find_same(
     a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
     """Return the call of A with the closest values, for each call of B that has a similar one."""
-    # If several calls of B have it, it goes to the closest one that computes something, which
-    # ``moves`` do not. The text is empty for the others, which only pass on values.
+    # If several calls of B have the same closest call, it is paired with the closest of them that
+    # is not in ``moves``, which compute nothing. The others, which pass on values, get "".
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     # by the id in A: whether the call of B is a move, its distance, index and id
     taken: dict[str, tuple[bool, float, int, str]] = {}

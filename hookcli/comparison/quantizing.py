@@ -1,7 +1,7 @@
-"""How far off a quantized model may be in each call, and which weights were changed before.
+"""Estimate the errors that quantizing explains, and find weights that were changed before it.
 
-The model runs once more, and every tensor that B would quantize moves by the error of 8 bits. Where
-B computes several calls together, the error passes on from one to the next.
+hookcli runs A once more, and adds the error of rounding to 8 bits to tensors that B may quantize.
+Where B computes several calls together, the error passes on from one call to the next.
 
 Rounding moves a weight by half a step at most. A weight that moved farther was therefore changed
 before it was quantized, even if that affects the output of its layer less than quantizing does.
@@ -42,7 +42,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Observes a rerun of A in which each call passes on the output that ``feed`` has moved."""
+    """Observes a rerun of A in which ``feed`` adds the error of quantizing to each output."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

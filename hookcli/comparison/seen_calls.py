@@ -1,6 +1,6 @@
 """The calls of one image on both sides of a comparison, and which of them are counterparts.
 
-Calls have the same id, unless an export computes several calls in one or leaves some out.
+Counterparts have the same id, unless an export computes several calls in one or leaves some out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SeenCalls:
     # why the names of B's nodes may not tell the counterpart, by the id of the call of A
     untold: dict[str, str] = field(default_factory=dict)
     size: tuple[int, int] | None = None  # the height and width of the layers' input in A
-    # what the runners of A and of B know of how the tensors of calls are computed
+    # of A and of B: how the tensors of calls are computed, as ``Runner.list_origins`` returns it
     origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
     # called with the ids in A and in B and the tensors of every pair, after it was measured
     show: Callable[[str, str, TensorArray, TensorArray], None] | None = None
@@ -110,7 +110,7 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called a layer, or the leaf layer inside which an operation is."""
+        """Return whether A called the layer ``path``, or the leaf layer around this operation."""
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
@@ -118,8 +118,8 @@ class SeenCalls:
 
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Measure the distances of all tensors of B, paired by their order and kind."""
-        # While calls of B differ, ``rerun`` runs B on the tensors of A: what only inherits an error
-        # then shows which call of A it is. ``others`` has the calls of B as its own calls of A.
+        # While paired calls differ, ``rerun`` runs B on the tensors of A: a call that only inherits
+        # an error then has the values of its counterpart. ``others`` has the calls of B as ``a``.
         self.b = others.a
         roots, layers = [], []
         for calls in (self.a, self.b):
@@ -188,7 +188,7 @@ class SeenCalls:
         return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: TensorArray) -> str:
-        """Return the ReLU after ``partner`` in A if B merged it, as quantized files do."""
+        """Return the ReLU after ``partner`` in A if B merged it, else ``partner``."""
         ids = [*self.a]
         index = ids.index(partner) + 1
         follower = ids[index] if index < len(ids) else ""
@@ -265,8 +265,8 @@ class SeenCalls:
         values: TensorArray,
     ) -> int:
         """Return the call index in A of a call of B, whose own index only counts calls in B."""
-        # The values show which call it is, since tools sort nodes anew. If they do not, B lacks the
-        # first ones, as exporters fold calls that do not depend on the input.
+        # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
+        # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key
         if key not in self._aligned:
             taken = {found for (other, _), found in self._aligned.items() if other == path}

@@ -38,7 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Return the model's output, and add what ran to ``called``, and edits to ``effects``."""
+    """Run an image and return the output; add layers to ``called``, and edits to ``effects``."""
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)
@@ -99,7 +99,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return an array that may share memory; dtypes that NumPy lacks become 32 bits wide."""
+    """Return an array that may share the tensor's memory; dtypes that NumPy lacks are widened."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

@@ -1,7 +1,7 @@
-"""The calls that differ most in a live comparison, and what their pictures show.
+"""Keep the tensors of the calls that differ most in a live comparison, for their pictures.
 
-Of the running image, only the tensors of a few calls are kept, and reduced to feature maps when the
-image is done. So memory grows neither with the images nor with the calls.
+hookcli keeps the tensors of a few calls of the running image, and reduces them to feature maps when
+the image is done. So memory grows with neither the number of images nor the number of calls.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Deciding which calls of B are to blame for its distance from A, and saying so.
+"""Decide which calls of B are to blame for B's distance from A, and describe them.
 
-The inherited error of a call is its distance as B ran; the call may only pass on the errors of
-earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call with
-an own error that is neither rounding nor the same for all calls of its kind.
+The inherited error of a call is its distance from A in a normal run of B, which may come from
+earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call
+whose own error is larger than rounding explains, and larger than usual for calls of its kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 ROUNDING = 8
-"""How many times larger than the effect of rounding a culprit's own error is, at least.
+"""A culprit's own error is more than this many times the effect of rounding.
 
 The effect of rounding is the error of A's own call when each of its inputs moves to a neighbouring
 number of the coarser dtype. Measured on ten classifiers of torchvision with random weights, the own
@@ -35,23 +35,23 @@ errors of healthy calls were at most this many times as large:
 """
 
 OUTSTANDING = 10
-"""How many times larger than the median own error of like calls a culprit's own error is, at least.
+"""A culprit's own error is more than this many times the median own error of similar calls.
 
 In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t).
-Many like layers with weights show how far their errors scatter, and the limit may be lower: in 16
-quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4 times the median, and
-the limit at least 1.7 times that error.
+From many similar layers with weights, hookcli measures how far errors scatter, and the limit may be
+lower: in 16 quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4 times
+the median, and the limit at least 1.7 times that error.
 """
 
-_MANY = 16  # so many like calls show how far their errors scatter
-_LEAST, _DEVIATIONS = 5, 4.5  # then, the limit is so many standard deviations of their logarithms
+_MANY = 16  # from this many similar calls, hookcli measures how far their errors scatter
+_LEAST, _DEVIATIONS = 5, 4.5  # the limit is then 4.5 deviations of their logarithms, at least 5
 _NORMAL = 1.4826  # the standard deviation, in median absolute deviations of normal numbers
 _OF_MANY = 8  # the worst of many channels may be this many times farther off (measured: 25 / 8)
-# So many times larger than what quantizing explains are the figures of a culprit, at least, or they
-# stand out. In 81 healthy quantized files of nine networks, 12 of 735 errors of the whole were more
+# A figure of a culprit is more than this many times what quantizing explains, or it is more than
+# usual. In 81 healthy quantized files of nine networks, 12 of 735 errors of whole tensors were more
 # than that, most of them of softmax, none of 414 medians and one of 414 worst channels.
 _NOISES = 8, 8, 48
-_MANY_TIMES = 3  # a channel is told about from this multiple of the error of the whole
+_MANY_TIMES = 3  # a channel is reported from this multiple of the error of the whole tensor
 _NAMED = 4  # at most this many culprits and types are named in one line
 _FEW = 3  # with fewer like calls, a call is compared with all other calls
 _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer changes alike
@@ -59,7 +59,7 @@ _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer 
 
 @dataclass(frozen=True, slots=True)
 class OwnError:
-    """The own error of a call: the relative L2 distance of B, given A's inputs."""
+    """The own error of a call: the relative L2 distance from A when B's call gets A's inputs."""
 
     call_id: str  # in A, or in B if A does not have the call
     module_type: str
@@ -74,7 +74,7 @@ class OwnError:
     kind: str = ""
     before: str = ""  # the common call whose own error it is, if only A or only B has the call
     only_in: str = ""  # ``A`` or ``B`` then
-    lacks: tuple[str, ...] = ()  # the calls of A that B has this call instead of
+    lacks: tuple[str, ...] = ()  # the calls of A that this call replaces in B
     noise: float = 0.0  # the own error that quantizing explains, if B quantizes the call
     weights: str = ""  # how its weights in a quantized file differ by more than rounding
 
@@ -144,9 +144,9 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     """Yield for each call the largest usual value of each figure, judging by similar calls."""
-    # That is a multiple of the median of the calls of other modules of the type, or of all other
-    # modules if there are fewer than three of the type; then it is at least what quantizing
-    # explains.
+    # This is a multiple of the median of other modules of the type. With fewer than three of these,
+    # other layers with weights, or all other modules, replace them. A multiple of what quantizing
+    # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.
     alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
         kind = each.kind or each.module_type
@@ -187,7 +187,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return a call's module, since its calls share faults; an operation is returned as it is."""
+    """Return the path of a call's module, whose calls share faults; an operation's id as it is."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

@@ -1,4 +1,4 @@
-"""Comparing the calls of two runs with a tolerance, image by image.
+"""Compare the calls of two runs with a tolerance, image by image.
 
 Nothing here reads a file or runs a model: the caller passes pairs of calls with their distances.
 """
@@ -52,7 +52,7 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return ``floor_of`` for counterparts; ``of_channels``: any channel may be saturated."""
+    """Return ``floor_of`` for a pair of calls; ``of_channels``: any channel may be saturated."""
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
@@ -69,7 +69,7 @@ class JudgedRow:
 
 @dataclass(slots=True)
 class Judge:
-    """Add the pairs image by image and, within an image, in the order in which calls complete."""
+    """Judges pairs of calls; add them image by image, in the order in which the calls complete."""
 
     tolerance: Tolerance
     dtypes: tuple[str, ...] = ()  # of the models of both runs

@@ -1,8 +1,8 @@
 """The distance between two tensors, computed by numpy in float64.
 
 The distance between the tensors themselves is exact. The distance between their sketches is an
-estimate, and the distance between their figures (statistics such as the mean) is a lower bound. The
-axes of two tensors with the same values may differ.
+estimate, and the distance between their figures (statistics such as the mean) is a lower bound.
+``find_axes`` finds whether one tensor is the other with its axes permuted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WEAK = 0.1  # a channel is weak below this share of the median norm
 _ROUNDING = 5e-7  # the difference, relative to the rms, of float32 sums in different orders
 SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
-FAR = 0.1  # the largest of tensors that are similar
+FAR = 0.1  # the largest relative L2 distance of tensors that count as similar
 _MOST_AXES = 5
 
 
@@ -136,8 +136,8 @@ def measure_channels(
 
 def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
     """Return a lower bound of the distance of two tensors, given their statistics."""
-    # The root mean square of B - A is at least the root of two squares: the change of the mean and
-    # of the standard deviation. Its largest magnitude is at least the change of either end.
+    # The root mean square of B - A is at least the root of the sum of two squared changes: of the
+    # mean and of the standard deviation. Its maximum is at least the change of either extreme.
     finite = min(a.finite, b.finite)
     mean, std, low, high = (
         abs((getattr(a, name) or 0.0) - (getattr(b, name) or 0.0))

@@ -44,7 +44,7 @@ _RANGED = (
 )
 _GATES = ("gelu", "silu", "swish", "mish")  # a number of a fixed range times the input
 _UNITS, _GATED_UNITS = 4, 32
-"""So many multiples of ``EPSILON`` an output near 0 may be off, if its operator has a fixed range.
+"""The allowed error of an output near 0, in units of ``EPSILON``, for operators of a fixed range.
 
 A sigmoid of 1e-8 is the difference of numbers around 1, so its error is a multiple of ``EPSILON``
 and not of 1e-8. Measured against float64 for inputs from -90 to 20, the outputs of PyTorch 2.15 and
@@ -141,10 +141,10 @@ def is_gate(operator: str) -> bool:
 
 
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
-    """Return the error that is too small to say anything about the operators, in output units.
+    """Return the error, in output units, below which a difference says nothing about operators.
 
-    ``dtype`` is the coarsest on the way to the output; in 16 bits, libraries compute a function in
-    float32 and round the result once.
+    ``dtype`` is the coarsest on the way to the output. For dtypes of 16 bits, the error is that of
+    float32, in which libraries compute a function before they round the result once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0

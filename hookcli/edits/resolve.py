@@ -1,6 +1,6 @@
-"""Edits from ``--edit``, turned into changes that hooks make while a model runs.
+"""Turn the edits of ``--edit`` into changes that hooks make while a model runs.
 
-The given tensor is never overwritten, since autograd may need it.
+An edit never overwrites the tensor that it gets, since autograd may need the tensor.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Change all channels; norms are over the axes ``together``, means leave out the channels."""
+    """Apply an edit to all channels; norms are over axes ``together``, means also per channel."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))

@@ -1,7 +1,7 @@
-"""Changing tensors on their way through a model, in the forward and the backward pass.
+"""Change tensors inside a model, in the forward and the backward pass.
 
-An alias shares a tensor's memory, but has a gradient of its own. Each module gets its own alias of
-an input, because the gradient of the input is the sum over all modules that use it.
+The gradient of a tensor is the sum over all modules that use it. To separate them, hookcli gives
+each module an alias of its input: a tensor with the same memory, but a gradient of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Make an alias of a tensor that shares its write counter, and is no view for autograd."""
+    """Makes an alias of a tensor: it shares the version counter, but is not a view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Put a tensor where its alias is in autograd's graph."""
+    """Makes the gradient of a tensor flow to the tensor's alias in autograd's graph."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with one alias for each tensor that needs one, until ``end``."""
+        """Replace each tensor in ``inputs`` that needs it by an alias; ``end`` reverses this."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 
@@ -117,7 +117,7 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    # An observer entered inside sees the changed tensors. For ``grad_input``, see below.
+    # An observer inside sees the changed tensors. ``change_input_gradients`` is for ``grad_input``.
     with ExitStack() as stack:
         for each in changes:
             if each.side == "param":

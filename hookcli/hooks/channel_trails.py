@@ -1,10 +1,10 @@
-"""Following channels through a forward pass: which axis of each tensor holds the channels.
+"""Follow channels through a forward pass, to find which axis of each tensor holds the channels.
 
-A class does not show this: ``ConvNextLayerNorm`` of transformers works on NCHW and on NHWC. So each
-tensor gets a *trail*: the index of the channel of every value. An operation of ATen that moves
-values (``permute``, ``view``, ``cat``) is called again on the trail. Convolutions, linear layers
-and embeddings make new channels, and elementwise operations keep the channels of their inputs. An
-operation that hookcli does not know loses the trail.
+A layer's class may not show this: ``ConvNextLayerNorm`` of transformers works on NCHW and on NHWC.
+So each tensor gets a *trail*: the channel index of every value. hookcli calls an ATen operation
+that moves values (``permute``, ``view``, ``cat``) again on the trail. Convolutions, linear layers
+and embeddings make new channels, and elementwise operations keep the channels of their inputs. The
+output of an operation that hookcli does not know has no trail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REDUCES = {
     "prod", "std", "sum", "var",
 }  # fmt: skip
 _PRODUCTS = {"addbmm", "addmm", "baddbmm", "bmm", "mm"}
-# Of an operation that is called on a trail; for example, if its index is on another device.
+# What an operation may raise when it is called on a trail: its index may be on another device.
 _FAILURES = (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _SAMPLES = ("pool", "upsample", "grid_sampler", "pad")
 _NOTHING: Mapping[Tensor, int] = {}
@@ -65,7 +65,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes along which the channel varies, the slowest first; None if unknown."""
+        """Return the axes along which channels vary, smallest index step first; None if unknown."""
         if tensor not in self._trails:
             return None
         trail = self._trails[tensor]
@@ -75,7 +75,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if 0 in tensor.shape or _is_mixed(trail) or (axes in ((), (0,)) and 1 in tensor.shape[1:]):
             return None  # an axis of length 1 may hold a single channel
         lines = {axis: trail[_line(trail, axis)].tolist() for axis in axes}
-        # pixels that PixelShuffle made of channels have their index again and again
+        # pixels that PixelShuffle made of channels repeat an index
         clear = [axis for axis, line in lines.items() if len(set(line)) == len(line)]
         steps = {axis: abs(lines[axis][1] - lines[axis][0]) or math.inf for axis in clear or axes}
         return tuple(sorted(steps, key=lambda axis: steps[axis]))

@@ -1,4 +1,4 @@
-"""The modules of a model: their families, channel axes and tokens, and why one did not run."""
+"""The modules of a model: their families, channel axes, tokens, and why a module did not run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 _WINDOWS = ("SwapAxes", "WindowPartition")  # their outputs have windows and tokens as axes 1 and 2
 _MAXVIT = "torchvision.models.maxvit"
 _BY_CLASS = (Channels.FIRST, Channels.LAST)
-# What a class suggests whose ``forward`` may do anything else.
+# What a class suggests about the channels if its own ``forward`` may do something else.
 _CLAIMS = {each: each.of_neighbour for each in _BY_CLASS}
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 _MOST_COLOURS = 4  # the maximum number of channels of an image: RGB and depth
@@ -135,7 +135,7 @@ def is_quantized(module: nn.Module) -> bool:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return all modules on which hooks fire: all that are not inside a part of TorchScript."""
+    """Return the modules on which hooks fire: all except those inside a TorchScript module."""
     modules = find_modules(model)
     return tuple(each for each in list_layers(model) if not _is_in_script(modules, each))
 
@@ -231,9 +231,9 @@ def channels_of_class(name: str, family: str) -> Channels:
 
 
 def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
-    # For each module, the smallest part of the model around it with a patch convolution counts, if
-    # it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm and
-    # ``num_detection_tokens`` of transformers, of the outermost module that has them.
+    # The patch of a module is that of the smallest part of the model around it that has a patch
+    # convolution, if it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm
+    # and ``num_detection_tokens`` of transformers, in the outermost module that has them.
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
     inside = Counter(above for path in patches for above in list_above(path))
     alone = {

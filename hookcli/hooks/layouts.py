@@ -1,4 +1,4 @@
-"""Layouts inferred in a forward pass, if neither the module's type nor a shape shows the axes."""
+"""Infer layouts in a forward pass, if neither a layer's type nor a shape shows the axes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class LayoutWatcher:
 
 
 def _name_axes(axes: tuple[int, ...] | None, count: int, own: str) -> str:
-    # Channels split into heads or maps are where the layout ``own`` says. Question marks: nowhere.
+    # If the channels are split over several axes, ``own`` decides. Question marks: no layout fits.
     if axes is None:
         return ""
     names = [_BY_AXIS.get(count, {}).get(axis, "?" * count) for axis in axes]

@@ -1,4 +1,4 @@
-"""Walking and replacing the tensors in a nested value."""
+"""Find and replace the tensors in a nested value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return a copy with ``change(output key, tensor)`` in place of each tensor, if any changes."""
+    """Return a copy with ``change(key, tensor)`` for each tensor, or ``value`` if none changes."""
     if isinstance(value, Tensor):
         return change(key, value)
     if id(value) in inside:
@@ -117,7 +117,7 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Return a number that all tensors with the same memory have in common."""
+    """Return a number that is equal for tensors that share memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse tensors, and inside torch.vmap

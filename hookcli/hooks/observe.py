@@ -1,4 +1,4 @@
-"""Observing the inputs and outputs of modules inside their hooks."""
+"""Observe the inputs and outputs of modules inside their hooks."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def observe(
     """Call ``observer(call, tensor)`` for inputs or outputs of ``layers`` while the block lasts."""
     # The observer runs inside the hook, and must reduce or copy the tensor before it returns:
     # torchvision's ``ReLU(inplace=True)`` and ``out += identity`` overwrite it right afterwards.
-    # ``called`` gets the module path of every layer that ran, with what it took or returned instead
-    # of a tensor, or an empty text. If ``layers`` has any operation, ``called`` also gets the paths
+    # ``called`` maps the module path of every layer that ran to what it took or returned instead of
+    # a tensor, or to an empty text. If ``layers`` has any operation, ``called`` also gets the paths
     # of other operations that compute values.
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")

@@ -1,4 +1,4 @@
-"""The number of parameters of a module, where ``parameters()`` of torch does not return it."""
+"""Count a module's parameters, also where torch's ``parameters()`` does not return them all."""
 
 from __future__ import annotations
 

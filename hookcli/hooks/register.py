@@ -1,8 +1,8 @@
-"""Registering hooks on tensors and modules, and checking that modules have kept their hooks.
+"""Register hooks on tensors and modules, and check that modules have kept their hooks.
 
-torch runs hooks only if the module itself is called. For as long as a module has hooks of hookcli,
-its class is changed, so that they also run when code calls ``module.forward(x)``. Copies made by
-``copy.deepcopy`` or ``pickle`` have none of these hooks.
+torch runs hooks only if code calls the module itself. While a module has hooks of hookcli, hookcli
+changes the module's class, so that the hooks also run when code calls ``module.forward(x)``. Copies
+made by ``copy.deepcopy`` or ``pickle`` have none of these hooks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RUNNING: set[tuple[int, int]] = set()  # the thread and the module of each call
 
 
 class Hook(functools.partial[Any]):
-    """A hook of hookcli, unlike those of the user."""
+    """A hook that hookcli registered; its type distinguishes it from the user's hooks."""
 
 
 def begin(module: nn.Module) -> type:

@@ -1,4 +1,4 @@
-"""Watching every call of chosen layers: the inputs at its start and the output at its end."""
+"""Watch every call of chosen layers: the inputs at its start and the output at its end."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Note the innermost running call as what overwrote outputs since this was last checked."""
+        """Blame the innermost running call for outputs overwritten since the last check."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

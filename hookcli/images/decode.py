@@ -206,8 +206,8 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
     """Return the lower bytes of colours of 16 bits; None for other pictures."""
-    # Pillow decodes only the higher bytes. Under the name of the other byte order, it decodes the
-    # lower ones; for grey with transparency, there is no such name, but one for four single bytes.
+    # Pillow decodes only the higher bytes. With the mode of the other byte order, it decodes the
+    # lower bytes. Grey with transparency has no such mode, and is read as RGBA, as four bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
     is_grey, offset = stored.startswith("LA"), file.tell()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """What ``local`` and ``remote`` implement; all functions with a name may raise an OSError."""
+    """The functions of ``local`` and ``remote``; each that takes a name may raise an OSError."""
 
     def check(self, name: str) -> None: ...
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...

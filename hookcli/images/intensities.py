@@ -1,4 +1,4 @@
-"""The rule of intensities: values of more than 8 bits are scaled from one range of all pictures."""
+"""Scale values of more than 8 bits to 0 to 255; by default, with one range for all pictures."""
 
 from __future__ import annotations
 

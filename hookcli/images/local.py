@@ -70,7 +70,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Search depth first, and each folder only once, even if several links lead to it."""
+    """List images depth first; enter a folder only once, even if several links lead to it."""
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
     waiting = [(folder, True)]

@@ -18,7 +18,7 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when 
 
 
 def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return the upright values (H, W, C) of a page of a TIFF, their meaning, and the pages."""
+    """Return a TIFF page's upright values (H, W, C), their meaning, and the number of pages."""
     try:
         import tifffile
     except ImportError as error:
@@ -56,7 +56,7 @@ def turn(values: Array, orientation: int) -> Array:
 
 
 def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return the values (H, W, C) of a frame in its own units, their meaning, and the frames."""
+    """Return a frame's values (H, W, C) in their own units, their meaning, and the frame count."""
     try:
         import pydicom
         from pydicom import pixels

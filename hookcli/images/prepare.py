@@ -140,7 +140,7 @@ class FirstImage:
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
-        """Make the pixels (1, …) again, as a large picture takes much memory; None without one."""
+        """Return the pixels (1, …) of the first usable image, made anew to save memory; or None."""
         for index in range(self._index, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[index]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
@@ -234,7 +234,7 @@ def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether pixels may not fit; a worker would then wait forever."""
+    """Return whether pixels may not fit into shared memory; a worker would then wait forever."""
     try:
         return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
@@ -242,7 +242,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Prepared images or hookcli's errors, as torch would change the message of a raised one."""
+    """Returns prepared images, or hookcli's errors; torch would change a raised error's message."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

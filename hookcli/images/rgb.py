@@ -1,4 +1,4 @@
-"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time, to save memory."""
+"""Convert pictures of any mode to 8-bit RGB, some rows at a time, to save memory."""
 # Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def has_natural_range(file: str) -> bool:
 
 
 def _is_signed(image: Image.Image) -> bool:
-    """Return whether Pillow reads signed integers as unsigned ones."""
+    """Return whether the file has signed integers, which Pillow reads as unsigned ones."""
     tags = getattr(image, "tag_v2", {})
     return image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED
 

@@ -1,4 +1,4 @@
-"""The names of the classes, as the user gives them."""
+"""Read the names of the classes that the user gives."""
 
 from __future__ import annotations
 

@@ -99,10 +99,10 @@ class ModelDescription:
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
         """Return left, top, right and bottom of the part of an image that the layers' input covers.
 
-        The part is larger than the image if the preprocessing adds a border, and None if it does
-        more than to resize and crop. hookcli prepares two ramps of brightness like the image, to
-        see which pixel of the image each pixel of the input shows. For a large photo, it draws
-        smaller ramps if half of them give the same part: then the photo is resized before the crop.
+        The part is larger than the image if the preprocessing adds a border, and None if the
+        preprocessing does more than resize and crop. To see which pixel of the image each input
+        pixel shows, hookcli prepares two ramps of brightness like the image. It uses smaller ramps
+        for a large photo that is resized first: ramps of half their size then give the same part.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hookcli.networks.tasks import Reading
     from hookcli.records.images import Prediction
 
-# How images are prepared and what the classes are comes from options, or the model in ``like``.
+# Options, or the model in ``like``, say how to prepare images, and what the classes are.
 
 
 _ASSUMED = ASSUMED.replace("the model", "the file", 1)
@@ -55,8 +55,8 @@ class GraphInput:
     is_nhwc: bool = False  # whether the graph takes pictures (N, H, W, C)
 
     def with_layout(self, asked: str | None, axis: int | None = None) -> GraphInput:
-        # Unless asked, ``axis`` is that of the channels, if the first operators show it; else, the
-        # lengths of the axes decide.
+        # If the user has not ``asked`` for a layout, the channel ``axis`` that the first operators
+        # show decides; if they show none, the lengths of the axes decide.
         if len(self.shape) != 4:
             return self
         count, height, width, channels = self.shape
@@ -297,7 +297,7 @@ def read_small_weights(file: Path, model: Any, most: int) -> None:
 
 
 def hash_graph(file: Path) -> str:
-    """Return the sha256 of a file with a graph; with weights in other files, of all together."""
+    """Return the sha256 of a graph's file, or of all files if it has weights in other files."""
     others = []
     if file.suffix == ".onnx":
         others = sorted({_find(tensor).location for tensor in _list_external(read_graph(file))})

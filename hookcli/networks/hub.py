@@ -52,7 +52,7 @@ class Files:
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
-        """Return the file of weights called ``name``, or those that an index beside them names."""
+        """Return the file of weights called ``name``, or the files that its index file lists."""
         if file := self.find(name):
             return [file]
         index = self.find(f"{name}.index.json")
@@ -211,7 +211,7 @@ def require_config(
 
 
 def read_config(file: Path, model: str, files: Files) -> dict[str, Any]:
-    # It is refused with a number that no model has or, in a folder, with a part from elsewhere.
+    # hookcli refuses a number that no model has and, in a folder, a part from outside it.
     what, names = f"{model}: {file.name}", () if files.is_remote else _PARTS
     with ForeignCode(what, verb="cannot be read", hint=""):
         content = json.loads(read_regular(file, _MOST_BYTES))
@@ -287,7 +287,7 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
 def connection_errors() -> Iterator[None]:
     from huggingface_hub import constants, errors
 
-    http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that the hub's uses
+    http_error = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that huggingface_hub uses
     try:
         yield
     except errors.LocalEntryNotFoundError as error:
@@ -299,7 +299,7 @@ def connection_errors() -> Iterator[None]:
 
 
 def fail_fast_offline() -> None:
-    # They keep trying for most of a minute. Behind a proxy, this does nothing.
+    # huggingface_hub retries for most of a minute. Behind a proxy, this function does nothing.
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE or any(os.environ.get(name) for name in _PROXIES):

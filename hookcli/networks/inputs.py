@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """The arguments that a model takes by name alone, after all others of a call."""
+    """The keyword arguments of a call, as the last item of a tuple of arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -121,7 +121,7 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """All inputs of a model. The first keys that are missing are those of the pixels."""
+    """All inputs of a model. The first missing keys that the model reads get the pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)
@@ -196,9 +196,9 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Undo the normalization of pixels (C, H, W), or else stretch their values to 0 and 1."""
-    # hookcli stretches them if ``mean`` has another number of channels, or the result is far
-    # outside the range from 0 to 1: the pixels were then normalized in another way.
+    """Undo the normalization of pixels (C, H, W), or else scale their values to 0 to 1."""
+    # hookcli scales them if ``mean`` has another number of channels, or if the result would be far
+    # outside the range from 0 to 1, because the pixels were normalized in another way.
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
         finite = shown[shown.isfinite()]

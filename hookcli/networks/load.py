@@ -156,8 +156,8 @@ class LoadedModel(ModelDescription):
         return features if features is not None and self._lacks_classifier(output) else None
 
     def _lacks_classifier(self, output: object) -> bool:
-        # These come from transformers' models without a head, from timm's with ``num_classes`` 0,
-        # and from a user's own model that ends in a norm.
+        # Models without a classifier: transformers' models without a head, timm's with
+        # ``num_classes`` 0, and a user's own model that ends in a norm.
         if isinstance(self.task, FeatureTask):
             return True
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
@@ -221,7 +221,7 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 
 
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
-    """Build the model with its weights on the device; parts with ``taken`` ids are copied."""
+    """Build the model with its weights on the device; copy parts whose ``id`` is in ``taken``."""
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
     extra = read_inputs(request)

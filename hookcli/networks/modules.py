@@ -1,4 +1,4 @@
-"""The modules of a model, where parts are compiled by torch.compile or belong to TorchScript."""
+"""Find the modules of a model, also if parts are compiled or belong to TorchScript."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
 def find_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a model by path, in order, without those of torch.compile."""
+    """Return the modules of a model by path, in order, without torch.compile's wrappers."""
     pairs = model.named_modules()
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Return the path of each module in ``find_modules``, by all its paths."""
+    """Map all paths of each module to the module's path in ``find_modules``."""
     first: dict[int, str] = {}
     pairs = model.named_modules(remove_duplicate=False)
     found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}

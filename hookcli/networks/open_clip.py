@@ -34,7 +34,7 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """``open_clip:NAME/TAG``, ``open_clip:FOLDER``, or ``open_clip:hf-hub:ORG/NAME@REVISION``."""
+    """Names: ``open_clip:NAME/TAG``, ``open_clip:FOLDER``, ``open_clip:hf-hub:ORG/NAME@REV``."""
 
     prefix: ClassVar[str] = "open_clip:"
     label: ClassVar[str] = "features"
@@ -127,7 +127,7 @@ class OpenClip(hub.FileSource):
         own = ask(module, "preprocess_cfg") or {}
         config: Any = PreprocessCfg(**{**own, **sizes, **requested_changes(request)})
         transform = image_transform_v2(config, is_train=False)
-        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
+        transform(Image.new("RGB", (64, 48)))  # a damaged transform raises its exception here
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
         return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
 

@@ -1,4 +1,4 @@
-"""Models of the user: in memory, or of code (``FILE.py:FUNCTION`` or ``package.module:NAME``)."""
+"""The user's models: in memory, or from code (``FILE.py:FUNCTION`` or ``package.module:NAME``)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield the name of a model, or of its copy, in the block; other threads wait for the model."""
+    """Yield a name by which sources find a model or its copy; other threads wait for the model."""
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
         name = next(n for n in _list_names(kind) if n not in _held)

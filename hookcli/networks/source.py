@@ -1,4 +1,4 @@
-"""A source of models: the questions that every source answers, and the usual answers."""
+"""The base class of all sources of models, such as timm, with the default methods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ModelWithWeights:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that can be built. Each subclass stands for a source of models, such as timm."""
+    """A model that hookcli can build. Each subclass is for one source of models, such as timm."""
 
     name: str  # as the user wrote it
     builder: Callable[..., nn.Module]  # builds the untrained module

@@ -1,4 +1,4 @@
-"""The sources of models, and the only place that chooses one of them."""
+"""All sources of models, and the choice of a source by the name of a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model called ``name``, or say what to type; this may run the user's code."""
+    """Return the model ``name``; an error says what to type. This may run the user's code."""
     source = choose_source(name)
     has_any_name = source is not Held and not source.prefix
     if has_any_name and (error := find_elsewhere(name, SOURCES)) is not None:

@@ -1,4 +1,4 @@
-"""A task of models: the questions that every task answers, and the step from picture to pixels."""
+"""The base class of all tasks of models, and the preprocessing from pictures to pixels."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the requested preprocessing; change a detection model, which resizes by itself."""
+        """Return the requested preprocessing; change a detection model, since it resizes images."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return the pixels of one input; ``size`` is the requested side, if any is possible."""
+        """Return the pixels of one input; ``size`` is that of ``Preprocessing``."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
@@ -79,7 +79,7 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Return what the task does to ``count`` pictures, all or some of them given, in words."""
+        """Say what the task does to ``count`` pictures, of which ``pictures`` may be only some."""
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
@@ -107,7 +107,7 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return the values that the task reads, an item per image; None for other outputs."""
+        """Return the part of an output that the task reads, one item per image; else None."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
@@ -207,7 +207,7 @@ def _suggest_bands(bands: int, takes: int) -> str:
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
     """Return a picture's values (H, W, C).
 
-    The bands of a Pillow picture are all equal: its first band is repeated ``bands`` times.
+    A Pillow picture here is a grey one that hookcli drew; its first band repeats ``bands`` times.
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values

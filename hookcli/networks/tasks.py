@@ -38,7 +38,7 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that return rows of numbers; a single number is of class 1, and class 0 the opposite.
+    """Models that return a row of numbers per image; a single number is for class 1 of 0 and 1.
 
     The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
     that may all be true), ``probabilities``, or ``values`` without classes.
@@ -133,7 +133,7 @@ class Segmentation(Task):
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        """Return the class of each pixel of each image, (H, W), whose ``sizes`` may be larger."""
+        """Return maps of classes, (H, W), in the output's size; subclasses may use ``sizes``."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
@@ -370,7 +370,7 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the probable features in the output of a model without a classifier, or None."""
+    """Return what may be the features in the output of a model without a classifier, or None."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

@@ -36,7 +36,7 @@ _import_timm = partial(import_library, "timm", "timm")
 
 @dataclass(frozen=True, slots=True)
 class Timm(hub.FileSource):
-    """``timm:NAME``, ``timm:FOLDER`` from ``save_for_hf``, or ``timm:hf-hub:ORG/NAME@REVISION``."""
+    """Names: ``timm:NAME``, ``timm:FOLDER`` (of ``save_for_hf``), ``timm:hf-hub:ORG/NAME@REV``."""
 
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"
@@ -124,7 +124,7 @@ class Timm(hub.FileSource):
         if max(height, width) / config["crop_pct"] > LARGEST_SIDE:
             raise ModelError(f"{self.name} resizes pictures to more than {LARGEST_SIDE} pixels")
         transform = create_transform(**config, is_training=False)
-        transform(Image.new("RGB", (64, 48)))  # here, a damaged one raises its exception
+        transform(Image.new("RGB", (64, 48)))  # a damaged transform raises its exception here
         return Preprocessing(self.task, transform, crop=(height, width))
 
 

@@ -1,4 +1,4 @@
-"""Zip archives of torch, read only if all programs find the same members in them."""
+"""Read zip archives of torch, but only if Python and torch find the same members in them."""
 # A file may hold two central directories, of which Python reads one and torch the other.
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def load_archive(stream: BinaryIO) -> object:
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
     """Return the members of an archive, but no folders, after a check that torch reads them."""
-    # An archive is refused with a second directory, gaps, or members that overlap or share a name,
-    # or if it is much larger unpacked.
+    # hookcli refuses an archive that has a second directory, gaps, or members that overlap or share
+    # a name, or that is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     end = 0

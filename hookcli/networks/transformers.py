@@ -65,7 +65,7 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Transformers(hub.FileSource):
-    """``hf:NAME@REVISION``, ``hf:FOLDER``, or ``hf-config:TYPE`` with the type's configuration."""
+    """Names: ``hf:NAME@REV``, ``hf:FOLDER``, ``hf-config:TYPE`` (the type's own configuration)."""
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"

@@ -163,7 +163,7 @@ def _load(
 def _list_unchanged(
     before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the parameters that a loader which reports nothing left as they were."""
+    """Return the parameters that loading left unchanged, if the loader does not report them."""
     same = [key for key, old in before.items() if _equal(old, after[key])]
     return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
@@ -196,7 +196,7 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return the request, with the file's number of classes if they fit, and its empty model."""
+    """Return the request, with the file's class count if it fits, and its model without values."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)
@@ -246,7 +246,7 @@ def _is_counter(key: str, missing: Collection[str]) -> bool:
 def _are_head(
     missing: Collection[str], expected: Mapping[str, object], found: Collection[str]
 ) -> bool:
-    # That is the model's last top-level module, or one with a usual name such as ``fc``.
+    # The head is the model's last top-level module, or one with a usual name such as ``fc``.
     if not found:
         return False
     last = list(expected)[-1].partition(".")[0]
@@ -290,7 +290,7 @@ def _bare(path: str) -> str:
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix that at least half of the model's names share in the file, or nothing."""
+    """Return the prefix with which the file has most of the model's names, at least half; or ""."""
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)

@@ -1,4 +1,4 @@
-"""The content of a weights file, perhaps a stranger's, read without running any code in it."""
+"""Read weights files, which may come from a stranger, without running any code in them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path, key: str = "") -> WeightsFile:
-    # ``key`` names the part of the file that holds it: a key, several keys joined by dots, or the
-    # beginning of the names of its tensors.
+    # ``key`` names the part of the file that holds the weights: a key, several keys joined by dots,
+    # or the beginning of the names of the tensors.
     content, sha256 = load_content(file)
     if shard := elsewhere.name_shard([file.suffix, *_list_keys(content)]):
         raise _refuse_kind(file, shard)
@@ -79,7 +79,7 @@ def load_content(file: Path) -> tuple[object, str]:
 
 
 def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
-    """Return a block for a library's loading: any exception but ``UNREACHABLE`` is translated."""
+    """Turn a library's exceptions, except ``UNREACHABLE``, into a WeightsError in the block."""
     return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
 
 
@@ -100,7 +100,7 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
-    # The name ``file`` may stand for another file by now.
+    # Another process may have replaced ``file`` since ``stream`` was opened.
     if file.suffix == ".safetensors":
         tensors = load_file(file)  # mapped into memory
         if not os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):  # noqa: PTH116

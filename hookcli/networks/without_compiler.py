@@ -1,4 +1,4 @@
-"""Keeping torch's compiler and triton from being loaded where nothing is compiled.
+"""Keep torch's compiler and triton from being loaded where nothing is compiled.
 
 Importing ``torch._dynamo`` also imports ``torch._inductor``, sympy and triton, and takes 1 to 1.5
 seconds. Four steps of hookcli would load a part of this without compiling anything:
@@ -44,8 +44,8 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, unless it imports a part of it."""
-    # A compiler that is loaded later may compile functions that it declares not compilable.
+    """Call ``function`` without loading torch's compiler, unless ``function`` imports a part."""
+    # If the compiler is loaded later, it may compile what ``function`` declared not compilable.
     try:
         with _declaring_not_compilable():
             return function()
@@ -99,7 +99,7 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Replace ``module`` by a stand-in with the names ``offered``, unless it is loaded."""
+    """Replace ``module`` by a stand-in with the names ``offered``, unless its package is loaded."""
     if _package_of(module) in sys.modules:
         yield
         return

@@ -60,7 +60,7 @@ class AttentionSettings:
     model: nn.Module
     inputs: ModelInputs
     first: Callable[[], Tensor]  # returns the pixels (1, …) of the first image of the run
-    layers: tuple[LayerInfo, ...]  # with the modules inside them
+    layers: tuple[LayerInfo, ...]  # attention is recorded in these and in the modules inside them
     # the query to draw is the patch at this point, in shares of width and height; None: the class
     # token or, without a class token, the patch in the middle
     point: tuple[float, float] | None = None

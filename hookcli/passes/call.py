@@ -1,7 +1,7 @@
-"""The only place that calls a model, and that tells the model's errors from hookcli's own.
+"""The only module that calls a model, and that tells the model's errors from hookcli's own.
 
-The message about an error is made from the traceback, so a forward pass that succeeds pays nothing
-for it. While hookcli makes it, code of the model may raise again; such exceptions are ignored.
+hookcli makes the error message from the traceback, so a successful forward pass costs no extra
+time. Making the message can run code of the model that raises again; hookcli ignores this.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def call_model(
     observed: Sequence[Call] = (),
     seed: int = 0,
 ) -> object:
-    # ``Keywords`` may come last; the model may overwrite the tensors. Compiled parts of a model run
-    # in eager mode; a model that is compiled as a whole does not. ``seed`` is for a model in
-    # training mode. The hint of a ForwardError names the last calls of ``observed``, which hooks
-    # add to. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
+    # The last argument may be ``Keywords``, and the model may overwrite the tensors. Compiled parts
+    # of a model run in eager mode; a model that is compiled as a whole does not. ``seed`` is for a
+    # model in training mode. The hint of a ForwardError names the last calls of ``observed``, to
+    # which hooks add. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
@@ -95,7 +95,7 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def has_rows(output: object, rows: int) -> bool:
-    """Return whether an output can be split into the outputs of ``rows`` images."""
+    """Return whether ``row_of`` can split an output into the outputs of ``rows`` images."""
     if _is_list_of_images(output):
         return len(output) == rows
     tensors = [tensor for _, tensor in named_tensors(output)]

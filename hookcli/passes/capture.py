@@ -88,9 +88,9 @@ class Captured:
     def log_to(self, writer: Any, step: int, prefix: str = "activations") -> None:
         """Write the figures of this block to TensorBoard's ``SummaryWriter`` or a similar writer.
 
-        hookcli writes each statistic of an activation, except ``min`` and ``max``, and ``norm``,
-        ``max_abs``, ``nan_count`` and ``inf_count`` of a gradient. With ``keep=True``, each tensor
-        with height and width also gets a picture of up to 16 channels of the batch's first image.
+        For an activation, hookcli writes each statistic except ``min`` and ``max``; for a gradient,
+        ``norm``, ``max_abs``, ``nan_count`` and ``inf_count``. With ``keep=True``, each tensor with
+        height and width also gets a picture of up to 16 channels of the batch's first image.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
@@ -173,10 +173,10 @@ def capture(
         >>> {record.call.id: record.stats.norm for record in captured.records}
 
     hookcli counts the calls of a layer from the beginning of the block: if ``conv1`` is called once
-    per forward pass, the call in the second forward pass has the id ``conv1#1``, also if activation
-    checkpointing repeats the pass. In a training loop, put the block inside the loop. The figures
-    of a record cover the whole tensor, including the batch axis. When the block ends, even with an
-    error, hookcli removes all its hooks from the model.
+    per forward pass, the call in the second forward pass has the id ``conv1#1``. A pass that
+    activation checkpointing repeats counts as another pass. In a training loop, put the block
+    inside the loop. The figures of a record cover the whole tensor, including the batch axis. When
+    the block ends, even with an error, hookcli removes all its hooks from the model.
 
     Args:
         model: the model. Parts that torch.compile made run in eager mode while the block lasts.

@@ -1,7 +1,7 @@
 """Run a model compiled by ``torch.compile``, with the tensors of its layers as extra outputs.
 
-The extra outputs can change what the compiler fuses. torch.compile splits the model into graphs,
-one unless the model has code that cannot be traced. Each graph is compiled by Inductor.
+The extra outputs can change what the compiler fuses. torch.compile splits the model into several
+graphs if it has code that cannot be traced. Inductor compiles each graph.
 """
 
 from __future__ import annotations

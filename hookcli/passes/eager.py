@@ -160,7 +160,7 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """For the ``id`` of each module and each parameter of the model, whether it has values."""
+        """Map the ``id`` of each parameter and module to whether it has values; buffers count."""
         found = {id(each): True for each in self.module.parameters()}
         for each in self.module.modules():
             found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))
@@ -189,8 +189,8 @@ class EagerRunner(Runner):
         }
 
     def guess_widths(self) -> list[int]:
-        # A module without a stated number has the number of the module before it; a block has the
-        # number of its last layer.
+        # A module without such an attribute gets the width of the module before it; a block gets
+        # the width of its last layer.
         width, widths = COLOURS, dict[str, int]()
         for path, module in self.module.named_modules():
             own = _width_of(module)

@@ -1,4 +1,4 @@
-"""Find the call that has a model's features: what the model makes of an image before its head."""
+"""Find the call whose tensor has a model's features: the image's embedding before the head."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Runner
     from hookcli.records.calls import Call
 
-_NO_HEAD = re.compile(r"^(\S+\.)?aux|norm\w*$", re.IGNORECASE)  # nor is a head for training
+_NO_HEAD = re.compile(r"^(\S+\.)?aux|norm\w*$", re.IGNORECASE)  # auxiliary heads for training
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     call: Call
-    mark: object  # equal for the same values, whatever axes have length 1; None if not of one image
+    mark: object  # equal for equal values, apart from axes of length 1; None if not of one image
     shape: torch.Size
 
     @property
@@ -119,7 +119,7 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
 
 
 def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
-    """Return whether a returned tensor may be made from a layer's output without other weights."""
+    """Return whether an output may be computed from ``last`` without weights of other layers."""
     shape, sizes = last.shape, (1, *last.shape)
     channels = sizes[2 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
     same = (each.numel() in (1, shape.numel()) or channels in (1, *each[1:]) for each in returned)

@@ -63,7 +63,7 @@ class AttentionCall:
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
     calls: tuple[AttentionCall, ...]  # whose attention hookcli can compute, in running order
-    # the others, and modules whose attention cannot be seen, with the reasons
+    # other calls, and modules without a visible attention call, with the reasons
     hidden: tuple[tuple[Call, str], ...] = ()
     # how often each of ``FUNCTIONS`` is called, by operation path
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -133,8 +133,8 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
 ) -> Iterator[tuple[LayerInfo, str]]:
-    # Of nested modules, the innermost. A module counts if its name says so, if it multiplied tokens
-    # with tokens, or if it weighed values with a softmax over tensors that hookcli lost.
+    # The innermost modules count that are named like attention, multiplied tokens with tokens, or
+    # weighed values with a softmax over tensors that hookcli could not follow.
     attentions = [
         path
         for path, module in find_modules(model).items()

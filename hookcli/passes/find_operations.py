@@ -1,4 +1,4 @@
-"""Find what only a forward pass reveals: functional operations, and layouts not given by types."""
+"""Find functional operations, and layouts that types do not show, by running a forward pass."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find_named_operations(
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
-    # without those inside torch's own leaf modules, and those that return no tensor
+    # leaves out operations inside torch's own leaf modules, and those that return no tensor
     finder = _Finder()
     with torch.inference_mode(False):  # in inference mode, tensors have no write counter
         own = map_tensors(arguments, lambda _, tensor: tensor.clone())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hookcli.networks.load import LoadedModel
     from hookcli.networks.task import Task
 
-# The names of autograd's nodes, by what they tell of a model that ends in them.
+# The names of autograd's nodes, by what they show about an output that they compute.
 _NODE = re.compile(r"(\w+?)Backward\d*")
 _MOVES = re.compile(
     r"Alias|AsStrided|Clone|Expand|Flip|Index|IndexSelect|NanToNum|Permute|\w*Reshape\w*|Roll|"
@@ -49,9 +49,9 @@ _UNREAD = "no predictions are read from such an output: choose a tensor with `ou
 
 
 def settle_reading(loaded: LoadedModel) -> LoadedModel:
-    # The models of libraries return logits, unless their configuration says something else. Of the
-    # user's own model, hookcli looks for the operation in which it ends. A single output is a value
-    # if it has one name, and of the second class if it has two. Otherwise, a note says the guess.
+    # Models of libraries return logits, unless their configuration says otherwise. For the user's
+    # own model, hookcli looks for the operation that computes the output. A single output is a
+    # value with one category, and for the second class with two; else, a note names the guess.
     task, names, info = loaded.task, len(loaded.categories), loaded.info
     if not isinstance(task, Classification):
         if loaded.choose is not None:
@@ -104,7 +104,7 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
 
 
 def _keeping_no_tensors() -> saved_tensors_hooks:
-    """Return a block in which autograd notes its operations, but not what backward needs."""
+    """Return a context manager in which autograd records operations, but saves no tensors."""
     # A large picture takes 0.9 GB instead of 2.3 GB.
     empty = torch.empty(0)
     return saved_tensors_hooks(lambda _: empty, lambda _: empty)

@@ -52,10 +52,10 @@ _OPERANDS = {  # the positions of the two tensors that an operator multiplies
 class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations that run inside its ``with`` block.
 
-    torch wraps the dispatch function of a mode in one that imports torch's compiler (1 to 1.5 s),
-    unless ``_should_skip_dynamo`` returns False. torch's ``FlopCounterMode`` also counts an
-    operator without a formula as 0, rejects higher-order operators without a formula, and runs both
-    branches of ``torch.cond``.
+    This class replaces torch's ``FlopCounterMode``, which counts an operator without a formula as
+    0, rejects higher-order operators without a formula, and runs both branches of ``torch.cond``.
+    ``_should_skip_dynamo`` returns False because torch otherwise wraps ``__torch_dispatch__`` in a
+    function that imports torch's compiler (1 to 1.5 s).
     """
 
     supports_higher_order_operators = True
@@ -107,8 +107,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
-    """Return a formula that torch lacks; None for an operator without products of its own."""
-    # ``_count_nothing`` if hookcli lacks the formula, too.
+    """Return a formula that torch lacks; None if an operator multiplies nothing by itself."""
+    # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
         return None
@@ -138,8 +138,8 @@ def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
     """Count a multiply-add per weight for each place, step or row; None if weights are unknown."""
-    # a place of the output of a convolution, and of the input of a transposed one; of a deformable
-    # one (https://arxiv.org/abs/1703.06211), the interpolation is not counted
+    # The places are those of the output for a convolution, and of the input for a transposed one.
+    # The interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
     data = output if of_output else next(iter(named.values()))
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)

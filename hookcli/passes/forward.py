@@ -85,7 +85,7 @@ def observed_until(collector: Collector) -> Iterator[None]:
 class ForwardSettings:
     runner: Runner  # runs the model; with edits or pruning, every batch also runs without them
     style: GridStyle
-    # (2, H, W): the share of each pixel inside the box of ``--focus``, and that outside
+    # (2, H, W): the share of each pixel inside the box of ``--focus``, and the share outside
     focus: Tensor | None = None
     save: SaveStyle | None = None  # which parts of the tensors are saved; None saves nothing
     sketch: bool = False  # see ``hookcli.distance.sketch``
@@ -95,10 +95,10 @@ class ForwardSettings:
 def run_forward(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    # Begin a run with a single image: it shows whether the leading axis of every tensor is the
-    # batch. If not, ``alone`` of the results is True. Of the ``first_image``, hookcli also keeps
-    # samples for histograms, and finds the modules that overwrite outputs of others. ``pixels``
-    # (N, …) are as ``Runner.to_device`` returns them.
+    # The first call of a run should have a single image, which shows whether the leading axis of
+    # every tensor is the batch. If not, ``alone`` of the results is True. With ``first_image``,
+    # hookcli also keeps samples for histograms, and finds the modules that overwrite outputs of
+    # others. ``pixels`` (N, …) are as ``Runner.to_device`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
     alone = False
@@ -285,7 +285,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Return the largest absolute gradient of each pixel, (h, w), of (1, …, h, w)."""
+    """Reduce a gradient (1, …, h, w) to the largest absolute value of each pixel, (h, w)."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)

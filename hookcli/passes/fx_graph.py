@@ -1,7 +1,7 @@
-"""Graphs of ``torch.fx``: which modules their nodes come from, and how to replace their values.
+"""Find the modules that the nodes of a ``torch.fx`` graph come from, and replace nodes' values.
 
-``torch.export`` and ``torch.compile`` both write into the metadata of a node the modules inside
-which the node was traced (``nn_module_stack``).
+``torch.export`` and ``torch.compile`` both store the modules inside which they traced a node in the
+metadata of the node (``nn_module_stack``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _SELF = "L['self']"  # the name of the model in the graphs of torch.compile
-_INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container, there
+_INDEX = re.compile(r"""(?:\._modules)?\[['"]?(\w+)['"]?\]""")  # a module in a container
 _NUMBER = re.compile(r"[@#](\d{1,4})$")  # the end of the key of a second or later call
 _LIKE = re.compile(r"new_.*|.*_like")  # functions that return a constant in the shape of a tensor
 _COMPUTING = ("call_function", "call_method")
@@ -30,8 +30,8 @@ _COMPUTING = ("call_function", "call_method")
 def list_nodes(
     module: fx.GraphModule, paths: Mapping[str, str] | None = None
 ) -> Iterator[GraphNode]:
-    # ``paths`` has the path of each module by its Python ``id``, which the graphs of torch.compile
-    # hold: after a graph break, the paths in them are not those of the model.
+    # ``paths`` has the path of each module by its Python ``id``. The graphs of torch.compile hold
+    # this ``id``; their own paths are not those of the model after a graph break.
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for node in module.graph.nodes:
         if node.op not in _COMPUTING:
@@ -57,7 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the name of the torch function that made a node, and a text for its call."""
+    """Return the torch function whose call made a node, and a text that identifies the call."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -66,7 +66,7 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Write ``path#index`` into the metadata of each node for the calls of modules around it."""
+    """Change the keys in the ``nn_module_stack`` of each node to ``path#index`` of module calls."""
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -80,12 +80,12 @@ def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
 
 
 def list_module_calls(node: fx.Node) -> list[str]:
-    """Return what ``name_calls`` wrote, the outermost module first, without the model itself."""
+    """Return the keys that ``name_calls`` wrote, outermost first, without the model's key."""
     return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls, by id; ``name_calls`` must have named them."""
+    """Return why exporters leave out calls, by call id; ``name_calls`` must have run before."""
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -109,7 +109,7 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Return for each node its function, the text of the call, and the index of the call."""
+    """Map each node's name to its function, the text of the call, and the index of the call."""
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -149,7 +149,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _list_outputs(node: fx.Node) -> tuple[str, ...]:
-    """Return the names of the values with users; empty if a node returns no tensor."""
+    """Return the names of a node's tensors, or of the items of its tuple that other nodes use."""
     picks = [user for user in node.users if user.target is operator.getitem]
     picks = [user for user in picks if user.users] or picks
     if not picks:
@@ -162,7 +162,7 @@ def _list_outputs(node: fx.Node) -> tuple[str, ...]:
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a module that also returns copies of values, and takes ``fed`` values as inputs."""
+    """Return a module that also returns copies of ``values``, and takes ``fed`` ones as inputs."""
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     outputs = graph.graph_copy(module.graph, known)

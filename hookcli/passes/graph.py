@@ -1,4 +1,4 @@
-"""Models that run as a graph: which calls of modules and operations its nodes belong to.
+"""Find the calls of modules and operations that the nodes of a model's graph belong to.
 
 An exported or compiled model has no modules, but its nodes say which module of the original model
 they come from. The output of the last node of a module's call is the output of the call.
@@ -52,7 +52,7 @@ class GraphNode:
     outputs: tuple[str, ...]  # the names of the values that the node computes
     weights: tuple[tuple[str, int], ...] = ()  # names, and numbers of values
     family: str = ""  # of what the node computes, such as ``conv``
-    # which call of the function in its module; None if the graph does not say it, and has all calls
+    # which call of the function in its module; None if the graph does not say it and lacks no calls
     call_index: int | None = None
     inputs: tuple[str, ...] = ()  # the names of the values that the node reads
     owner: ModuleScope | None = None  # the layer whose weights a node of a tool uses, if known
@@ -60,7 +60,7 @@ class GraphNode:
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node as one of several graphs: prefix its names, and drop the call indices."""
+        """Return the node with prefixed names, unique among several graphs, and no call indices."""
         return replace(
             self,
             scopes=tuple(replace(scope, index=None) for scope in self.scopes),
@@ -124,7 +124,7 @@ class Graph:
 
     @property
     def untold(self) -> frozenset[str]:
-        """The paths of the layers that are really nodes added by a tool."""
+        """The paths of the layers that stand for nodes which a tool added to the graph."""
         return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
@@ -158,14 +158,14 @@ class _Group:
     scope: ModuleScope
     depth: int
     indices: list[int] = field(default_factory=list)
-    own: list[int] = field(default_factory=list)  # those that are in no call inside this one
+    own: list[int] = field(default_factory=list)  # of the nodes that are in no call inside this one
 
 
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
     """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
-    # Operations that only return views or copies are no calls, nor is a part of a module of torch.
+    # Operations that only return views or copies are not calls, nor are those in torch's modules.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for at, node in enumerate(nodes):
         for name in node.inputs:
@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield a call's values that other calls use; none if nothing uses the last value."""
+    """Yield a call's values that nodes outside it use; none if nothing uses the last value."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:
@@ -254,9 +254,9 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Return the calls of modules, outer ones first.
+    """Return the calls of modules with the indices of their nodes, outer calls first.
 
-    Without an index, only consecutive nodes can belong to the same call.
+    If the graph gives no call index, only consecutive nodes belong to the same call.
     """
     found: dict[object, _Group] = {}
     running: list[tuple[ModuleScope, int]] = []
@@ -271,7 +271,7 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Put nodes of tools into the innermost module around all nodes that they read and feed."""
+    """Assign nodes that a tool added to the innermost module around the nodes they connect."""
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):

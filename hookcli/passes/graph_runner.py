@@ -62,7 +62,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """The meaning of the output if the last layer, activations apart, is linear; else None."""
+        """The meaning of the output; None unless it comes from a linear layer (and activations)."""
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
@@ -109,7 +109,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the operations by the names of values, and the operators that are not counted."""
+        """Return the floating-point operations by value name, and the operators not counted."""
         return {}, ("a compiled model",)
 
     def find_quantized(
@@ -131,7 +131,7 @@ class GraphRunner(Runner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Pass each of ``values`` to ``receive`` before the model can overwrite it."""
+        """Run the graph; pass each of ``values`` to ``receive`` before it can be overwritten."""
         raise NotImplementedError
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:

@@ -1,4 +1,4 @@
-"""Module paths from the names of nodes, as the older ONNX exporter of torch writes them.
+"""Find module paths in the names of nodes, as torch's older ONNX exporter writes the names.
 
 ``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
 node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. The name has only
@@ -53,8 +53,8 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return the values of each node by the calls that compute them; empty without module names."""
-    # ``dependent`` values depend on the inputs; ``classes`` are those of the modules, if known
+    """Group each node's values by the calls that compute them; empty if no name has modules."""
+    # ``dependent`` values depend on the inputs; ``classes`` has the modules' classes, if known
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every
@@ -86,7 +86,7 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 def _join_linear(
     nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
 ) -> None:
-    """Make one function of each product whose result only gets a bias: ``linear``."""
+    """Turn a MatMul and the Add of its bias into one call of ``linear`` (operator ``Gemm``)."""
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if [each.operator for each in found[index]] == ["MatMul"]:
@@ -102,9 +102,9 @@ def _join_linear(
 @dataclass(slots=True)
 class _Paths:
     classes: Mapping[str, str]
-    own: AbstractSet[_Names]  # of the modules that nodes lie directly in
+    own: AbstractSet[_Names]  # the names of the modules that directly contain nodes
     _paths: dict[_Names, str] = field(default_factory=dict)
-    # the names of these calls in running order, each without the number, and the number, by path
+    # by path, for each call in running order: its names, its names without number, and the number
     _calls: dict[str, dict[_Names, tuple[_Names, int]]] = field(default_factory=dict)
     _operators: dict[str, dict[str, None]] = field(default_factory=dict)
     _inner: dict[str, set[str]] = field(default_factory=dict)
@@ -179,13 +179,13 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return the index of the module's call; a file may lack calls or reorder them."""
+        """Return a call's index: the number in its name (a file may lack calls) or its position."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether a module's calls have one name apart from a number: ``up``, ``up_1``."""
+        """Return whether the names of a module's calls differ only in numbers: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)
@@ -204,7 +204,7 @@ def _without_number(names: _Names) -> _Names:
 
 
 def _shorten(path: str, end: str) -> str:
-    """Return the longest path of a module around ``path`` that ends with ``end``; or nothing."""
+    """Return the longest parent of ``path`` that ends with ``end``; empty if there is none."""
     while path:
         path = path.rpartition(".")[0]
         if f".{path}".endswith(f".{end}"):

@@ -1,8 +1,8 @@
 """Run an ONNX file with ONNX Runtime, or export a model to such a file.
 
-``torch.onnx.export(dynamo=True)`` writes into the metadata of each node the module paths that the
-node comes from (``pkg.torch.onnx.name_scopes``). A convolution that was merged with its BatchNorm
-has the path of the BatchNorm.
+``torch.onnx.export(dynamo=True)`` stores the paths of the modules that a node comes from in the
+metadata of the node (``pkg.torch.onnx.name_scopes``). A convolution that was merged with its
+BatchNorm has the path of the BatchNorm.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class OnnxRunner(GraphRunner):
         aliases: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, str] = MappingProxyType({}),
     ) -> OnnxRunner:
-        # ``aliases`` has the first path of each module of the original model, by all its paths, and
-        # ``classes`` the full name of its class, by its first path.
+        # ``aliases`` maps every path of a module of the original model to its first path, and
+        # ``classes`` maps the first path to the full name of the module's class.
         require_onnx()
         chosen = PROVIDER if provider is None else find_provider(provider)
         model = read_graph(file)
@@ -425,8 +425,8 @@ def _name_dtype(number: int) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    # They have no base class. A ``RuntimeError`` says that numpy lacks the type of a value, such as
-    # bfloat16, and a ``UnicodeDecodeError`` that a message quotes a damaged name.
+    # ONNX Runtime's errors have no base class. A ``RuntimeError`` says that numpy lacks the type of
+    # a value, such as bfloat16, and a ``UnicodeDecodeError`` that a message quotes a damaged name.
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = (
         *("EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf"),
@@ -535,7 +535,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Counts consecutive calls of a layer of one function: its operator again is a new call."""
+    """Counts consecutive calls of a layer with one function: a repeated operator is a new call."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -581,7 +581,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that the file quantizes to its dequantized form, which its users get."""
+    """Map each value that is quantized and at once dequantized to the dequantized value."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

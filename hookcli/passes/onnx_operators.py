@@ -1,4 +1,4 @@
-"""What the operators of an ONNX file compute: their layout, weights and cost; quantized weights."""
+"""Find the channel axis, weights and cost of ONNX operators, and read quantized weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Operators that keep the axes of their first input, and operators whose axis 1 is that of channels
+# Operators that keep the axes of their first input, and operators whose axis 1 has the channels
 _KEEPING = frozenset(
     {"Abs", "Add", "Cast", "CastLike", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout"}
     | {"Floor", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Pad", "Pow", "QuantizeLinear"}
@@ -53,7 +53,7 @@ _WEIGHTS = {
     "MatMulIntegerToFloat": (0, 1, 6),
     "BatchNormalization": (1, 2),  # the others are statistics
 }
-# A single number beside the values of these is a weight.
+# A second or later input of these operators is a weight even if it is a single number.
 _LAYERS = ("BatchNormalization", "Conv", "ConvTranspose", "Gemm", "PRelu")
 # The inputs for which torch writes zeros or ones if the model has no such parameters
 _FILLED = {
@@ -63,7 +63,7 @@ _FILLED = {
 }
 _WITHOUT_WEIGHTS = (0, 7, 8, 9)  # TensorProto's undefined, int64, string and bool
 _ENDING, _TURNED = "_quantized", "_Transposed"  # of names that ONNX Runtime's quantizers give
-_UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # the numbers of this weight
+_UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # of a weight that hookcli cannot decode
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
@@ -107,7 +107,7 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
-    """Return, for each value that depends on no input, the sizes of its weights by name."""
+    """Map each value that depends on no input to the sizes of the weights in it, by name."""
     filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
@@ -161,7 +161,7 @@ def _attributes(node: Any) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
     name: str  # the name of the parameter, such as ``layer1.0.conv1.weight``
-    # the numbers that the file computes with; (0,) if they cannot be told
+    # the numbers that the file computes with; (0,) if hookcli cannot decode them
     values: NDArray[np.float64]
     # the distance of neighbouring numbers, to be broadcast over ``values``; 0 in float32
     step: NDArray[np.float64]
@@ -203,7 +203,7 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
                 numbers = _dequantize(array, scale, zero_point, axes.get(name))
             else:
                 numbers = _UNKNOWN
-            if base.endswith(_TURNED):  # the shape of a square weight does not tell
+            if base.endswith(_TURNED):  # the shape of a square weight would not show it
                 numbers = numbers[0].T, numbers[1].T, numbers[2].T
             yield StoredWeight(base.removesuffix(_TURNED), *numbers)
 

@@ -57,7 +57,7 @@ class ForwardOutcome:
 
 
 class Runner:
-    """Runs a model; these methods suit a runner that does not see inside it or change objects."""
+    """Runs a model. The default methods suit a runner that cannot see the modules inside."""
 
     # whether the model may merge calls of the original model, and leave out those without effect
     merges_calls: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return by call id the coarsest dtype on the way to the tensor, and the operator."""
+        """Return, by call id, the coarsest dtype that led to the tensor, and its operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
@@ -95,11 +95,11 @@ class Runner:
         return pixels
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
-        """Call ``observer(call, tensor)`` for every tensor, before the model can overwrite it."""
+        """Run a batch; call ``observer(call, tensor)`` before the model can overwrite a tensor."""
         raise NotImplementedError
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        """Run a batch; calls pass on ``feed``'s values, and the observer gets their own outputs."""
+        """Run a batch; ``feed(id)`` replaces outputs, but the observer gets the original ones."""
         raise NotImplementedError
 
     @property
@@ -133,7 +133,7 @@ class Runner:
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:
-        """Return by path, for each quantized layer, whether its output is quantized, too."""
+        """Map the path of each quantized layer to whether its output is quantized, too."""
         return {}
 
     @property

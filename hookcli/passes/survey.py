@@ -104,7 +104,7 @@ def survey(
     inputs: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
 ) -> Survey:
-    # To describe operations, ``operations`` are all that the model has.
+    # ``operations`` must be all operations of the model if operations are to be described.
     layers = (*list_layers(model), *(each.layer for each in operations))
     copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
@@ -319,7 +319,7 @@ def _survey_graph(
 
 
 def _add_up_graph(flops: Mapping[str, int | None], values: Iterable[str]) -> tuple[int | None, int]:
-    """Return the operations of all values, None if some cannot be counted, and those counted."""
+    """Return the FLOPs of ``values`` (None if some cannot be counted), and those counted."""
     found = [flops[name] for name in values if name in flops]
     counted = sum(filter(None, found))
     return (None if None in found else counted), counted

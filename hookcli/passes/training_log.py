@@ -1,4 +1,4 @@
-"""Draw what a ``hookcli.capture`` block kept, and write it to TensorBoard or a similar writer.
+"""Write the figures and pictures of a ``hookcli.capture`` block to TensorBoard or the like.
 
 hookcli imports no logging library: any object with ``add_scalar`` and ``add_image`` is a writer.
 """

@@ -1,4 +1,4 @@
-"""Run forward passes that leave no trace in the model: restore its objects and random numbers."""
+"""Restore a model's objects and the random number generators after a forward pass."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _KINDS = (OrderedDict, dict, list, set, deque)  # subclasses before their base c
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    # The attributes of all modules and objects inside them, and the values of all tensors except
-    # parameters; no iterators, open files, and objects of Python's standard library.
+    # Restores the attributes of all modules and objects inside them, and the values of all tensors
+    # except parameters; not iterators, open files, and objects of Python's standard library.
     of_python = partial(random.setstate, random.getstate())
     of_numpy = partial(np.random.set_state, np.random.get_state())
     with restoring(model, [of_python, of_numpy, *list_restorers(model)]):
@@ -36,7 +36,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    # a few extra draws would not do: NumPy's permutation rejects some draws
+    # reseeds, because a few extra draws are not enough: NumPy's permutation rejects some draws
     torch.manual_seed(int(torch.randint(2**62, ())))
     random.seed(random.random())  # noqa: S311
     np.random.seed(np.random.randint(2**31))
@@ -114,7 +114,7 @@ def restoring(model: nn.Module, undo: Iterable[Callable[[], object]]) -> Iterato
 
 
 def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Callable[[], object]]:
-    # ``memories`` has the identities of the memories whose values need no further function.
+    # ``memories`` has the ids (``memory_of``) of memory whose values need no further function.
     memory = memory_of(tensor)
     if memory is None:
         return
@@ -128,7 +128,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores ``value``, but no object in it; None for other types."""
+    """Return a function that restores ``value``, but not objects in it; None for other types."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):
