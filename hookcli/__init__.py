@@ -1,7 +1,7 @@
 """hookcli: see what a PyTorch vision model computed.
 
-Every verb of the command line is a function. Importing this package is fast: hookcli imports torch
-when you first use a name that needs torch.
+Every subcommand of ``hookcli`` is a function of this package. Importing this package is fast:
+hookcli imports torch when you first use a name that needs torch.
 """
 
 from __future__ import annotations

@@ -56,13 +56,12 @@ def build_command(name: str) -> Any:
 
 
 class _Group(TyperGroup):
-    """The top-level command, which lists all commands without importing any."""
+    """The command ``hookcli``, which lists its subcommands without importing their modules."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a command, or None if unknown; raise an ImportError of the command's module."""
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -140,7 +139,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print an error on stderr, and as JSON on stdout if asked and unused; return ``code``."""
+    """Print an error to stderr, and as JSON to stdout if asked and still empty; return ``code``."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])

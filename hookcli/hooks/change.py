@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias of a tensor: it shares the version counter, but is not a view for autograd."""
+    """Makes an alias, which shares the tensor's version counter but is no view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Makes the gradient of a tensor flow to the tensor's alias in autograd's graph."""
+    """Makes autograd pass the gradient of a tensor on to the tensor's alias."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Replace each tensor in ``inputs`` that needs it by an alias; ``end`` reverses this."""
+        """Replace tensors by aliases where ``needs_one`` says so; ``follow`` gets the aliases."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 
@@ -90,7 +90,7 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """Return ``output`` with the inputs in place of their aliases."""
+        """Return ``output`` with the original inputs in place of the aliases that ``give`` made."""
         # If the call wrote to an alias or returned it, the input also takes the alias's place in
         # autograd's graph, so that autograd knows about this write and later ones. Only the alias
         # of a leaf or of a view that the call returned unwritten stays in ``output``.

@@ -65,7 +65,11 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes along which channels vary, smallest index step first; None if unknown."""
+        """Return the axes that hold channels; None if unknown, and empty if no axis holds any.
+
+        If there are several, such as the heads and the channels of a head, the axis along which
+        neighbours are consecutive channels comes first.
+        """
         if tensor not in self._trails:
             return None
         trail = self._trails[tensor]
@@ -351,7 +355,6 @@ def _fit(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _shrink(trail: Tensor) -> Tensor:
-    """Return a trail with a stride of 0 along each axis along which it does not vary."""
     shape = trail.shape
     for axis in _axes(trail):
         first = trail.narrow(axis, 0, 1)
@@ -361,7 +364,6 @@ def _shrink(trail: Tensor) -> Tensor:
 
 
 def _mixed(trail: Tensor) -> Tensor:
-    """Mark the trail of values that a layer mixed over positions, as in MLP-Mixer."""
     return -1 - trail.abs()
 
 

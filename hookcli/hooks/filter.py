@@ -1,9 +1,9 @@
 """The filter language that chooses among a model's layers.
 
-A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:``, ``@``,
-``path:``, alias, class name, module path (or call id), glob. Only a form with ``op:`` chooses
-functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:*`` chooses every operation that
-computes new values, and ``op:add[3]`` the third addition in running order.
+A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:PATTERN``,
+``@FILE``, ``path:PATH``, alias (``conv``), class name, module path (or call id), glob. Only a form
+with ``op:`` chooses functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:*`` chooses
+every operation that computes new values, and ``op:add[3]`` the third addition in running order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALIASES = (*FAMILIES, "all", "leaf")
 _INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\]")
 _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
 ChosenCall: TypeAlias = tuple[str, int | None]
-"""A layer's path, and the index (from 0) of a call of the layer; None for all calls of a module."""
+"""The path of a layer, and the index of one of its calls, from 0, or None for all its calls."""
 _FORM = re.compile(
     r"(?:path:)?(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
     r"(?:\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\])?"
@@ -93,7 +93,7 @@ def choose_layers(
 
 
 def name_operations(*options: Sequence[str]) -> bool:
-    """Return whether any form of ``options`` chooses functional operations."""
+    """Return whether any of the filters in ``options`` chooses functional operations."""
     return any(is_operation_form(form) for forms in options for form in _read_forms(forms))
 
 
@@ -226,7 +226,7 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
 def add_operations(
     layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
 ) -> tuple[LayerInfo, ...]:
-    """Return ``layers``, and all operations that run inside any module in ``layers``."""
+    """Return ``layers``, and those of ``operations`` that run inside a module in ``layers``."""
     known = {layer.module_path for layer in layers}
     paths = [layer.module_path for layer in layers if not layer.is_operation]
     inside = (

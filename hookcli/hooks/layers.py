@@ -1,4 +1,4 @@
-"""The modules of a model: their families, channel axes, tokens, and why a module did not run."""
+"""The modules of a model: families (``conv``), channel axes, tokens, and why one did not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infer layouts in a forward pass, if neither a layer's type nor a shape shows the axes."""
+"""Infer in a forward pass which axis holds channels, if neither type nor shape shows it."""
 
 from __future__ import annotations
 

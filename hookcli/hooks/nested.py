@@ -45,7 +45,7 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return a copy with ``change(key, tensor)`` for each tensor, or ``value`` if none changes."""
+    """Return ``value``, or a copy in which ``change(key, tensor)`` has replaced tensors."""
     if isinstance(value, Tensor):
         return change(key, value)
     if id(value) in inside:

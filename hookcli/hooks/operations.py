@@ -115,7 +115,7 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Disable the fast path of ``nn.MultiheadAttention``, a global setting, in the block."""
+    """Disable the fast path of ``nn.MultiheadAttention`` in the block if ``unless`` is false."""
     # In evaluation mode, it hides all intermediate tensors, and differs in the last digits.
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -139,7 +139,6 @@ def name_operation(function: Callable[..., object]) -> str:
 
 
 def own_name(function: Callable[..., object]) -> str:
-    """Return the name of a function, or of the property that it gets."""
     owner = getattr(function, "__self__", None)
     name: str = getattr(function, "__name__", "")
     return getattr(owner, "__name__", "") if name == "__get__" else name
@@ -164,7 +163,7 @@ def name_aten(target: str) -> str:
 
 
 class _Own(threading.local):
-    """Whether hookcli's own code runs in this thread; listeners then receive no operations."""
+    """Whether hookcli's own code runs in this thread, so that listeners get no operations."""
 
     runs = False
 
@@ -272,7 +271,7 @@ class OpenOperation:
     in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
-        """Return whether the call took tensors, and wrote to one or returned new memory."""
+        """Return whether the operation took tensors, and wrote to one or returned new memory."""
         tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False

@@ -172,7 +172,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook(gradient)``, or ``hook(None)`` without one; the result replaces the gradient."""
+    """Call ``hook`` with the gradient of ``tensor`` or None; its result replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

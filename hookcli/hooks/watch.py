@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     _Positional: TypeAlias = tuple[object, ...]
     _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
-    """A function of a call and the call's inputs or output; returns a replacement or None."""
+    """Takes a call, and its inputs or its output; returns what replaces them, or None."""
 
 
 @contextmanager
@@ -52,12 +52,12 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    The inputs are one value with all arguments. If a listener does not return None, its return
-    value replaces the inputs or the output; an operation's inputs cannot be replaced. ``finished``
-    gets None after a call that raised. ``call.order`` counts the calls by their start, so that a
-    block comes before its children. ``ends_first`` calls ``finished`` before that of all other
-    watchers. ``others`` gets the paths of unwatched operations that compute values, if ``layers``
-    has any operation.
+    ``started`` gets all arguments of a call as one value, ``finished`` the output, or None after a
+    call that raised. If a listener does not return None, its return value replaces the inputs or
+    the output; an operation's inputs cannot be replaced. ``call.order`` counts the calls by their
+    start, so that a block comes before its children. ``ends_first`` calls ``finished`` before that
+    of all other watchers. ``others`` gets the paths of unwatched operations that compute values, if
+    ``layers`` has any operation.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)
@@ -149,7 +149,6 @@ class _Watched:
 
 
 def _arguments(args: _Positional, kwargs: _Keyword) -> object:
-    """Return a single positional argument as is, or all arguments by position and name."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
@@ -172,7 +171,7 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds overwritten outputs; ``started`` and ``finished`` are listeners of ``watch``."""
+    """Finds outputs that the model overwrites; ``watch`` calls ``started`` and ``finished``."""
 
     # Every write to a tensor increments a counter, which is read at the start and end of every
     # call. Tensors have none under ``torch.inference_mode``, so the forward pass must run under

@@ -51,7 +51,7 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Describe how a model differs from a golden file, or return ""; ``update`` writes the file."""
+    """Return how a model differs from a golden file, or ""; ``update`` writes the file instead."""
     if update:
         check_replaceable(golden, overwrite=False)
     with (

@@ -22,7 +22,7 @@ _UPDATE = "--activations-update"
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """The value of the fixture ``activations`` in a test."""
+    """What a test gets from the fixture ``activations``."""
 
     folder: Path  # of the test file; names of images and golden files are relative to it
     update: bool = False  # whether ``check`` writes golden files instead of comparing with them
@@ -54,7 +54,7 @@ class Activations:
                 model given by name runs on the CPU.
             image: the file of an image, which is prepared as on the command line; or pixels as the
                 network takes them, floats (C, H, W) or (N, C, H, W).
-            golden: the golden file.
+            golden: the path of the golden file.
             layers: one or more layer filters, as for ``--layers``.
             rtol: the tolerated difference of a call, relative to the size of the call's golden
                 values; None for the default of the call's dtype.

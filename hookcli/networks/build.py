@@ -1,4 +1,4 @@
-"""Call a model's builder, which makes a module with random or uninitialized weights."""
+"""Call the function that makes a model, whose weights are then random or uninitialized."""
 
 from __future__ import annotations
 

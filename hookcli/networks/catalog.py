@@ -1,4 +1,4 @@
-"""The models that the sources know, and downloading their weights ahead of a run."""
+"""List the models that hookcli can load by name, and download their weights ahead of a run."""
 
 from __future__ import annotations
 

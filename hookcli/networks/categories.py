@@ -1,4 +1,4 @@
-"""Read the names of the classes that the user gives."""
+"""Read the class names that the user gives in a file, or those of ImageNet."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class ModelDescription:
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return the layers' input for pixels (N, …); without a module, the pixels themselves."""
+        """Return what the model's first layer gets for ``pixels`` (N, …): here, the same pixels."""
         return pixels
 
     def normalisation(self) -> MeanStd:
@@ -67,7 +67,11 @@ class ModelDescription:
         return read_predictions(self.pick(output), self.categories, sizes, self.task)
 
     def pick(self, output: object) -> object:
-        """Return the output for predictions and scores, with maps (N, K, H, W) under ``out``."""
+        """Return the part of a model's output from which predictions and scores are read.
+
+        This is the whole output, or the tensor in it that the user chose. Chosen maps (N, K, H, W)
+        are returned as ``{"out": maps}``, as torchvision's segmentation models return theirs.
+        """
         if self.choose is None:
             return output
         chosen = self.choose(output)
@@ -82,7 +86,11 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return two masks of the layers' input, (2, H, W), 0 to 1: inside and outside a box."""
+        """Return masks of the layers' input that show where a box in the image is.
+
+        The two masks (2, H, W) say, from 0 to 1, how much of each input pixel is inside the box,
+        and how much is in the image, but outside the box.
+        """
         # hookcli prepares a white box like the image. Both masks are 0 at padding. ``size`` is
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
         # ``as_pixels``: the image is a tensor file.
@@ -97,12 +105,14 @@ class ModelDescription:
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
-        """Return left, top, right and bottom of the part of an image that the layers' input covers.
+        """Return left, top, right and bottom of the part of an image that the model's layers get.
 
-        The part is larger than the image if the preprocessing adds a border, and None if the
-        preprocessing does more than resize and crop. To see which pixel of the image each input
-        pixel shows, hookcli prepares two ramps of brightness like the image. It uses smaller ramps
-        for a large photo that is resized first: ramps of half their size then give the same part.
+        The unit is a pixel of the image. The part is larger than the image if the preprocessing
+        adds a border, and None if the preprocessing does more than resize and crop. hookcli
+        prepares two test pictures of the same size, whose brightness rises from left to right and
+        from top to bottom: the brightness of an input pixel shows which pixel of the image it comes
+        from. For a large photo, hookcli first tries smaller test pictures, and uses the part that
+        they show if pictures of half their size show the same.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:
@@ -140,7 +150,10 @@ class ModelDescription:
     def _see(
         self, size: tuple[int, int], pictures: Iterable[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
-        """Return what the layers see of grey pictures: brightness from 0 to 1, (H, W) each."""
+        """Return the brightness, from 0 to 1, of grey pictures in the layers' input, (H, W) each.
+
+        A mask comes second: the pixels that show the picture at all.
+        """
         # The second tensor says which pixels depend on the picture at all; padding does not.
         # ``pictures`` draws one after the other, and none is kept, as they may be large.
 
@@ -164,7 +177,10 @@ class ModelDescription:
 
 
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
-    """Return which pixels of an image's axis are at the ends of the layers' input, or None."""
+    """Return the start and the end of the layers' input along an axis, in pixels of the image.
+
+    Return None if the input pixels are spaced unevenly, or all show the same pixel.
+    """
     # In ``ramped``, the layers see a ramp from 0 to 1 over the image; ``seen`` says which pixels
     # show a part of the image. The result is None if the pixels are uneven, or all show the same.
     lines = seen.any(1 - axis)

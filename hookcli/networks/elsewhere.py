@@ -1,4 +1,4 @@
-"""Find out what a file holds, and what to type to inspect its model or another library's.
+"""Find out what a file holds, and what to type to inspect a model that hookcli cannot load itself.
 
 hookcli runs no code of the file.
 """
@@ -130,7 +130,7 @@ def _explain_code(message: str, code: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds, and the Python code that loads it; an empty text is unknown or none."""
+    """What a file holds, and Python code to load it. What is unknown or not needed is empty."""
 
     what: str = ""  # the content in words, such as ``an ONNX graph``
     model: str = ""  # the Python expression for the ``nn.Module`` in the file
@@ -213,7 +213,7 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return the classes and functions in a pickle, as "class", and its strings, as "text"."""
+    """List the globals and strings of a pickle: ("class", "torch.Tensor"), ("text", "epoch")."""
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):

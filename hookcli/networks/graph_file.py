@@ -1,4 +1,4 @@
-"""Models in files that hold a graph: ONNX files, also in several parts, and exported programs."""
+"""Models in files that hold a graph of operators: ONNX files, and programs of ``torch.export``."""
 
 from __future__ import annotations
 
@@ -297,7 +297,6 @@ def read_small_weights(file: Path, model: Any, most: int) -> None:
 
 
 def hash_graph(file: Path) -> str:
-    """Return the sha256 of a graph's file, or of all files if it has weights in other files."""
     others = []
     if file.suffix == ".onnx":
         others = sorted({_find(tensor).location for tensor in _list_external(read_graph(file))})

@@ -48,11 +48,11 @@ class Files:
     label: str  # where the files come from, for people
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a file if there is one; raise an OSError if it is out of reach."""
+        """Return the file's path, or None if there is none; raise an OSError if unreachable."""
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
-        """Return the file of weights called ``name``, or the files that its index file lists."""
+        """Return the paths of the weights ``name``, or of their parts; empty if there are none."""
         if file := self.find(name):
             return [file]
         index = self.find(f"{name}.index.json")
@@ -83,7 +83,7 @@ class FolderFiles(Files):
 
 
 class Repository(Files):
-    """A repository of the hub; all its files are of the same commit."""
+    """A repository of the Hugging Face hub; all files that it returns are of the same commit."""
 
     is_remote = True
 
@@ -134,7 +134,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Return why no trained weights fit the request for a model that the library knows."""
+        """Return why a library has no weights for one of its models; empty if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:
@@ -151,7 +151,7 @@ def _count_values_in_memory() -> int:
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Turn a library's exceptions into a ModelError; for a folder, forbid access to the hub."""
+    """Turn exceptions in the block into a ModelError; forbid downloads if ``files`` is a folder."""
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, FolderFiles)
@@ -254,7 +254,6 @@ def list_cached() -> Iterator[tuple[str, Path]]:
 
 
 def join_hashes(hashes: Sequence[str]) -> str:
-    """Return a single file's hash as is; of several files, the sha256 of their hashes."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The steps between an image's pixels and a model: the model's arguments, and the layers' input."""
+"""The arguments with which a model is called for an image, and its layers' input as a picture."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """The keyword arguments of a call, as the last item of a tuple of arguments."""
+    """The keyword arguments of a call, kept as the last item of the tuple of its arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """The tensors with a leading axis other than 1, for which images run one at a time."""
+        """Names and shapes of tensors that no batch can repeat: their first axis is not 1."""
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
@@ -92,7 +92,7 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the arguments of the model for pixels (N, …); ``Keywords`` come last, if any."""
+        """Return the model's arguments for ``pixels`` (N, …); a ``Keywords`` comes last, if any."""
         # A leading axis of 1 is repeated N times. What ``arguments_of`` returns for the pixels goes
         # to the parameters that ``find_pixel_names`` finds.
         own = list(arguments_of(pixels))
@@ -115,13 +115,12 @@ class ExtraInputs:
         return replace(self, values={**self.values, **made})
 
     def find_pixel_names(self, parameters: Mapping[str, object]) -> list[str]:
-        """Return the parameters for pixels: the first one, and those without any other value."""
         wanted = [n for n, d in parameters.items() if d is _MISSING or n == next(iter(parameters))]
         return [name for name in wanted if name not in self.values]
 
 
 class _Inputs(dict[str, object]):
-    """All inputs of a model. The first missing keys that the model reads get the pixels."""
+    """A model's inputs by name. The first missing names that the model looks up get the pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)
@@ -196,7 +195,7 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Undo the normalization of pixels (C, H, W), or else scale their values to 0 to 1."""
+    """Return pixels (C, H, W) for drawing: without normalization, or stretched to 0 to 1."""
     # hookcli scales them if ``mean`` has another number of channels, or if the result would be far
     # outside the range from 0 to 1, because the pixels were normalized in another way.
     if len(pixels) == len(mean):

@@ -149,7 +149,7 @@ class LoadedModel(ModelDescription):
         return score
 
     def find_embedding(self, output: object) -> Tensor | None:
-        """Return the features in an output; None if the output may be something else."""
+        """Return the features that a model without a classifier returned; otherwise, None."""
         if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)
@@ -221,7 +221,10 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 
 
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
-    """Build the model with its weights on the device; copy parts whose ``id`` is in ``taken``."""
+    """Build the model on its device, with its weights and its preprocessing.
+
+    Modules and parameters whose ``id`` is in ``taken`` are copied, because another model uses them.
+    """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
     extra = read_inputs(request)

@@ -27,13 +27,13 @@ _EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
 def find_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a model by path, in order, without torch.compile's wrappers."""
+    """Return ``named_modules`` as a dictionary, without the wrappers of ``torch.compile``."""
     pairs = model.named_modules()
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Map all paths of each module to the module's path in ``find_modules``."""
+    """Map every path to a module, which may have several, to the first path to the same module."""
     first: dict[int, str] = {}
     pairs = model.named_modules(remove_duplicate=False)
     found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
@@ -69,7 +69,7 @@ def copy_taken(
 
 
 def list_classes(module: nn.Module) -> tuple[type, ...]:
-    """Return the class of a module and its bases, if TorchScript does not hide them."""
+    """Return a module's class and its bases; for TorchScript, guess them from the class's name."""
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__
     name = str(ask(module, "original_name") or type(module).__name__)

@@ -1,4 +1,4 @@
-"""The vision parts of models of open_clip, which return an embedding of the picture."""
+"""The image encoders of open_clip's models, which return an embedding of the picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """Names: ``open_clip:NAME/TAG``, ``open_clip:FOLDER``, ``open_clip:hf-hub:ORG/NAME@REV``."""
+    """Models called ``open_clip:NAME/TAG``, where TAG names trained weights, or models in files.
+
+    The files are in a folder, ``open_clip:FOLDER``, or in a revision of a repository of the hub,
+    ``open_clip:hf-hub:ORG/NAME@REV``.
+    """
 
     prefix: ClassVar[str] = "open_clip:"
     label: ClassVar[str] = "features"

@@ -188,7 +188,11 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield a name by which sources find a model or its copy; other threads wait for the model."""
+    """Yield a name by which ``find_model`` finds a model, or its copy, while the block lasts.
+
+    With ``keeps_dtype``, a model whose values have several dtypes keeps them. If another thread
+    holds the same model, wait until it has finished.
+    """
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
         name = next(n for n in _list_names(kind) if n not in _held)
@@ -215,7 +219,7 @@ def is_as_it_is(name: str) -> bool:
 
 
 class Held(OwnCode):
-    """A model that a Python program holds: it keeps its weights and its memory format."""
+    """A module that a Python program gave hookcli; it keeps its weights and its memory format."""
 
     label: ClassVar[str] = "memory"
     keeps_format: ClassVar[bool] = True

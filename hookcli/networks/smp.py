@@ -59,7 +59,7 @@ _TASK = _Segmentation()
 
 @dataclass(frozen=True, slots=True)
 class Smp(hub.FileSource):
-    """Names: ``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER``, ``smp:hf-hub:ORG/NAME@REV``."""
+    """Models called ``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER`` or ``smp:hf-hub:ORG/NAME@REV``."""
 
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"

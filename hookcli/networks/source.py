@@ -1,4 +1,4 @@
-"""The base class of all sources of models, such as timm, with the default methods."""
+"""The base class of the sources of models (torchvision, timm, the user's code), with defaults."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Source:
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error with the right name if ``name`` is a wrong name for one of the models."""
+        """Return an error with the right name if ``name`` is a misspelt model; otherwise, None."""
         return None
 
     @classmethod
@@ -105,7 +105,7 @@ class Source:
         return None
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
-        """Return the versions that all nodes of a cluster must have, keyed by package."""
+        """Return the versions of the model's packages, which all nodes of a cluster must share."""
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -122,33 +122,33 @@ class Source:
         return ()
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Return the model with trained weights; raise one of ``UNREACHABLE`` without a network."""
+        """Return the model with trained weights ``name``; offline, raise one of ``UNREACHABLE``."""
         raise WeightsError(
             f"{request.name} has no known pretrained weights",
             "let its own code load them, or pass a file: `weights=FILE`",
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
-        """Return the model with its builder's weights; None if the builder's weights are random."""
+        """Return the model if its own code sets its weights; None if the code draws random ones."""
         return None
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return why no trained weights fit the request; empty if some may fit."""
+        """Return why no trained weights fit ``request``; empty if it is worth loading them."""
         return ""
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         return ()
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
-        """Change the model as weights from a file require, and return a note on the change."""
+        """Adjust the model to weights from a file; return a note for the user, or an empty text."""
         return ""
 
     def pin(self, loaded: str) -> str:
-        """Return a name with which another process loads the trained weights called ``loaded``."""
+        """Return a value of ``weights`` that loads the weights ``loaded`` in another process."""
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL of the weights that ``pin`` named; empty if torch does not cache them."""
+        """Return the URL of weights that torch downloads and caches; for others, an empty text."""
         return ""
 
     def count_channels(self, request: ModelRequest) -> int | None:
@@ -159,7 +159,7 @@ class Source:
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        """Return the preprocessing that comes with the weights, with the user's changes to it."""
+        """Return the preprocessing that the weights were trained for, changed as requested."""
         return self.task.prepare(request, module, preset)
 
     def prepare(

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 SOURCES: tuple[type[Source], ...] = (
     *(Held, Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision),
 )
-"""In order: ``choose_source`` returns the first source that takes a name."""
+"""The sources, in the order in which ``choose_source`` asks whether a name is theirs."""
 LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
 def choose_source(name: str) -> type[Source]:
-    """Return the source whose names have the form of ``name``; the model itself may not exist."""
+    """Return the source to which the form of ``name`` points; it may not have such a model."""
     return next(source for source in SOURCES if source.takes(name))
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model ``name``; an error says what to type. This may run the user's code."""
+    """Return the model ``name``, not built yet. The user's code may run, seeded with ``seed``."""
     source = choose_source(name)
     has_any_name = source is not Held and not source.prefix
     if has_any_name and (error := find_elsewhere(name, SOURCES)) is not None:

@@ -1,4 +1,4 @@
-"""The base class of all tasks of models, and the preprocessing from pictures to pixels."""
+"""The base class of tasks, such as classification, and the preprocessing of pictures to pixels."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 class UnfitPictureError(NoImageError):
-    """A picture from which a model's preprocessing cannot make pixels."""
+    """Raised for a picture from which a model's preprocessing cannot make pixels."""
 
 
 class Task:
-    """A task of models. The methods of this class suit models of one picture of a fixed size."""
+    """What a model takes and returns; the methods here are for one picture of a fixed size."""
 
     word: TaskWord  # in manifests and ``hookcli models``
     # the height and width of a usual image, for transforms that do not crop
@@ -62,40 +62,43 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the requested preprocessing; change a detection model, since it resizes images."""
+        """Return the requested preprocessing; detection changes that inside the model instead."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return the pixels of one input; ``size`` is that of ``Preprocessing``."""
+        """Turn the pictures of one input into pixels; ``size`` is the requested side, if any."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
     def repeat(self, pixels: Tensor) -> Tensor:
-        """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
+        """Return the pixels (C, H, W) of a tensor file as one input of the model.
+
+        ``stacked`` says along which axis, and how often, they are stacked for a clip or a pair.
+        """
         if self.stacked is None:
             return pixels
         axis, times = self.stacked
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Say what the task does to ``count`` pictures, of which ``pictures`` may be only some."""
+        """Say how ``count`` pictures become one input; some of them may not be in ``pictures``."""
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
         return (pixels,)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Raise a RequestError if the model cannot run in its present mode."""
+        """Raise a RequestError if the model cannot run in its present mode, such as training."""
 
     # What its layers see
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the layers' input (N, …, H, W) for pixels (N, …)."""
+        """Return what the model's first layer gets for ``pixels`` (N, …): here, the same pixels."""
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
-        """Return the picture (C, H, W) that represents an image, taken from the layers' input."""
+        """Return the picture (C, H, W) that stands for one input, such as a clip's middle frame."""
         return seen
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
@@ -107,7 +110,7 @@ class Task:
     # What it returns
 
     def find(self, output: object) -> Any:
-        """Return the part of an output that the task reads, one item per image; else None."""
+        """Return the part of a model's output that this task reads, or None if it has none."""
         raise NotImplementedError
 
     def read(self, found: Any, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
@@ -161,7 +164,7 @@ class Preprocessing:
         return (1, *shape)
 
     def refuse(self, picture: Picture) -> str:
-        """Return why this network cannot take ``picture``; empty if it can."""
+        """Return why the network cannot take ``picture`` (bands or shape), or an empty text."""
         bands = getattr(picture, "bands", COLOURS)
         if bands != self.bands:
             takes = 1 if self.grey else self.bands
@@ -186,7 +189,7 @@ class Preprocessing:
         return shape[-1] if is_last else self.channels
 
     def to_pixels(self, pictures: Pictures) -> Tensor:
-        """Return the pixels of one image: (C, H, W), a clip (3, T, H, W) or a pair (2, 3, H, W)."""
+        """Return the pixels of one input: (C, H, W), a clip (3, T, H, W) or a pair (2, 3, H, W)."""
         if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
             return self.task.to_pixels(
                 *_to_tensors(pictures, self.transform, self.bands), self.size
@@ -207,7 +210,8 @@ def _suggest_bands(bands: int, takes: int) -> str:
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
     """Return a picture's values (H, W, C).
 
-    A Pillow picture here is a grey one that hookcli drew; its first band repeats ``bands`` times.
+    A Pillow picture is grey here, drawn by hookcli to test a transform; its first band is repeated
+    ``bands`` times.
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values

@@ -1,4 +1,4 @@
-"""The tasks of models: their inputs, the layers' inputs, and their outputs."""
+"""The tasks of models, such as detection: how they take images, and how to read their outputs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that return a row of numbers per image; a single number is for class 1 of 0 and 1.
+    """Models that return a row of numbers for each image.
 
-    The numbers are ``logits`` of classes of which one is true, ``labels`` (the logits of classes
-    that may all be true), ``probabilities``, or ``values`` without classes.
+    ``reading`` says what they are: ``logits`` of classes of which one is true, ``labels`` (logits
+    of classes that may all be true), ``probabilities``, or ``values`` without classes. Unless it is
+    a value, a single number belongs to class 1 of two classes, 0 and 1.
     """
 
     word: TaskWord = "classification"
@@ -133,7 +134,7 @@ class Segmentation(Task):
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        """Return maps of classes, (H, W), in the output's size; subclasses may use ``sizes``."""
+        """Return a map (H, W) of classes for each image; subclasses may resize it to ``sizes``."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
@@ -208,7 +209,7 @@ class Detection(BoxTask):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model's own transform makes, padded like the feature maps."""
+        """Return the batch from the model's own transform, which resizes, normalizes and pads."""
         inside: Any = module.transform
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -300,7 +301,7 @@ class OpticalFlow(Task):
         return seen[0]
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        """Return 0.5 for each colour, which the preset uses but does not store."""
+        """Return mean and standard deviation 0.5, which torchvision's preset does not store."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
@@ -364,13 +365,13 @@ def read_predictions(
 
 
 def read_features(features: Tensor) -> Predictions:
-    """Return one prediction for each image, which only says how many features there are."""
+    """Return a prediction for each image that says only how many features the model returned."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return what may be the features in the output of a model without a classifier, or None."""
+    """Return the tensor of an output that may hold features instead of logits, or None."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

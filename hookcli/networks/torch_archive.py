@@ -1,4 +1,4 @@
-"""Read zip archives of torch, but only if Python and torch find the same members in them."""
+"""Read zip archives of ``torch.save``, but only if Python and torch find the same files in them."""
 # A file may hold two central directories, of which Python reads one and torch the other.
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 
 
 class OtherArchiveError(ValueError):
-    """An archive that can be read but that ``torch.save`` did not write."""
+    """Raised for a zip archive that is not as ``torch.save`` writes it."""
 
 
 def load_archive(stream: BinaryIO) -> object:
-    """Load the tensors of an archive that ``torch.save`` wrote; torch raises many exceptions."""
+    """Load what ``torch.save`` wrote, without running code; torch may raise any exception."""
     # Each tensor storage must have a member of the same size: with a shorter one, some versions of
     # torch (at least 2.6 to 2.9) read memory beyond it.
     members = Counter(member.file_size for member in list_members(stream))
@@ -46,7 +46,7 @@ def load_archive(stream: BinaryIO) -> object:
 
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
-    """Return the members of an archive, but no folders, after a check that torch reads them."""
+    """Return the files in a zip archive; raise an OtherArchiveError if torch may see others."""
     # hookcli refuses an archive that has a second directory, gaps, or members that overlap or share
     # a name, or that is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:
@@ -77,7 +77,7 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
 
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
-    """Return where the only central directory begins; an error if there may be another one."""
+    """Return the offset of the central directory of a zip archive; raise if there may be two."""
     size = stream.seek(0, 2)
     stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
     tail = stream.read()

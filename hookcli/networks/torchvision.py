@@ -79,7 +79,7 @@ class Torchvision(Source):
         return tuple(find_weights(self.name).__members__)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Load the weights with torchvision's builder, which may rename keys or drop heads."""
+        """Let torchvision's builder load the weights, since it may rename keys or drop heads."""
         member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
         file = cache_weights(str(member), member.url, progress=request.progress)
         arguments: dict[str, object] = {"weights": member}

@@ -1,4 +1,4 @@
-"""The only import of torchvision in hookcli. It does not load torch's compiler."""
+"""Import torchvision without torch's compiler; all other modules import torchvision from here."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Transformers(hub.FileSource):
-    """Names: ``hf:NAME@REV``, ``hf:FOLDER``, ``hf-config:TYPE`` (the type's own configuration)."""
+    """Models called ``hf:NAME@REV``, ``hf:FOLDER``, or ``hf-config:TYPE`` (the type's default)."""
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"

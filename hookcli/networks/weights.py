@@ -61,7 +61,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process loads the weights called ``loaded`` here."""
+    """Return the request with which another process loads the weights called ``loaded`` here."""
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")
@@ -163,7 +163,7 @@ def _load(
 def _list_unchanged(
     before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the parameters that loading left unchanged, if the loader does not report them."""
+    """Return the parameters that loading left unchanged and whose values are not in the file."""
     same = [key for key, old in before.items() if _equal(old, after[key])]
     return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
@@ -179,7 +179,7 @@ def _judge(
     lacking: Collection[str],
     unexpected: Collection[str],
 ) -> list[str]:
-    """Return the classifier's keys that a file lacks; other missing keys are an error."""
+    """Return the classifier's keys that a file lacks; raise a WeightsError if it lacks others."""
     # Only the batch counters of norms may be missing, too.
     missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
     head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
@@ -196,7 +196,7 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return the request, with the file's class count if it fits, and its model without values."""
+    """Return the request and the model with as many classes as the file, if the file then fits."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)
@@ -290,7 +290,11 @@ def _bare(path: str) -> str:
 
 
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
-    """Return the prefix with which the file has most of the model's names, at least half; or ""."""
+    """Return the prefix, such as ``module.``, that a file puts before the names in the model.
+
+    Return "" if the file has the plain names, or fewer than half of them with the same prefix.
+    Raise a WeightsError if several prefixes fit equally.
+    """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)

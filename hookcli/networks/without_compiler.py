@@ -44,7 +44,7 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, unless ``function`` imports a part."""
+    """Call ``function`` without loading torch's compiler, unless ``function`` itself imports it."""
     # If the compiler is loaded later, it may compile what ``function`` declared not compilable.
     try:
         with _declaring_not_compilable():
@@ -81,7 +81,7 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:
-    """Call torch's ``is_compile_supported``. Importing this function loads the compiler."""
+    """Call torch's ``is_compile_supported``, and only then import it, which loads the compiler."""
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 
@@ -94,12 +94,12 @@ class _KernelType(type):
 
 
 class _Kernel(metaclass=_KernelType):
-    """Stands in for triton's ``JITFunction``; ``isinstance`` answers as for that class."""
+    """Stands in for triton's ``JITFunction`` in ``isinstance``, without importing triton."""
 
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Replace ``module`` by a stand-in with the names ``offered``, unless its package is loaded."""
+    """Put a stand-in with names ``offered`` in place of ``module`` in the block, if not loaded."""
     if _package_of(module) in sys.modules:
         yield
         return

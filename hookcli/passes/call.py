@@ -81,7 +81,7 @@ def call_backward(value: Tensor) -> None:
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """Return the model's output for ``pixels`` (N, …), which the model may overwrite."""
+    """Return the output of the model for ``pixels`` (N, …), which the model may overwrite."""
     with torch.inference_mode():
         inputs = loaded.inputs
         return call_model(loaded.module, inputs.arguments_of(pixels), seed=inputs.seed)
@@ -95,7 +95,7 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def has_rows(output: object, rows: int) -> bool:
-    """Return whether ``row_of`` can split an output into the outputs of ``rows`` images."""
+    """Return whether an output has a row for each of ``rows`` images, so that ``row_of`` works."""
     if _is_list_of_images(output):
         return len(output) == rows
     tensors = [tensor for _, tensor in named_tensors(output)]

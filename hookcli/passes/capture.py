@@ -52,8 +52,8 @@ class Captured:
 
     Attributes:
         layers: the layers that the arguments of ``hookcli.capture`` chose.
-        tensors: detached copies of the observed tensors, by call id, on the devices of the
-            originals; empty without ``keep=True``.
+        tensors: detached copies of the observed tensors, by call id (such as ``conv1#1``), on the
+            devices of the originals; empty without ``keep=True``.
     """
 
     layers: tuple[LayerInfo, ...]
@@ -66,18 +66,18 @@ class Captured:
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
-        """One record per observed tensor, in running order; it covers the whole batch."""
+        """One record per observed tensor, in running order; its figures cover the whole batch."""
         return read_records(self._seen, [""])
 
     @property
     def absent(self) -> dict[str, str]:
-        """The reason why a gradient was not computed, by call id; empty without ``gradients``."""
+        """Why gradients were not computed, by call id; empty without ``gradients=True``."""
         missing = () if self._gradients is None else self._gradients.missing
         return {each.call.id: each.reason for each in missing}
 
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
-        """The chosen layers that have not run, each with the reason if hookcli knows the reason."""
+        """The chosen layers that did not run, each with the reason, as far as hookcli knows it."""
         model = self._model
         return tuple(
             Uncalled(layer, explain_uncalled(model, layer))
@@ -180,13 +180,14 @@ def capture(
 
     Args:
         model: the model. Parts that torch.compile made run in eager mode while the block lasts.
-        layers: the layers to observe, as one or more forms of the filter language.
-        exclude: the layers to leave out, as one or more forms of the filter language.
-        at: the sides of the layers to observe: ``output``, ``input`` or ``both``.
+        layers: one or more filters for the layers to observe, such as ``conv`` or ``layer1.*``.
+        exclude: one or more filters for the layers to leave out.
+        at: what to observe of each layer: ``output``, ``input`` or ``both``.
         keep: whether to keep a copy of every tensor, made when the hook runs.
-        gradients: whether to also observe, in every backward pass inside the block, the sides
-            ``grad_input``, ``grad_output`` and ``param`` (the gradients of the layers' parameters).
-        edits: edits to make, in this order, in the syntax of ``--edit``. An edit without a side
+        gradients: whether to also observe, in every backward pass inside the block, the gradients
+            of the layers' inputs, outputs and parameters. Their records have the sides
+            ``grad_input``, ``grad_output`` and ``param``.
+        edits: edits to make, in this order, in the syntax of ``--edit``. An edit that names no side
             changes outputs; with ``gradients=True``, it changes the gradients of outputs.
         example: an input of the model, or a tuple of its positional arguments, with which hookcli
             runs the model before the block begins. You need it to choose functional operations

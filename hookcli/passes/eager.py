@@ -160,7 +160,7 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Map the ``id`` of each parameter and module to whether it has values; buffers count."""
+        """The ``id`` of each parameter and module, and whether it has values (a ReLU has none)."""
         found = {id(each): True for each in self.module.parameters()}
         for each in self.module.modules():
             found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))

@@ -173,7 +173,7 @@ class _Interpreter(fx.Interpreter):
 
 
 def check_archive(file: str, stream: BinaryIO) -> None:
-    """Check that torch can read an archive without unpickling objects or loading libraries."""
+    """Raise a ModelError if torch would unpickle objects or load libraries to read an archive."""
     # That is no complete protection: torch also evaluates expressions of the archive. Damaged
     # archives raise other exceptions than ``ModelError``.
     reason = _find_reason(stream)
@@ -186,7 +186,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
 
 
 def _find_reason(stream: BinaryIO) -> str:
-    """Return why torch would run code of an archive; empty if there is no sign of it."""
+    """Return why loading an archive could run code in it; empty if hookcli finds no reason."""
     members = list_members(stream)
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its members are compressed, which torch never does")

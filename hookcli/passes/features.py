@@ -86,7 +86,7 @@ def find_feature_call(
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return the index in ``seen`` of the head's first call; without a head, its length."""
+    """Return the index in ``seen`` of the head's first call, or ``len(seen)`` if there is none."""
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless
     # its output or the layers after it show that it does not make the logits.
@@ -119,7 +119,7 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
 
 
 def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
-    """Return whether an output may be computed from ``last`` without weights of other layers."""
+    """Return whether outputs of these shapes may come from ``last`` without further weights."""
     shape, sizes = last.shape, (1, *last.shape)
     channels = sizes[2 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
     same = (each.numel() in (1, shape.numel()) or channels in (1, *each[1:]) for each in returned)

@@ -1,8 +1,8 @@
 """Find a model's attention calls, and the part of the image that each token covers.
 
 Two forward passes are enough for all pixels of the same shape: one with an image, and one with the
-noisy, flipped negative of the image. If the places of the tokens differ between the two passes, the
-model chooses tokens at random or by the content of the image, so the places are not valid for other
+noisy, flipped negative of the image. If a token covers different parts in the two passes, the model
+chooses tokens at random or by the content of the image, so the parts are not valid for other
 images.
 """
 
@@ -104,7 +104,7 @@ def find_attention(
 
 
 def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Follow the tokens of a noisy, flipped negative, or of ``pixels`` if the model fails on it."""
+    """Follow the tokens of a very different image, or of ``pixels`` again if the model fails."""
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
         return _follow(model, inputs, noise - pixels.flip(-1, -2))

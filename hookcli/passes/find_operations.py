@@ -1,4 +1,4 @@
-"""Find functional operations, and layouts that types do not show, by running a forward pass."""
+"""Run a forward pass to find functional operations, and channel axes that types do not show."""
 
 from __future__ import annotations
 

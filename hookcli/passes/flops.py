@@ -107,7 +107,7 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
-    """Return a formula that torch lacks; None if an operator multiplies nothing by itself."""
+    """Return a formula for an operator that torch cannot count; None if it multiplies nothing."""
     # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
@@ -137,7 +137,7 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count a multiply-add per weight for each place, step or row; None if weights are unknown."""
+    """Count two FLOPs per weight at each position of the data; None if there are no weights."""
     # The places are those of the output for a convolution, and of the input for a transposed one.
     # The interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
     data = output if of_output else next(iter(named.values()))

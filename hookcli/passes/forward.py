@@ -285,7 +285,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Reduce a gradient (1, …, h, w) to the largest absolute value of each pixel, (h, w)."""
+    """Reduce a gradient (1, …, H, W) to the largest absolute value at each pixel, (H, W)."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)
@@ -302,7 +302,7 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Run the model, and return how many bytes of tensors a run saves for one image."""
+    """Run the model on one image, and return how many bytes its saved tensors will take."""
     runner = runner.plain or runner
     size = runner.size_of(pixels)
     total = 0

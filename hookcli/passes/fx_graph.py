@@ -57,7 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the torch function whose call made a node, and a text that identifies the call."""
+    """Return the torch function of a node, and a text that all nodes of its call share; or None."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -66,7 +66,7 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Change the keys in the ``nn_module_stack`` of each node to ``path#index`` of module calls."""
+    """Turn the keys in each ``nn_module_stack`` into ``path#index``: which call of which module."""
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -80,12 +80,12 @@ def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
 
 
 def list_module_calls(node: fx.Node) -> list[str]:
-    """Return the keys that ``name_calls`` wrote, outermost first, without the model's key."""
+    """Return the module calls around a node, as ``name_calls`` wrote them, without the model's."""
     return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls, by call id; ``name_calls`` must have run before."""
+    """Return, by call id, why exporters leave out a call; ``name_calls`` must have run before."""
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -109,7 +109,7 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Map each node's name to its function, the text of the call, and the index of the call."""
+    """Map a node to its function, a text that its call's nodes share, and the call's index."""
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -149,7 +149,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _list_outputs(node: fx.Node) -> tuple[str, ...]:
-    """Return the names of a node's tensors, or of the items of its tuple that other nodes use."""
+    """Return the node's own name, or the names of the nodes that take the items of its tuple."""
     picks = [user for user in node.users if user.target is operator.getitem]
     picks = [user for user in picks if user.users] or picks
     if not picks:
@@ -162,7 +162,10 @@ def _list_outputs(node: fx.Node) -> tuple[str, ...]:
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a module that also returns copies of ``values``, and takes ``fed`` ones as inputs."""
+    """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
+
+    It takes one more input for each name in ``fed``, which replaces this tensor where it is used.
+    """
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     outputs = graph.graph_copy(module.graph, known)

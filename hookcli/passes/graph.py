@@ -60,7 +60,7 @@ class GraphNode:
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node with prefixed names, unique among several graphs, and no call indices."""
+        """Return the node with ``prefix`` before its names, and without indices of module calls."""
         return replace(
             self,
             scopes=tuple(replace(scope, index=None) for scope in self.scopes),
@@ -124,7 +124,7 @@ class Graph:
 
     @property
     def untold(self) -> frozenset[str]:
-        """The paths of the layers that stand for nodes which a tool added to the graph."""
+        """The paths of the layers that stand for nodes which a tool (a quantizer) has added."""
         return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
@@ -164,7 +164,7 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls of a graph that names modules, and add other nodes to ``left_out``."""
+    """Yield the calls in a graph whose nodes name modules; add other nodes to ``left_out``."""
     # Operations that only return views or copies are not calls, nor are those in torch's modules.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for at, node in enumerate(nodes):
@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield a call's values that nodes outside it use; none if nothing uses the last value."""
+    """Yield the values of a call that nodes outside it read; none if its last value is not read."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:
@@ -254,9 +254,9 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Return the calls of modules with the indices of their nodes, outer calls first.
+    """Group the positions of nodes by the module call that they belong to, outer calls first.
 
-    If the graph gives no call index, only consecutive nodes belong to the same call.
+    If the graph does not number the calls, only consecutive nodes belong to the same call.
     """
     found: dict[object, _Group] = {}
     running: list[tuple[ModuleScope, int]] = []
@@ -271,7 +271,7 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Assign nodes that a tool added to the innermost module around the nodes they connect."""
+    """Put nodes that a tool added into the layer of their weights, or the module around them."""
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):

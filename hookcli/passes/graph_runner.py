@@ -62,7 +62,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """The meaning of the output; None unless it comes from a linear layer (and activations)."""
+        """Whether the output is logits, probabilities or values; None if not of a linear layer."""
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
@@ -109,7 +109,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the floating-point operations by value name, and the operators not counted."""
+        """Return the FLOPs, by name of the computed value, and the operators that lack a count."""
         return {}, ("a compiled model",)
 
     def find_quantized(
@@ -131,7 +131,11 @@ class GraphRunner(Runner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the graph; pass each of ``values`` to ``receive`` before it can be overwritten."""
+        """Run the graph, and return its outputs.
+
+        The tensors in ``fed`` replace the values of the same names. Each of ``values`` is passed to
+        ``receive(name, tensor)`` before it can be overwritten.
+        """
         raise NotImplementedError
 
     def run(self, batch: Batch, observer: Observer) -> ForwardOutcome:
@@ -178,7 +182,7 @@ class GraphRunner(Runner):
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:
-    """Return a key that sorts a module before the modules in it."""
+    """Return a key that sorts calls by their start, and a module before the modules in it."""
     return call.start, call.layer.depth
 
 

@@ -53,7 +53,7 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Group each node's values by the calls that compute them; empty if no name has modules."""
+    """Return each node's values, with the modules that their names show; empty if none does."""
     # ``dependent`` values depend on the inputs; ``classes`` has the modules' classes, if known
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -86,7 +86,7 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 def _join_linear(
     nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
 ) -> None:
-    """Turn a MatMul and the Add of its bias into one call of ``linear`` (operator ``Gemm``)."""
+    """Mark a MatMul and the Add of its bias, the nodes of one linear layer, as one ``Gemm``."""
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if [each.operator for each in found[index]] == ["MatMul"]:
@@ -110,7 +110,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn paths from a node: the name of a weight begins with the path of its module."""
+        """Learn a module's full path from the names of its node's weights, which begin with it."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))
@@ -179,13 +179,13 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return a call's index: the number in its name (a file may lack calls) or its position."""
+        """Return which call of its module this is: the number in its name, or else its position."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether the names of a module's calls differ only in numbers: ``up``, ``up_1``."""
+        """Return whether only numbers differ in the names of a module's calls: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)
@@ -204,7 +204,6 @@ def _without_number(names: _Names) -> _Names:
 
 
 def _shorten(path: str, end: str) -> str:
-    """Return the longest parent of ``path`` that ends with ``end``; empty if there is none."""
     while path:
         path = path.rpartition(".")[0]
         if f".{path}".endswith(f".{end}"):

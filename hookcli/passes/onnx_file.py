@@ -249,7 +249,7 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the nodes that compute calls, in running order.
+        """Return the names of the nodes that compute the given calls, in running order.
 
         Nodes that only pass values on, or compute shapes, are left out.
         """
@@ -481,7 +481,7 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer whose quantized weights a node uses; None if their names do not say it."""
+    """Return the layer in the name of a node's quantized weight; None if the name has none."""
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -535,7 +535,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Counts consecutive calls of a layer with one function: a repeated operator is a new call."""
+    """Counts consecutive calls of a simple layer: an operator that comes again is a new call."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -581,7 +581,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that is quantized and at once dequantized to the dequantized value."""
+    """Map a value that is quantized and at once dequantized to the name of the dequantized one."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -77,15 +77,18 @@ class Runner:
 
     @property
     def plain(self) -> Runner | None:
-        """A runner of the same model without edits and pruning; None if this runner has neither."""
+        """The same model in a runner without edits and pruning; None if this runner has neither."""
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return, by call id, the coarsest dtype that led to the tensor, and its operator."""
+        """Return how tensors are computed, by call id: the least precise dtype, and the operator.
+
+        The dtype is the least precise one of all tensors from which this tensor is computed.
+        """
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
-        """Return the names of the nodes that compute calls; None if nodes have no names."""
+        """Return the names of the graph's nodes that compute calls; None if nodes have no names."""
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
@@ -99,7 +102,11 @@ class Runner:
         raise NotImplementedError
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        """Run a batch; ``feed(id)`` replaces outputs, but the observer gets the original ones."""
+        """Run a batch in which the arrays of ``feed`` replace outputs of layers.
+
+        ``feed(call id)`` returns the array, or None for no change. The observer gets the original
+        output.
+        """
         raise NotImplementedError
 
     @property
@@ -110,7 +117,7 @@ class Runner:
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Restore the state of the model when the block ends; pruning stays until ``close``."""
+        """Restore the state of the model when the block ends, but keep pruning until ``close``."""
         return nullcontext()
 
     def close(self) -> None:
@@ -129,7 +136,7 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the operations that later images called, but the first image did not."""
+        """Return the chosen operations in ``called`` that the first image did not call."""
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:

@@ -319,7 +319,6 @@ def _survey_graph(
 
 
 def _add_up_graph(flops: Mapping[str, int | None], values: Iterable[str]) -> tuple[int | None, int]:
-    """Return the FLOPs of ``values`` (None if some cannot be counted), and those counted."""
     found = [flops[name] for name in values if name in flops]
     counted = sum(filter(None, found))
     return (None if None in found else counted), counted

@@ -43,7 +43,7 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore the model's present state; each may be called repeatedly."""
+    """Yield functions that together restore the model's present state, whenever they are called."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -128,7 +128,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores ``value``, but not objects in it; None for other types."""
+    """Return a function that restores a container's items, an array or a generator; else None."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):
@@ -148,7 +148,7 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 
 
 def memory_of(tensor: Tensor) -> int | None:
-    """Return the identity of the memory that a tensor shares with its views."""
+    """Return a number that is equal for tensors on the same memory; None if it cannot be known."""
     # None on the meta device, and for a tensor that consists of several, such as a sparse one.
     try:
         storage = tensor.untyped_storage()
