@@ -71,7 +71,7 @@ def ablate(
     top: int | None = None,
     dry_run: Literal[False] | None = None,
 ) -> Ablation:
-    """Zero channels one by one, and rank them by the change of the score.
+    """Zero channels one by one, and rank them by how much the model's score changes.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
@@ -148,7 +148,7 @@ def ablate(
     top: int | None = None,
     dry_run: Literal[True],
 ) -> Planned:
-    """Zero channels one by one, and rank them by the change of the score.
+    """Zero channels one by one, and rank them by how much the model's score changes.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
@@ -1039,8 +1039,8 @@ def layers(
 ) -> LayerSurvey:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
-    Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
-    counts as two FLOPs.
+    A trap is a reason why a simple hook on a layer would mislead. hookcli loads no weights and
+    computes no values, but runs a file such as net.onnx once. A multiply-add counts as two FLOPs.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: all]
@@ -1106,8 +1106,8 @@ def map(
 ) -> ImageMap:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
-    classifier takes. If --layers names several layers, hookcli uses the last one.
+    Without --layers, hookcli uses the model's own pooled embedding, or the input of its classifier.
+    If --layers names several layers, hookcli uses the last one.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Args:
@@ -1164,8 +1164,8 @@ def models(
 ) -> ModelList:
     """List models, their weights, and which of these are in the local cache.
 
-    Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
-    completes the names of a source that you have listed once.
+    Without --source, hookcli lists torchvision's models. A multiply-add counts as two FLOPs. The
+    shell completes the names of a source that you have listed once.
 
     Args:
         pattern: Names that match: 'resnet*'.  [default: all]
@@ -1225,8 +1225,9 @@ def places(
 ) -> PlacesOutcome:
     """Colour the places of layers by their components, or find similar and matching places.
 
-    Places are the tokens of an image, or the pixels of a layer's maps. With a run, hookcli shows
-    all layers that have places, or those of --layers.
+    Places are the tokens of an image, or the pixels of a layer's feature maps; components are the
+    principal components of their features. With a run, hookcli shows all layers that have places,
+    or those of --layers.
 
     Args:
         pca: Show the first three components as red, green and blue.
@@ -1326,8 +1327,8 @@ def probe(
 ) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-    The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
-    --layers, hookcli probes the activations of a model.
+    The accuracy is cross-validated. It is compared with that of controls: the pixels, and the
+    layers of another run. Without --layers, hookcli probes the activation layers of a model.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Args:
@@ -1446,7 +1447,7 @@ def similarity(
 ) -> Similarity:
     """Compare every pair of layers, of one run or of two: which compute the same?
 
-    With two runs of the same images: hookcli similarity RUN RUN.
+    The measure is linear CKA. With two runs of the same images: hookcli similarity RUN RUN.
 
     Args:
         pool: Compare whole maps, or one value of each channel.  [default: none]

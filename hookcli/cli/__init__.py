@@ -1,1 +1,1 @@
-"""The command line: turns options into a request, calls the verb, and prints its outcome."""
+"""The command line: turns options into requests, calls the verb, and prints what it returns."""

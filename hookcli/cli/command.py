@@ -1,4 +1,4 @@
-"""Make a Typer command of a verb: keywords become options; the command prints the outcome."""
+"""Make a Typer command of a verb, a function such as ``hookcli.inspect``; print what it returns."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def make_parameter(option: Option) -> Parameter:
 
 
 class TerminalListener(VerbListener):
-    """Prints a verb's notes on stderr; with ``quiet``, only warnings, failures and answers."""
+    """Prints a verb's messages on stderr; with ``quiet``, only warnings, failures and answers."""
 
     writes = starts_workers = True
 

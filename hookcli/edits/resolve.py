@@ -180,7 +180,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Apply an edit to all channels; norms are over axes ``together``, means also per channel."""
+    """Apply an edit; norms are over axes ``together``, means over these but ``channel_axis``."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))
@@ -199,10 +199,7 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Round a number to the dtype of ``values``; a number beyond its range becomes infinite.
-
-    Without this, torch raises an error for such a number.
-    """
+    """Round to the dtype of ``values``; a number beyond its range, which torch refuses, is Inf."""
     return values.new_tensor(number, device="cpu").item()
 
 
@@ -213,6 +210,6 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """Convert to float64, in which squares of float32 values neither vanish nor overflow."""
+    """Convert to float64 (float32 on MPS), since squares of float32 could vanish or overflow."""
     # MPS has no float64: tensors on MPS become float32.
     return values.float() if values.device.type == "mps" else values.double()

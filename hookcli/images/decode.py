@@ -205,7 +205,7 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 
 
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
-    """Return the lower bytes of colours of 16 bits; None for other pictures."""
+    """Return the lower bytes of 16-bit colours, which Pillow drops; None for other pictures."""
     # Pillow decodes only the higher bytes. With the mode of the other byte order, it decodes the
     # lower bytes. Grey with transparency has no such mode, and is read as RGBA, as four bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
@@ -227,7 +227,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Convert the transparent value of a PNG to 8 bits, as Pillow converts the pixels."""
+    """Scale the transparent value of a PNG to 8 bits, as Pillow scales pixels; refuse 16 bits."""
     # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
     # reduced pixels do not show which of them had a transparent colour of 16 bits.
     transparent = image.info.get("transparency")
@@ -255,7 +255,7 @@ def _decode_frames(
 
 
 def _open_raster(file: BinaryIO) -> ImageFile:
-    """Open the image; try Pillow's common formats first, since loading all takes long."""
+    """Open an image file with Pillow; try common formats first, since loading all is slow."""
     file.seek(0)
     Image.preinit()
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """The functions of ``local`` and ``remote``; each that takes a name may raise an OSError."""
+    """Functions that the modules ``local`` and ``remote`` both have; they may raise an OSError."""
 
     def check(self, name: str) -> None: ...
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...

@@ -136,7 +136,7 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that match a glob, sorted; its wildcards do not enter run folders."""
+    """Return the images that match a glob, sorted; leave out what wildcards find in run folders."""
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)

@@ -1,4 +1,4 @@
-"""Images that a Python program holds in memory, as files."""
+"""Turn images that a Python program holds in memory into the bytes of image files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,11 @@ class Samples:
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
-    """Return the meaning of values of a type: ``kind`` is numpy's letter, such as ``u``."""
+    """Return what is known of values of a dtype: which are black and white in every picture.
+
+    ``kind`` is numpy's letter for the dtype, such as ``u``. For example, unsigned integers of 12
+    bits reach from 0 to 4095; signed ones have no natural range.
+    """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)
     is_natural = kind == "u" and bits <= 16
@@ -41,7 +45,7 @@ def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
 
 
 class BandPicture:
-    """A picture of two bands, or of more than three: ``values`` (H, W, C) from 0 to 255."""
+    """A picture of two bands, or of more than three: float32 ``values`` (H, W, C) from 0 to 255."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self.values = values
@@ -56,7 +60,7 @@ class BandPicture:
 def draw(
     values: Array, style: ReadStyle, samples: Samples | None = None
 ) -> tuple[Image.Image | BandPicture, Intensities | None]:
-    """Return an array (H, W, C) as a picture, and the range of its values; None for bytes."""
+    """Return an array (H, W, C) as a picture, and the range scaled to 0 to 255; None for uint8."""
     values = _choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
     samples = samples or samples_of(values.dtype.kind, 8 * values.dtype.itemsize)
@@ -69,7 +73,10 @@ def draw(
 def scale_rows(
     rows: Rows, shape: tuple[int, ...], style: ReadStyle, samples: Samples
 ) -> tuple[Array, Intensities | None]:
-    """Return values from 0 to 255, as bytes for one or three bands, and their range, if any."""
+    """Scale values to 0 to 255; return them and the range that was scaled, which is None for uint8.
+
+    The scaled values have the shape (H, W, C). They are uint8 for one or three bands, else float32.
+    """
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)
     found, top = None, 0
@@ -135,7 +142,7 @@ def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
 
 
 def _find_bands(shape: Sequence[int]) -> int:
-    """Return which axis of an array holds the bands: 0 for (C, H, W), or -1 for (H, W, C)."""
+    """Return which axis of an array has the bands: 0 for (C, H, W), or -1 for (H, W, C)."""
     # Two equal lengths are the sides of a square; of three others, the shorter end axis has the
     # bands.
     first, middle, last = shape
@@ -153,7 +160,10 @@ def put_bands_last(values: Array) -> Array:
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
-    """Return the chosen bands as (C, H, W); ``channels`` is the number of bands, if known."""
+    """Return pixels as (C, H, W) with only the bands in ``bands``, if any are named.
+
+    ``channels`` is the number of bands in ``pixels``; None if this is not known.
+    """
     is_last = channels is not None and pixels.shape[0] != channels == pixels.shape[-1]
     axis = _find_bands(pixels.shape) if bands else (-1 if is_last else 0)
     return _choose_bands(np.ascontiguousarray(np.moveaxis(pixels, axis, 0)), bands, 0)

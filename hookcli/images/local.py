@@ -70,7 +70,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """List images depth first; enter a folder only once, even if several links lead to it."""
+    """Return the images in a folder, depth first; enter no folder twice, even by several links."""
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
     waiting = [(folder, True)]
@@ -104,7 +104,6 @@ def _list_entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Return whether a folder is a run folder; another tool may also write a ``run.json``."""
     marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 

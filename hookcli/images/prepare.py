@@ -78,7 +78,7 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Replace pictures in memory, of up to 340 MB, by pixels; also return the unusable images."""
+    """Replace decoded pictures (up to 340 MB each) by the model's input; skip unusable images."""
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     for source in sources:
@@ -140,7 +140,7 @@ class FirstImage:
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
-        """Return the pixels (1, …) of the first usable image, made anew to save memory; or None."""
+        """Prepare the first usable image again; return its pixels (1, …), or None without one."""
         for index in range(self._index, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[index]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
@@ -234,7 +234,7 @@ def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether pixels may not fit into shared memory; a worker would then wait forever."""
+    """Return whether /dev/shm is nearly full: a worker that shares pixels might wait forever."""
     try:
         return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
@@ -242,7 +242,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Returns prepared images, or hookcli's errors; torch would change a raised error's message."""
+    """Returns images, or hookcli's errors: torch would change the messages of raised errors."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

@@ -30,7 +30,7 @@ def find_state(file: str) -> tuple[int, int]:
 
 
 def is_folder(name: str) -> bool:
-    """A URL with the suffix of an image or of a tensor file always counts as a file."""
+    """Return whether a URL is a folder; a URL that ends like an image or tensor file never is."""
     return not _names_file(name) and (name.endswith("/") or storage.is_folder(name))
 
 
@@ -60,7 +60,7 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Match hidden files only if a name in the pattern begins with a dot."""
+    """Return the URLs that match a glob; hidden files only if a name in it begins with a dot."""
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 

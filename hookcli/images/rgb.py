@@ -27,7 +27,7 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, (1,), (2,)
 def to_rgb(
     image: Image.Image, style: ReadStyle = PLAIN, low: Image.Image | None = None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return an RGB copy of ``image`` on white, and the range of its values; None for 8 bits."""
+    """Return ``image`` as RGB on white, and the range that was scaled to 0 to 255, or None."""
     # ``low`` has the lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):
@@ -62,7 +62,7 @@ def _scale(
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return the meaning of an image's values, from the file's tags, which a copy lacks."""
+    """Return the natural range of an image's values, from tags of its file, which a copy lacks."""
     from hookcli.images.intensities import Samples, samples_of
 
     tags = getattr(image, "tag_v2", {})
@@ -95,7 +95,7 @@ def _is_signed(image: Image.Image) -> bool:
 
 
 def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> Array:
-    """Return the values (H, W, C) of a picture; ``low`` is as in ``to_rgb``."""
+    """Return the values (H, W, C) of a picture; ``low`` has the lower bytes of 16-bit colours."""
     import numpy as np
 
     values = np.atleast_3d(np.asarray(image))

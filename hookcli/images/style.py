@@ -44,7 +44,7 @@ class UndecodableError(Exception):
 
 
 class NoRangeError(UndecodableError):
-    """The values of a picture have no natural range, and the picture is not alone in its run."""
+    """One of several pictures has values without a natural range, such as signed integers."""
 
     def __init__(self, low: float, high: float) -> None:
         self._why = (

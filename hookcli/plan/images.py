@@ -76,7 +76,7 @@ def find_images(
 def _read_some(
     sources: Sequence[ImageSource], range_: str | tuple[float, float]
 ) -> Iterator[tuple[str, int, Intensities | None]]:
-    """Yield the name, the bands and the range of each image that is read before the run."""
+    """Read the images that a plan needs; yield each name, number of bands and range of values."""
     # Of images that are not in memory, these are the first one and, unless the user gave a range,
     # pictures that may have no natural range: up to eight remote ones, and all local ones whose
     # header shows no natural range (up to eight, once a picture has none).

@@ -99,7 +99,6 @@ def require_eager(model: PreparedModel, what: str) -> EagerModel:
 
 
 def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> None:
-    """Refuse edits, prunes and ``asked`` (values by option name) for a model without modules."""
     request = model.request
     for option, value in {"`edits`": request.edits, "`prunes`": request.prunes, **asked}.items():
         if value:
@@ -121,7 +120,7 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """The settings that must be equal in two chunks that are merged, as text."""
+        """The settings that must be equal in two chunks (parts of a run) that are merged."""
         # They depend on the number of images and on how this version saves chunks. The user's own
         # options are in the recorded command.
         shows_all = self.images <= MOST_IMAGES
@@ -194,7 +193,10 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """Make a runner; it knows all operations if any form in ``also`` chooses operations."""
+    """Make a runner of a module; find operations such as ``op:add`` if any form names operations.
+
+    Forms choose layers: those of the request, and in ``also`` those of other options.
+    """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
     choose = partial(select_layers, module, request.layers, request.exclude)
@@ -254,7 +256,7 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Map the ``id`` of objects that B must not share with A to whether B may copy the object."""
+    """Return the ``id`` of each object that B must not share with A; True if B may copy it."""
     # B may copy a module or a parameter only if it is as the user's code made it.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
@@ -303,7 +305,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
 
 
 def list_outputs(side: Side) -> Side:
-    """Add the model itself, whose outputs always count, to the observed and listed layers."""
+    """Return ``side`` with the model itself among its layers: its outputs are always compared."""
     runner = side.runner
     if isinstance(runner, EagerRunner):
         root = list_layers(runner.module)[0]
@@ -426,7 +428,6 @@ def settle_ablation(
 def _fit_images(
     loaded: M, request: RunRequest, found: FoundImages
 ) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
-    """Return the model with ``first`` and ``choose`` set, and (sources, skipped, fitter, first)."""
     fitter = make_fitter(request.images, loaded, request.model.bands)
     sources, unfit = fit_sources(fitter, found.sources)
     sources, unprepared = release_pictures(fitter, sources)
@@ -505,7 +506,7 @@ def _choose_attention_layers(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return the (x, y) of a pixel, in shares of the width and height of the layers' input."""
+    """Convert a pixel of the image to (x, y) in shares of the model input's sides; None to None."""
     if pixel is None:
         return None
     if len(sources) != 1:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # The pictures that a notebook shows, in its order
 _PICTURES = names.CAM, names.SALIENCY, names.HEAT, names.ATTENTION, names.GRIDS, names.SHEETS
 _SavedRows: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
-"""By image key, in the run's order: a saved tensor of a call, and the image's row in the tensor."""
+"""For each image key, in the run's order: the saved tensor with this image, and the row in it."""
 
 # The type of each column's values; columns that a later version added are read as text.
 _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(LayerRow).items()}
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The keys of the images that went through the model, in the run's order."""
+        """The keys (unique names) of the images that went through the model, in the run's order."""
         return tuple(image["key"] for image in self.manifest["images"])
 
     @property
@@ -309,7 +309,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Read the index; share equal tuples of keys: 20,000 images and 50 calls would need 60 MB."""
+    """Read the index of saved tensors; share equal tuples of image keys, which could fill 60 MB."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -322,7 +322,7 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match ``forms``: ids or globs, or several with commas."""
+    """Return the saved call ids that match ``forms``: ids and globs, alone or joined by commas."""
     chosen: set[str] = set()
     for form in forms:
         separate = [form] if form in run.calls else [each for each in form.split(",") if each]

@@ -76,7 +76,6 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a column's type fits; numbers of any width do, and nulls except for a list."""
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

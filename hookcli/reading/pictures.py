@@ -69,7 +69,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(boxes: TileBoxes, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of a layer's name, labels and tiles on a sheet."""
+    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles on a sheet."""
     columns = min(tiles, boxes.columns)
     rows = -(-tiles // boxes.columns)
     left, top = boxes.left, boxes.top

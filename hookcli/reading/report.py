@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Render a run's page (``single_file`` embeds pictures); return also what changed on disk."""
+    """Return the page of a run, made again, and how the folder differs from what the run wrote.
+
+    The page links to its pictures; with ``single_file``, it embeds them.
+    """
     files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files.read if single_file else None), state

@@ -89,7 +89,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in memory, or in cloud storage: these are copied when opened."""
+    """The files of a run folder in memory or in cloud storage; opening a file copies it."""
 
     location: Url
 

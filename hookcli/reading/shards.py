@@ -63,7 +63,7 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return some rows of a saved tensor as an array (stop - start, …); other rows are not read."""
+    """Return the rows ``start`` to ``stop`` of a saved tensor; other rows are not read."""
     # The shard must have the dtype and shape that the index names; with ``start`` equal to
     # ``stop``, only this is checked. ``ranges``: what to read of the other axes; empty for all.
     array_dtype(tensor)
@@ -86,7 +86,7 @@ def _map(stream: BinaryIO) -> memoryview | mmap.mmap:
 
 
 def _copy_part(data: memoryview | mmap.mmap, tensor: SavedTensor, part: tuple[slice, ...]) -> Array:
-    """Copy a part of a tensor of a safetensors file, whose format ``store/tensors`` cites."""
+    """Return a copy of ``part`` of a tensor; raise a DamagedError if the file is damaged."""
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")

@@ -1,4 +1,5 @@
-"""The verbs, one module each: the options that only this verb has, its function, its outcome.
+"""The verbs: functions such as ``hookcli.inspect``, each also a command of the same name.
 
-A verb is a public function, and a command of the same name. It prints nothing and never exits.
+The module of a verb has this function, the options that only this verb has, and the class of its
+outcome (what the function returns). A verb prints nothing and never ends the process.
 """

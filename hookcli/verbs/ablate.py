@@ -1,4 +1,4 @@
-"""The verb ``ablate``."""
+"""The function and command ``ablate``, which zeroes channels and measures how the score changes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ _IMAGES = 10  # scores are shown for at most this many images
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(UnwrittenOutcome):
-    """Channels, ranked by how much the score changes when they are zeroed.
+    """The result of ``ablate``: channels, ranked by how much zeroing each one changes the score.
 
     Attributes:
-        result: the model, the images with their scores, and the layers that did not run.
+        result: the model, the images with their scores, the ranked channels, and the layers that
+            did not run.
     """
 
     config: AblationConfig
@@ -103,7 +104,7 @@ def ablate(
     ] = MOST_ROWS,
     dry_run: DryRun = False,
 ) -> Ablation | Planned:
-    """Zero channels one by one, and rank them by the change of the score.
+    """Zero channels one by one, and rank them by how much the model's score changes.
 
     Examples:
         hookcli ablate resnet18 cat.jpg --layers 'conv[2]'

@@ -1,4 +1,4 @@
-"""Steps that the verbs for analyses share: open runs, choose layers, and write results."""
+"""Steps that ``places``, ``map``, ``probe`` and ``similarity`` share: open runs, write results."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ LayersOf: TypeAlias = Annotated[
         many=True,
     ),
 ]
-"""The option ``layers`` of verbs that choose the layers themselves if the user names none."""
+"""The option ``layers`` of ``map`` and ``probe``, which choose layers themselves without it."""
 
 GivenLabels: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
-"""``folders``, the name of a CSV file, or the labels themselves: a tuple in the order of the run's
-images, or a mapping from an image's path, file name or key to its label."""
+"""Labels of images: the word ``folders`` (the folder of an image is its label), the name of a CSV
+file, a tuple of labels in the order of the run's images, or a mapping to labels. Its keys are the
+images' paths, file names or keys (the unique names of the images in the run)."""
 
 
 def labels_flag(text: str) -> Flag:
-    """Return the option ``labels``; a command has FILE.csv in place of labels from Python."""
     return Flag(
         "--labels folders|FILE.csv",
         text,
@@ -78,7 +78,7 @@ def labels_flag(text: str) -> Flag:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Output: where the analysis goes."""
+    """Output: where the results and the run are written, and how the pictures look."""
 
     out: Annotated[
         Path | None,
@@ -110,7 +110,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls of a run that the user chose; error hints suggest ``pool``."""
+        """Return the chosen calls of those that a run saved; an error may hint at ``pool``."""
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())
@@ -159,7 +159,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutcome(Outcome, Generic[Result]):
-    """The outcome of an analysis; ``result`` is its document, or what the document is made from."""
+    """The base class of what ``places``, ``map``, ``probe`` and ``similarity`` return."""
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
@@ -194,7 +194,7 @@ def open_analysis(
     names: Sequence[str] = (),
     only: Only | None = None,
 ) -> Iterator[Analysis]:
-    """Yield the analysis of finished runs; if the user named a model, hookcli runs it first."""
+    """Open the runs in ``source``, or run its model on its images; yield an ``Analysis``."""
     # ``most`` limits the finished runs. A model's run needs at least ``least`` images, and the
     # images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
     from hookcli.analysis.folder import check_folder

@@ -1,4 +1,4 @@
-"""The call of a verb: the user's arguments, and the listener that gets the verb's messages."""
+"""One call of a function such as ``hookcli.inspect``: its arguments, messages and progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a w
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message of a verb, which names options as Python keywords.
+    """A message to the user; options are named as keywords of Python.
 
     A plan says what hookcli will do, a note gives further information, and a warning says why the
     result may be wrong or incomplete. An answer is what the user asked for, such as the plan of a
@@ -38,7 +38,7 @@ class Note:
 
 
 class Progress(ProgressListener):
-    """Counts steps during a ``with`` block; ``done`` is the number of steps so far."""
+    """Counts the finished steps of a ``with`` block in ``done``; subclasses also show a bar."""
 
     done = 0
 
@@ -56,7 +56,10 @@ class Progress(ProgressListener):
 
 
 class VerbListener:
-    """In a Python program, issues a verb's warnings with ``warnings.warn``, and shows a bar."""
+    """Receives the messages and the progress of a verb that a Python program calls.
+
+    It issues warnings with ``warnings.warn``, ignores other messages, and shows progress bars.
+    """
 
     writes = False  # whether a verb without ``out`` writes into its usual folder
     wants_rows = True  # whether somebody reads all rows; a table alone needs few
@@ -78,13 +81,13 @@ class VerbListener:
         """Called before the models run."""
 
     def end(self) -> None:
-        """Called when the outcome is known: later messages are printed below it."""
+        """Called when the result is known; messages after this call belong below the result."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when the models of a source are known; None means torchvision."""
+        """Called when hookcli can list the models of a source (``timm``); None is torchvision."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
-        """Return a progress bar for ``total`` steps, named ``noun``, hidden for short work."""
+        """Return a progress bar for ``total`` images or other steps; hidden unless ``is_long``."""
         if not (is_long and _is_watched()):
             return Progress()
         return (_NotebookBar if _is_notebook() else _Bar)(total, noun)
@@ -116,7 +119,7 @@ class _Bar(Progress):
 
 
 class _NotebookBar(_Bar):
-    """A bar in a notebook output of its own, emptied at the end, so that no bar is saved."""
+    """A progress bar in a notebook, emptied at the end, so that no notebook is saved with it."""
 
     _output: Any = None
 

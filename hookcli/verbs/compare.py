@@ -1,4 +1,4 @@
-"""The verb ``compare``; each word of ``against`` is one difference of variant B from A."""
+"""The function and command ``compare``, which runs a model in two ways, A and B."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TWICE = "one run B at a time: compare twice"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Against: what is different in variant B, and which differences to look for."""
+    """Against: how B, the second way to run the model, differs from A, and how to compare them."""
 
     against: Annotated[
         tuple[str, ...],
@@ -205,7 +205,6 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    """Guess the setting of a bare value: ``dtype=bfloat16`` for ``bfloat16``; else empty."""
     if word in DTYPES:
         return f"dtype={word}"
     if word in MODES:

@@ -1,4 +1,4 @@
-"""The outcome of ``diff`` (two runs) and ``compare`` (two variants of a model): how they differ."""
+"""What ``diff`` (two runs) and ``compare`` (two ways of running a model) return and print."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LOOK = Look(
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """Output: which calls the table has, and in which order the rows are."""
+    """Output: which layer calls the table shows, and in which order."""
 
     top: Annotated[
         int,
@@ -78,7 +78,7 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The nodes of an ONNX file to keep in float32, as arguments of the tools that convert files.
+    """Names of ONNX nodes to keep in float32, given as an argument of tools that convert files.
 
     Attributes:
         node_block_list: for ``convert_float_to_float16`` of onnxconverter-common and onnxruntime.
@@ -99,16 +99,17 @@ class ComparisonDocument(Document):
         first: the id of the first call that differs, in the order in which calls complete; null if
             no call differs.
         verdict: the result in words.
-        culprits: the ids of the calls that are to blame, in the order in which they complete; null
-            unless the comparison looked for culprits (``--blame``).
-        blame: which calls are to blame, in words; empty unless the comparison looked for culprits.
-        keep: the names of the nodes that compute the culprits; null unless B is an ONNX file and
-            the comparison looked for culprits.
-        answer: how far the answers of A and B agree; null if the model's outputs are unknown.
+        culprits: the ids of the calls that differ by themselves, not only because their inputs
+            differ, in the order in which they complete; null without ``--blame``.
+        blame: which calls are culprits, in words; empty without ``--blame``.
+        keep: the names of the ONNX nodes that compute the culprits; null unless B is an ONNX file
+            and ``--blame`` was given.
+        answer: how far the answers of A and B (such as classes) agree; null for
+            ``hookcli diff``, and if the outputs cannot be compared.
         a: the first run (A, the reference), as the user named it.
         b: the second run (B), as the user named it.
         tolerance: the tolerance that was requested.
-        changed: the facts on which the runs depend, and which differ between A and B.
+        changed: the facts that affect a run, such as its weights, and that differ between A and B.
         images: the keys (unique names) of the compared images.
         only_in_a: the keys of the images that only run A has.
         only_in_b: the keys of the images that only run B has.
@@ -175,7 +176,7 @@ class ComparisonOutcome(Outcome):
 
     @cached_property
     def headlines(self) -> list[str]:
-        """The verdict, the culprits if hookcli looked for them, and the first call that differs."""
+        """Sentences: the verdict, which calls are to blame, if asked, and which differs first."""
         blame = self.result.blame
         blamed = [] if blame is None else [blame_text(blame)]
         lines = [verdict_text(self.result), *blamed, first_text(self.result)]

@@ -1,4 +1,4 @@
-"""The verb ``diff``."""
+"""The function and command ``diff``, which compares two runs or golden files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class RunDocument(Document):
 
     Attributes:
         run_folder: the path of the run folder, as given with ``-o`` or as hookcli chose it.
-        layers: the rows of ``layers.csv``.
+        layers: the rows of ``layers.csv``, one per layer call and output.
         attention: the rows of ``attention.csv``; present only with ``--attention``.
     """
 
@@ -45,7 +45,7 @@ class AblationDocument(Document):
 
     Attributes:
         command: the command that repeats the ablation, without options that do not affect it.
-        channels: the zeroed channels, sorted by rank.
+        channels: the zeroed channels; the one on which the score depends most comes first.
     """
 
     command: Command

@@ -1,4 +1,4 @@
-"""The verb ``export``."""
+"""The function and command ``export``, which writes saved tensors as .npy or .csv files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files of an export: arrays or tables, then lists of which row belongs to which image."""
+    """The files that ``export`` wrote: arrays or tables, then lists of which row is which image."""
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)
@@ -134,7 +134,7 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file and the function that writes it; the lists of images come last."""
+    """Yield each file to write and the function that writes it; lists of the images come last."""
     # All tables share one list, and so do all arrays that have every image of the run.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
@@ -215,7 +215,6 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    """Return the saved channels if each has one value per image, else the values' indices."""
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()
     return channels if shape == (len(channels),) else range(math.prod(shape))

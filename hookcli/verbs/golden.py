@@ -1,4 +1,4 @@
-"""The verb ``golden``."""
+"""The function and command ``golden``, which writes a run as one small file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Golden(Outcome):
-    """A run as one small document, with which ``hookcli.diff`` compares later runs.
+    """The result of ``golden``: a run as one small document, for ``hookcli.diff`` to compare.
 
     Attributes:
-        golden: the statistics and the sketch of each call.
+        golden: the statistics and the sketch (a small random projection) of each call's tensor.
         files: the path of the written document, by name; empty without ``out``.
     """
 

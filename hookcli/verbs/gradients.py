@@ -1,4 +1,4 @@
-"""The verb ``gradients``."""
+"""The function and command ``gradients``, which runs a model forward and backward."""
 
 from __future__ import annotations
 

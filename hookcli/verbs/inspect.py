@@ -1,4 +1,4 @@
-"""The verb ``inspect``."""
+"""The function and command ``inspect``, which records what the layers of a model compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of ``inspect`` and ``gradients``: the table, the predictions, and the findings."""
+"""What ``inspect`` and ``gradients`` return and print: a table, predictions, and findings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Inspection(Outcome):
 
     @cached_property
     def run(self) -> Run:
-        """The finished run, which can also read the tables of each image."""
+        """The finished run as ``load_run`` opens it, which also has the figures of each image."""
         from hookcli.reading.load import load_run
 
         run = load_run(self.run_folder)
@@ -163,7 +163,7 @@ class Inspection(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(UnwrittenOutcome):
-    """The outcome of ``dry_run``: ``notes`` have the plan; nothing ran, and nothing was written."""
+    """The result of a dry run: ``notes`` describe the plan, and nothing was written."""
 
     skipped: int  # images that could not be used
 
@@ -178,7 +178,7 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
-    """Run images through a model, and write the run folder; ``dry_run`` only returns the plan."""
+    """Run images through a model, and write the run folder; with ``dry_run``, only plan this."""
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
@@ -364,7 +364,7 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
 
 
 def finite_text(value: float | None, form: str = ".5g") -> str:
-    """Return a number as text; None stands for a value that is not finite."""
+    """Format a number; return ``not finite`` for None, which stands for NaN and infinity."""
     return "not finite" if value is None else format(value, form)
 
 

@@ -1,6 +1,7 @@
-"""Make a verb of a function that takes requests: the requests' fields become keywords and options.
+"""Turn functions that take requests (dataclasses of options) into functions with keywords.
 
-The signature, ``help()``, the command line, completion and the reference come from the same fields.
+Each field of a request with a ``Flag`` becomes a keyword, and an option of the command. Signature,
+``help()``, command line, completion and reference are all made from these fields.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ PANELS = (
 )
 _LAST = len(PANELS)
 TABLES = ("table", "json", "jsonl", "csv", "md")
-"""The formats of an outcome whose rows are a table."""
+"""The values of ``--format`` for commands that print a table."""
 FILES = ("text", "json", "jsonl")
-"""The formats of an outcome whose rows are files; as text, it is the names of the files."""
+"""The values of ``--format`` for commands that write files; ``text`` prints the files' names."""
 MOST = 100_000  # the largest whole number of an option that counts something
 _SAVING = re.compile(r"save them: .* (\w+)$")  # a hint that quotes a whole command
 _LIST = "give a text, or a list of texts"
@@ -53,14 +54,14 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Keywords that a verb leaves out of a request, separated by spaces."""
+    """Annotates a parameter: the fields in ``names``, separated by spaces, become no keywords."""
 
     names: str
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a verb, and an option or an argument of its command."""
+    """A keyword of a function such as ``hookcli.inspect``, and the option of its command."""
 
     rank: int  # of the panel in ``--help``
     field: Field
@@ -80,7 +81,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb as the command line and the reference see it: its function and its options."""
+    """A function such as ``hookcli.inspect``, and the options from which its command is made."""
 
     function: Callable[..., Any]  # takes the ``VerbCall`` first
     fields: tuple[Field, ...]  # the parameters of the function, without the call
@@ -97,7 +98,7 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Return a message with keywords of this verb in place of request fields and options."""
+        """Return a message in which this function's keywords replace fields and command options."""
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -117,7 +118,7 @@ class Verb:
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the keywords of a Python call; None, ``[]`` and ``()`` are left out."""
+        """Check and convert the keywords of a call, and leave out those that are None, [] or ()."""
         known = {each.name: each for each in self.options}
         for name in keywords:
             if name not in known:
@@ -140,7 +141,7 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that makes a verb of a function with requests and flags as parameters."""
+    """Return a decorator: a function that takes requests becomes one that takes keywords."""
     # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
     # position. A parameter replaces the keyword of a request that has the same name; its value also
     # fills the field of the request. ``formats`` are the words of ``--format``.
@@ -199,7 +200,7 @@ def _make_parameter(option: Option) -> Parameter:
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """Check a keyword's value, and convert it; strings mean the same as on the command line."""
+    """Check and convert a keyword's value; a string means what it means on the command line."""
     flag, kind = option.flag, option.field.kind
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)
@@ -221,7 +222,6 @@ def read_value(option: Option, value: Any) -> Any:
 
 
 def _show(value: object) -> str:
-    """Return a value as one line of text; of an object such as a model, only its class."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_show, value[:3]))}{', ...' * bool(value[3:])}]"
     text = reprlib.repr(value)
@@ -296,7 +296,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError if an option lacks what it needs: an option, a URL or an ``@LIST``."""
+    """Raise a RequestError if an option is given without the option, URL or ``@LIST`` it needs."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}
@@ -317,7 +317,7 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
 def _list_options(
     fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
 ) -> Iterator[Option]:
-    """Yield the options of fields and of nested requests; ``may_miss`` makes all optional."""
+    """Yield the options of fields and of requests in fields; if ``may_miss``, none is required."""
     panel = "" if request is None else find_panel(request)
     for field in fields:
         if field.flag is not None:
@@ -356,7 +356,7 @@ def _read(flag: Flag, value: Any) -> Any:
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Make a request of the given keywords; None if it is optional and not asked for."""
+    """Make the request (dataclass) of a field; return None if it is optional and not asked for."""
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and _read(field.flag, value)

@@ -1,4 +1,4 @@
-"""The verb ``layers``."""
+"""The function and command ``layers``, which lists the layers of a model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _COUNTED: dict[Sort, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSurvey(UnwrittenOutcome):
-    """The layers of a model, and what they cost for one image."""
+    """The layers of a model, with the parameters, FLOPs and memory of each for one image."""
 
     model: str
     input_shape: tuple[int, ...]  # with the leading axis 1
@@ -101,7 +101,7 @@ class LayerSurvey(UnwrittenOutcome):
 
 @dataclass(frozen=True, slots=True)
 class LayersRequest:
-    """Layers: which are listed, and in which order."""
+    """Layers: which layers of a model are listed, and in which order."""
 
     layers: Layers = ("all",)
     exclude: Exclude = ()
@@ -125,8 +125,8 @@ def layers(
 ) -> LayerSurvey:
     """List a model's layers: shapes, parameters, cost, and traps for hooks.
 
-    Loads no weights and computes no values, but runs a file such as net.onnx once. A multiply-add
-    counts as two FLOPs.
+    A trap is a reason why a simple hook on a layer would mislead. hookcli loads no weights and
+    computes no values, but runs a file such as net.onnx once. A multiply-add counts as two FLOPs.
 
     Examples:
         hookcli layers resnet34

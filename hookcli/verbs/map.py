@@ -1,4 +1,4 @@
-"""The verb ``map``."""
+"""The function and command ``map``, which arranges images by the features of a layer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and i
 
 @dataclass(frozen=True, slots=True)
 class MapRequest:
-    """Analysis: which features are compared, and how many neighbours are listed."""
+    """Analysis: which features to compare, and what to report of neighbours and labels."""
 
     pool: FeaturePool = "mean"
     neighbours: Annotated[
@@ -67,7 +67,7 @@ class MapRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageMap(AnalysisOutcome["MapDocument"]):
-    """Images laid out by the features of one layer.
+    """The result of ``map``: images laid out in a plane by the features of one layer.
 
     Attributes:
         result: the images, the largest outlier score first; their neighbours; and the groups of
@@ -94,8 +94,8 @@ def map(  # noqa: A001  the name of the command
 ) -> ImageMap:
     """Lay out images by the features of one layer: neighbours, near duplicates, outliers.
 
-    Without --layers, hookcli uses the features of the model: its own pooled embedding, or what its
-    classifier takes. If --layers names several layers, hookcli uses the last one.
+    Without --layers, hookcli uses the model's own pooled embedding, or the input of its classifier.
+    If --layers names several layers, hookcli uses the last one.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:

@@ -1,7 +1,7 @@
-"""Models, pictures and runs that a Python program passes in memory, and run folders in memory.
+"""Take models, pictures and runs that a Python program passes as objects; keep runs in memory.
 
-Pictures and the files of a run without ``out`` are in the memory storage of fsspec; a model is
-registered under a name. A verb leaves the model as it was, even if it raises or is interrupted.
+Pictures, and the files of a run without ``out``, are written into the memory storage of fsspec. A
+model is registered under a name; afterwards it is as it was, even after an error or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def forget(folder: Url) -> None:
 
 
 class HeldFolder:
-    """Keeps a folder in memory as long as something refers to this object."""
+    """Deletes a run folder that is in memory as soon as Python frees this object."""
 
     def __init__(self, folder: Url) -> None:
         weakref.finalize(self, forget, folder).atexit = False
@@ -57,7 +57,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keywords, with a name for each object in memory; names are valid in the block."""
+    """Yield keywords in which names replace models, pictures and runs until the block ends."""
     # ``known`` are the names of all keywords of the verb.
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
 
 
 def find_folder(value: Any) -> str:
-    """Return the run folder of an outcome or of a run; empty for anything else."""
+    """Return the run folder of a ``Run`` or of a result with one; ``""`` for any other object."""
     reading = sys.modules.get("hookcli.reading.load")
     if reading is not None and isinstance(value, reading.Run):
         return str(value.folder)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def begin(call: VerbCall, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Give the warnings that are known before the models run, and let the listener begin."""
+    """Report skipped images and the models' warnings and notes; then call ``listener.begin()``."""
     warn_of_skipped(call, skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):
@@ -35,7 +35,7 @@ def warn_of_skipped(call: VerbCall, skipped: Sequence[SkippedImage]) -> None:
 
 
 def warn_of_damage(call: VerbCall, damage: Sequence[str]) -> None:
-    """Warn that files of a run are missing or have changed; ``damage`` has a sentence for each."""
+    """Warn, if ``damage`` has sentences on missing or changed files of a run; quote the first."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         call.warn(f"the folder is not as the run left it: {damage[0]}{more}")

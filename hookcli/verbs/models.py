@@ -1,4 +1,4 @@
-"""The verb ``models``."""
+"""The function and command ``models``, which lists models that hookcli can load."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def models(
 ) -> ModelList:
     """List models, their weights, and which of these are in the local cache.
 
-    Without --source, these are torchvision's. A multiply-add counts as two FLOPs. The shell
-    completes the names of a source that you have listed once.
+    Without --source, hookcli lists torchvision's models. A multiply-add counts as two FLOPs. The
+    shell completes the names of a source that you have listed once.
 
     Examples:
         hookcli models

@@ -1,4 +1,4 @@
-"""What every verb returns: rows, a document, notes, files, a page, an exit code, and a table."""
+"""The base classes of what commands return: rows, a document, messages, files, and a page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """How to print rows as a table and as CSV. Columns are named by their headings."""
+    """How to print rows (dataclasses) as a table or as CSV. A column is named by its heading."""
 
     kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
@@ -44,14 +44,14 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Leave out empty columns that are in ``drop``; a table without rows keeps all columns."""
+        """Return ``cells`` without empty columns that are in ``drop``; without rows, return all."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Table(Generic[Row]):
-    """The rows that people should see first, with the lines above and below them."""
+    """The rows that a command shows to people, with the lines of text above and below them."""
 
     look: Look[Row]
     rows: Sequence[Row]
@@ -78,7 +78,7 @@ class Table(Generic[Row]):
 
 
 class Outcome:
-    """What every verb returns; a subclass adds the values that only one verb has."""
+    """The base class of what functions such as ``hookcli.inspect`` return."""
 
     if TYPE_CHECKING:
 
@@ -92,13 +92,13 @@ class Outcome:
 
         @property
         def files(self) -> Mapping[str, Path | bytes]:
-            """By name: the path of each file, or its content if nothing was written."""
+            """The path of each file, by its name; or its content if nothing was written to disk."""
 
         def document(self) -> Document:
             """Return what ``--format json`` prints."""
 
         def table(self) -> Table[Any]:
-            """Return the table for people."""
+            """Return the table that ``--format table`` prints."""
 
     @property
     def exit_code(self) -> int:
@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def page(self) -> Page | None:
-        """The page; None if the outcome has none."""
+        """The HTML page of the result; None if it has none."""
         return None
 
     def text(self) -> str | None:
@@ -129,7 +129,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class UnwrittenOutcome(Outcome):
-    """An outcome that writes no files."""
+    """A result without files."""
 
     notes: Sequence[Note]
 
@@ -140,7 +140,7 @@ class UnwrittenOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class FileOutcome(Outcome):
-    """An outcome whose rows are the files that were written."""
+    """A result that consists of written files, with a row for each file."""
 
     notes: Sequence[Note]
     rows: tuple[FileRow, ...]
@@ -161,14 +161,14 @@ class FileOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, in a file or in memory; a notebook shows it in a frame."""
+    """An HTML page in a file or in memory, which a notebook shows in a frame."""
 
     files: Mapping[str, Path | bytes] = field(repr=False)  # of the page and of its pictures
     name: str
 
     @property
     def path(self) -> Path | None:
-        """The path of the page; None if nothing was written."""
+        """The path of the page; None if the page is only in memory."""
         file = self.files[self.name]
         return None if isinstance(file, bytes) else file
 

@@ -1,4 +1,4 @@
-"""The verb ``places``."""
+"""The function and command ``places``, which compares tokens, or pixels of feature maps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the question about places, by default ``--pca``."""
+    """Analysis: what to ask about places (tokens, or pixels of feature maps); default ``--pca``."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")
@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return the question; raise a RequestError if options do not belong together."""
+        """Return the question of the options; raise a RequestError if they do not go together."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]
@@ -89,9 +89,9 @@ class PlacesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
-    """The answers about the places of layers, summed up for each layer and image.
+    """The result of ``places``: figures of each layer and image, summed up over the places.
 
-    The answer for each place is in a file, ``places.parquet``.
+    Places are tokens, or pixels of feature maps. The file ``places.parquet`` has a row for each.
     """
 
     rows: tuple[PlacesRow, ...]
@@ -127,8 +127,9 @@ def places(
 ) -> PlacesOutcome:
     """Colour the places of layers by their components, or find similar and matching places.
 
-    Places are the tokens of an image, or the pixels of a layer's maps. With a run, hookcli shows
-    all layers that have places, or those of --layers.
+    Places are the tokens of an image, or the pixels of a layer's feature maps; components are the
+    principal components of their features. With a run, hookcli shows all layers that have places,
+    or those of --layers.
 
     Examples:
         hookcli places resnet18 cat.jpg dog.jpg --layers layer3 --pca

@@ -1,4 +1,4 @@
-"""The verb ``probe``."""
+"""The function and command ``probe``, which tests how well layers predict labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DRAWN = 100  # labels in the picture of confusions
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """Analysis: what the features and the labels are, and how the accuracy is measured."""
+    """Analysis: the features and labels to use, and how to measure the accuracy."""
 
     labels: Annotated[
         GivenLabels,
@@ -64,20 +64,20 @@ class ProbeRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(AnalysisOutcome["ProbeDocument"]):
-    """How well the features of each layer predict the labels.
+    """The result of ``probe``: how well the features of each layer predict the labels.
 
     Attributes:
-        result: the accuracy of each layer and of the controls, the verdict, and what the best
-            layer predicts.
+        result: the accuracy of each layer and of the controls (the pixels, and the layers of
+            another run), the verdict, and what the best layer predicts.
     """
 
     @property
     def rows(self) -> Sequence[ProbeRow]:
-        """All layers, in the order in which they ran, then the controls."""
+        """One row per layer, in the order in which the layers ran, then those of the controls."""
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
-        """Return a table with rows for layers and pixels, and a column for the control run."""
+        """Return a table: a row per layer, one for the pixels, and a column for the other run."""
         rows = [row for row in self.rows if row.control != "run"]
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(self.result), rows=rows, caption=caption)
@@ -93,8 +93,8 @@ def probe(
 ) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-    The accuracy is cross-validated. Controls: the pixels, and the layers of another run. Without
-    --layers, hookcli probes the activations of a model.
+    The accuracy is cross-validated. It is compared with that of controls: the pixels, and the
+    layers of another run. Without --layers, hookcli probes the activation layers of a model.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:

@@ -1,4 +1,4 @@
-"""The verb ``report``."""
+"""The function and command ``report``, which makes the page of a run again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(FileOutcome):
-    """The page of a run."""
+    """The page of a run, made again from the files of the run folder."""
 
     state: FolderState  # how the folder differs from the files that the run wrote
 
     @property
     def page(self) -> Page:
-        """The page; for a run in cloud storage, it has pictures only with ``single_file``."""
+        """The page. If the run is in cloud storage, it has pictures only with ``single_file``."""
         file = self.files[PAGE]
         folder = None if isinstance(file, bytes) else file.parent
         pictures = {name: folder / name for name in self.state.pictures} if folder else {}

@@ -1,4 +1,4 @@
-"""Prepare and execute a run, or read a finished one: steps of the verbs that need runs."""
+"""Run a model on images, or open finished runs: steps that several commands share."""
 
 from __future__ import annotations
 
@@ -121,8 +121,10 @@ class RunOrModel:
     """A finished run, or a model and the images to run it on.
 
     Attributes:
-        model: The folder of a run, or a URL without images, is read as a finished run.
-        images: With a run, the folder of a second run, for a command that takes two.
+        model: the name of a model, or the folder of a run. Any URL, and any name that comes without
+            images, stands for a run.
+        images: the images for the model; with a run, the folder of a second run, if the command
+            takes two.
     """
 
     model: Annotated[
@@ -164,7 +166,7 @@ def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
 def open_runs(
     call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open the finished runs that the user named, at most ``most``."""
+    """Open the named runs; raise a RequestError for too many, or for options that need a model."""
     # ``also`` names further options that need a model.
     from hookcli.reading.load import load_run
 
@@ -214,7 +216,7 @@ def run_model(
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Iterator[tuple[Run, int]]:
-    """Run a model, and yield the finished run and the exit code of ``hookcli inspect``."""
+    """Run a model; yield the run, and the exit code that ``hookcli inspect`` would have."""
     # Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the
     # name of each image by its key, and raises an error if the images are of no use.
     from hookcli.reading.load import load_run
@@ -252,7 +254,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield ``keep``, or a temporary folder, which is deleted also after Ctrl-C and SIGTERM."""
+    """Yield ``keep``; if it is None, a temporary folder, deleted even after Ctrl-C and SIGTERM."""
     if keep is not None:
         yield keep
         return
@@ -266,7 +268,7 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def leave_on_termination() -> Iterator[None]:
-    """Let SIGTERM end the ``with`` block by an exception, so that temporary files are deleted."""
+    """Let SIGTERM raise an exception in the ``with`` block, so that temporary files are deleted."""
     # Python allows only the main thread to handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""The verb ``schema``: the JSON Schema of all documents, made from their types."""
+"""The function and command ``schema``, which makes JSON Schemas from the types of documents."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Narrow a schema to a document's command and sides; add the version for a line of jsonl."""
+    """Restrict a document's schema to the command ``name``; give a jsonl line the version too."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

@@ -1,4 +1,4 @@
-"""The verb ``similarity``."""
+"""The function and command ``similarity``, which compares every pair of layers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class SimilarityRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(AnalysisOutcome["LayerSimilarity"]):
-    """The similarity of each pair of layers, of one run or of two.
+    """The result of ``similarity``: how similar each pair of layers is, of one run or of two.
 
     Attributes:
-        result: ``ckas[i, j]`` is the linear CKA of layer ``a[i]`` with layer ``b[j]``.
+        result: ``ckas[i, j]`` is the linear CKA (centered kernel alignment) of layer ``a[i]`` with
+            layer ``b[j]``.
     """
 
     rows: tuple[PairRow, ...]
@@ -71,7 +72,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
 
     @cached_property
     def compared(self) -> str:
-        """Which images were compared, in words; empty if all were."""
+        """A sentence on how many images were compared, and why not all; empty if all were."""
         totals, images = [run.images for run in self.analysis.facts], self.result.images
         if all(total == images for total in totals):
             return ""
@@ -87,7 +88,7 @@ def similarity(
 ) -> Similarity:
     """Compare every pair of layers, of one run or of two: which compute the same?
 
-    With two runs of the same images: hookcli similarity RUN RUN.
+    The measure is linear CKA. With two runs of the same images: hookcli similarity RUN RUN.
 
     Examples:
         hookcli similarity resnet18 pets --layers conv

@@ -1,6 +1,6 @@
-"""The verbs by subject, and their lines in the help of the program.
+"""The commands by subject, with the line about each in ``hookcli --help``.
 
-A verb's module has the same name, and is imported when the user names the verb.
+The module of a command has the same name, and is imported when the user names the command.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def print_error(message: str, hint: str = "") -> None:
 def _print_on_stderr(
     text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
 ) -> None:
-    """Print a line; drop it if the reader closed stderr; reopen stderr if user code closed it."""
+    """Print a line on stderr. If the user's code closed stderr, reopen it; ignore a closed pipe."""
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors=FIT, closefd=False)  # noqa: SIM115
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"

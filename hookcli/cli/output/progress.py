@@ -21,10 +21,7 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Bar(Progress):
-    """Shows the progress of a run on stderr while the ``with`` block lasts.
-
-    Warnings are always printed. ``quiet`` hides the message that a run is resumed.
-    """
+    """Shows progress on stderr during the ``with`` block; ``quiet`` hides notes on resuming."""
 
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False

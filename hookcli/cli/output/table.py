@@ -33,7 +33,7 @@ _NARROW = 20  # least width of a table
 
 
 def print_outcome(outcome: Outcome, output_format: str) -> None:
-    """Print an outcome: its table, all its rows, or its document, as the format demands."""
+    """Print what a command returned as text, table, rows or document, as ``--format`` demands."""
     if (text := outcome.text()) is not None:
         console.print_data(text)
         return

@@ -23,12 +23,12 @@ _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
 def to_words(text: str) -> str:
-    """Return a message with options and commands in place of names of the Python API."""
+    """Return a message in which options and commands replace names of fields and functions."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for a field's path, or the command for a function; empty if unknown."""
+    """Return the option of a field such as ``size``, or the command of a function, or ``""``."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
@@ -49,7 +49,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Parse a value in a message: a literal, ``ClusterRequest('auto')``, or a word such as FILE."""
+    """Parse a value in a message: a Python literal, also in ``NAME(…)``, or a word such as FILE."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
@@ -64,7 +64,6 @@ def _find_flag(name: str) -> Flag | None:
 
 @cache
 def _list_options() -> list[tuple[str, Flag]]:
-    """Return all options by field path; this imports all verbs, which takes time."""
     found = list(list_paths(list_fields(CompareConfig)))  # no verb has this as a parameter
     for name in subjects.COMMANDS:
         found += list_paths(getattr(import_module(f"hookcli.verbs.{name}"), name).verb.fields)

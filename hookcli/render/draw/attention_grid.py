@@ -71,7 +71,7 @@ def draw_heads(
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
-    """Return levels (H, W) from 0 to 255 as a PNG file with partly transparent colours."""
+    """Return a map (H, W), 0 to 255, as a PNG with transparent colours, to lay over an image."""
     # A page lays the file over a grey copy of the image, which looks like a map of ``draw_heads``.
     colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
     image = Image.fromarray(levels)
@@ -94,7 +94,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Divide a map by its maximum, and enlarge it to ``size``; all 0 if a value is not finite."""
+    """Enlarge a map to ``size`` (width, height), divided by its maximum; 0 if it has NaN or Inf."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)

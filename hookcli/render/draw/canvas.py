@@ -104,13 +104,13 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return the palette of a canvas: 256 RGB triples, as one flat list."""
+    """Return the palette of a canvas, with levels and text: 256 RGB triples, as one flat list."""
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
-    """Return a palette without text: 255 levels, and a colour for NaN and Inf."""
+    """Return a flat RGB palette: 255 levels of the colour map, and a colour for NaN and Inf."""
     return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
@@ -211,7 +211,6 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
 
 
 def write_text(canvas: Canvas, text: str, at: tuple[int, int], *, size: int, width: int) -> None:
-    """Add a line of text, cut off at ``width``; ``at`` is its upper left corner (x, y)."""
     canvas.texts.append(Text(text, *at, size=size, width=width))
 
 
@@ -234,7 +233,11 @@ def draw_text(text: str, size: int) -> Pixels:
 def fill_bars(
     values: NDArray[np.floating], levels: Pixels, low: float, span: float, height: int
 ) -> Pixels:
-    """Return n bars (height, n), scaled from ``low`` to ``low + span``; NaN and Inf fill it."""
+    """Return n bars, one for each of ``values``, as palette indices (height, n).
+
+    A bar reaches from 0 to its value, on an axis from ``low`` to ``low + span``, and is filled with
+    its index in ``levels``. The bar of NaN or Inf has the whole height.
+    """
     finite = np.isfinite(values)
     tips = (np.where(finite, values, 0) - low) / span * (height - 1)
     zero = (0 - low) / span * (height - 1)

@@ -68,10 +68,11 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """Maps (K, h, w) of K channels, or n bars (1, 1, n); magnitudes if A or B is complex.
+    """What to draw of two tensors A and B: maps (K, h, w) of K channels, or n bars (1, 1, n).
 
-    ``low`` to ``broken`` have one value per channel, (K,), or one for all bars, (1,). If a drawn
-    value combines several, it is their mean; in ``difference``, the one of largest magnitude.
+    ``low``, ``high``, ``largest`` and ``broken`` have one value per channel, (K,), or one for all
+    bars, (1,). A pixel or bar that stands for several values is their mean; in ``difference``, it
+    is the one of largest magnitude. Of complex tensors, all values are magnitudes.
     """
 
     a: Floats
@@ -90,7 +91,7 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return the maps, or bars per channel, to draw for two differing tensors (1, …) of a call."""
+    """Return what to draw of two differing tensors (1, …) of a call: maps, or bars without maps."""
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
@@ -124,7 +125,10 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
 
 
 def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> ComparedMaps:
-    """Take the channels that differ most; ``maps`` are A, B and B - A (C, h, w), scores (C,)."""
+    """Return the maps of the channels with the highest ``scores`` (C,), reduced to the tile size.
+
+    ``maps`` are those of A, B and B - A, each (C, h, w). Channels with the score 0 are left out.
+    """
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -150,7 +154,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return bars of channels (values if ``axis`` is None), or if many, of means of neighbours."""
+    """Return a bar per index of ``axis`` (per value if None); if too many, means of neighbours."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -183,7 +187,11 @@ def _describe(
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """``both`` (K, n) has the values of A and B, and ``flat`` (K, m) those of B - A."""
+    """Return what to draw, with its ranges.
+
+    ``both`` (K, n) has the values of A and B from which ``low`` and ``high`` are taken, ``flat``
+    (K, m) those of B - A from which ``largest`` and ``broken`` are taken.
+    """
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
     largest = _largest(flat)
     return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
@@ -232,7 +240,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the finite minimum and maximum of each row (K, n); 0 if none is finite; never -0."""
+    """Return the smallest and largest finite value (K,) of each row (K, n), or 0 without any."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -240,13 +248,13 @@ def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _largest(rows: Floats) -> Floats:
-    """Return the largest finite magnitude (K,) of each row (K, n); 0 without finite values."""
+    """Return the largest finite magnitude (K,) of each row (K, n), or 0 for a row without any."""
     largest: Floats = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Split at ``starts``; return each part's value of largest magnitude, NaN if it has one."""
+    """Split an axis at ``starts``; return each part's value of largest magnitude, or its NaN."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

@@ -88,7 +88,7 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 
 def _band(points: Sequence[DepthPoint], xs: Sequence[float]) -> str:
-    """Draw means and a band of one standard deviation on an asinh axis, which is linear near 0."""
+    """Draw means and a band of one standard deviation, on an asinh axis (linear near 0)."""
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
     lows = [math.asinh((point.mean - point.std) / unit) for point in points]

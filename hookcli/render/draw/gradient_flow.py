@@ -18,7 +18,7 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """Gradient norms of a call; those of parameters belong to the first call of their module."""
+    """Gradient norms of a layer call; a module's first call also has those of its parameters."""
 
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient
@@ -62,7 +62,6 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """Return the value if a logarithmic axis can show it and the row is finite, else None."""
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -38,7 +38,6 @@ _STRIP = 512
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, TileBoxes]:
-    """Draw labelled tiles (K, h, w) below a heading; also return the tiles' positions."""
     cells = _enlarge(tiles, tile_size)
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
@@ -58,7 +57,7 @@ def draw_grid(
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
-    """Return maps (K, h, w) side by side, in rows of ``columns``: (rows * h, columns * w)."""
+    """Return maps (K, h, w) side by side, in rows of ``columns`` maps, as one array."""
     count, height, width = levels.shape
     rows = -(-count // columns)
     cells = np.zeros((rows * columns, height, width), np.uint8)
@@ -117,7 +116,7 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the height at which a new column starts; image viewers open at most 65,535 pixels."""
+    """Return the height of a sheet's columns; several columns make a long sheet about square."""
     if not blocks:
         return 1
     heights = [block.size[1] for block in blocks]
@@ -141,7 +140,7 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
-    """Draw a layer's name and tiles; omit all labels if one label is wider than a tile."""
+    """Draw a layer's name, tiles and labels; leave out all labels if one is wider than a tile."""
     count, height, width = cells.shape
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))

@@ -72,11 +72,11 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a map over the network's input in this thread; its colours are always ``ember``."""
+        """Write a map over the network's input now, not in a thread, with the palette ``ember``."""
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for all pictures queued since the last call, as Grids."""
+        """Return a function that waits for the pictures queued since the last ``take``."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
@@ -157,7 +157,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to four digits, or to more until the error is at most ``error``; None if not finite."""
+    """Round to four digits, or more if the error exceeds ``error``; return None for NaN and Inf."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))

@@ -48,7 +48,7 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input beside a grey copy with a non-negative Grad-CAM (h, w) over it."""
+    """Draw ``seen``, a file of the network's input, beside a grey copy under a Grad-CAM (h, w)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
@@ -61,7 +61,10 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input beside a grey copy with values (h, w) over it; ``of`` names them."""
+    """Draw ``seen``, a file of the network's input, beside a grey copy under a map (h, w).
+
+    ``values`` is the map of a layer, and ``of`` says in words what its values are.
+    """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
     broken = int((~is_finite).sum())
@@ -82,7 +85,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input beside each pixel's largest gradient magnitude (h, w)."""
+    """Draw ``seen``, a file of the network's input, beside the largest |gradient| of each pixel."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)
@@ -121,19 +124,19 @@ def _ramp(width: int) -> NDArray[np.float32]:
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return colours (…, 3), 0 to 255, and opacities (…) for shares (…) of the largest value."""
+    """Return colours (…, 3), 0 to 255, and opacities (…), 0 to 1, of values from 0 to 1."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
 def lay_over(picture: Image.Image, shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Lay shares (H, W) of a map over a grey copy of a picture; return RGB pixels (H, W, 3)."""
+    """Lay a map (H, W), 0 to 1, over a grey copy of a picture; return RGB pixels (H, W, 3)."""
     return _mix(np.asarray(picture.convert("L"), np.float32) * _DIM, shares)
 
 
 def draw_bar(width: int) -> NDArray[np.uint8]:
-    """Return a colour bar (1, W, 3), from a map's smallest value to its largest."""
+    """Return a colour bar (1, width, 3): the colours from a map's smallest value to its largest."""
     return _mix(np.full((1, width), 60, np.float32), _ramp(width))
 
 

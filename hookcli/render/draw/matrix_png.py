@@ -26,7 +26,7 @@ _BAR, _GAP = 14, 16  # pixels: the width of the bar that explains the colours, a
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Where the cells of a matrix are in its picture, in pixels; ``size`` is (width, height)."""
+    """Where the square cells are in a matrix's picture of ``size`` (width, height), in pixels."""
 
     size: tuple[int, int]
     left: int

@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of a photo and its maps, or of two matched photos with marks and no maps."""
+    """Return a PNG of a photo and a map per layer, or of two photos with the marks of a layer."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

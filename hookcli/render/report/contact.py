@@ -63,7 +63,7 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of images that readers can select; ``word`` is shown at each of its images."""
+    """Images that readers of the page can select together; ``word`` marks each of them."""
 
     title: str
     word: str
@@ -74,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Numbers, by image key, that readers can sort the images by, the smallest first."""
+    """Numbers by image key; readers of the page can sort the images by them, the smallest first."""
 
     title: str
     numbers: Mapping[str, float]
@@ -139,7 +139,10 @@ def count_named(finding: Finding, images: int) -> str:
 def top_for_script(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return channels' top images: per layer ``[layer, [[channel, [[image, value], …]], …]]``."""
+    """Return which images fire each channel most, as lists for the script of the page.
+
+    Each layer is ``[position of the layer, [[channel, [[image, value], …]], …]]``.
+    """
     # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: index for index, image in enumerate(images)}
@@ -158,7 +161,7 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return the ranked images of all channels as JSON, compressed by zlib, in base64.
+    """Return which images fire each channel most, best first, as JSON, zlib-compressed, in base64.
 
     ``calls`` has a list per layer: the layer's position, the number of images per channel, these
     images' positions (channel after channel), and the values. ``others`` has the keys of images

@@ -159,7 +159,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Draw a zero at the lower edge, and a missing or infinite distance at the upper edge."""
+    """Draw a distance that is 0 (at the lower edge), or missing or infinite (at the upper edge)."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
@@ -213,7 +213,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance; None if the metric is another, or a logarithmic axis cannot show it."""
+    """Return the tolerance; None unless it limits the relative L2 and a log axis can show it."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

@@ -1,4 +1,4 @@
-"""Collect facts about a run's pictures from its document, for the page and its script."""
+"""Collect facts about a run's pictures from ``report.json``, for the page and its script."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return the page of a run; it embeds the pictures that ``read`` returns, or links to them."""
+    """Return a run's page; it embeds files that ``read`` reads or, without it, links to them."""
     address = _embed_files(read) if read else linked
     return _compile_template().render(
         document=document, state=state, page=_make_page(document, address), address=address
@@ -192,7 +192,6 @@ def _describe_pictures(
     address: Callable[[str], str],
     start: int,
 ) -> list[dict[str, object]]:
-    """Return facts about each image's pictures; with many images, most pictures are only linked."""
     grids = pictures_by_image(document.grids)
     several = len(document.images) > 1
     few = len(document.images) <= MOST_IMAGES
@@ -238,14 +237,14 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return up to five channels that fire more inside the box, by score; None is the highest."""
+    """Return (channel, score) of up to five that fire more inside the ``--focus`` box, in order."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _least_width(grid: Grid) -> int:
-    """Return the width of a grid, in pixels, at which a finger can hit each tile; 0 without any."""
+    """Return the width in pixels at which a finger can hit each tile of a grid; 0 without tiles."""
     tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
