@@ -1,1 +1,1 @@
-"""Everything that hookcli takes from a tensor while its hook runs."""
+"""Compute statistics, sketches, pictures and attention from a tensor while its hook runs."""

@@ -1,4 +1,4 @@
-"""Figures and maps of attention heads, maps that fit on a page, and rollout over depth."""
+"""Compute statistics and maps of attention heads, and roll attention out over the layers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _LEVELS = 255
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return the table row of a call, from probabilities (windows, heads, queries, keys)."""
+    """Compute statistics of each head from probabilities (windows, heads, queries, keys)."""
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
     real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
@@ -115,7 +115,10 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Return the attention of a cell's queries to the image: (heads[, frames], rows, columns)."""
+    """Average the attention maps of the queries that lie in one cell of the image grid.
+
+    Return (heads[, frames], rows, columns), or None if the keys have no grid or the cell no query.
+    """
     # ``CLASS_TOKEN`` chooses the first query that covers no part of the image.
     if not places.key_grid:
         return None
@@ -133,7 +136,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the query cell at a point, whose position is in shares of the width and height."""
+    """Return the index of the query cell at a point; ``across`` and ``down`` go from 0 to 1."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column
@@ -146,7 +149,7 @@ def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | No
 
 
 def _distances(places: TokenPlaces) -> Tensor:
-    """Return how many query cells each key is away from each query, (windows, queries, keys)."""
+    """Return how far keys are from queries, in query cells, as (windows, queries, keys)."""
     squares = torch.zeros(*places.queries.shape, places.keys.shape[1])
     queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
     for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):
@@ -175,7 +178,10 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 
 
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
-    """Return the rollout ``before``, continued with one call's attention: (tokens, tokens)."""
+    """Continue the attention rollout of earlier calls with the probabilities of the next call.
+
+    ``before`` is that rollout, (tokens, tokens), or None for the first call.
+    """
     # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
     # (https://arxiv.org/abs/2005.00928)
     mean = probabilities[0].mean(0)
@@ -185,7 +191,10 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return the side of the grid to which maps are reduced, at most 14; None if they fit as is."""
+    """Return how many rows and columns attention maps may have to fit into ``limit`` bytes.
+
+    The result is at most 14, None if the maps fit unreduced, and 1 if nothing else fits.
+    """
     # ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
     # ``limit`` is in bytes, one per head, query and key.
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
@@ -199,7 +208,10 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
 
 
 def thin_map(values: Tensor, side: int | None) -> Tensor:
-    """Return maps (heads, rows, columns) as levels in uint8, 255 for each head's largest value."""
+    """Convert maps (heads, rows, columns) to uint8, with 255 for each head's largest value.
+
+    Unless ``side`` is None, the maps are first averaged to at most ``side`` rows and columns.
+    """
     values = values.nan_to_num(0)
     if side is not None:
         rows, columns = (min(side, length) for length in values.shape[-2:])
@@ -210,7 +222,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return the cells of a grid (rows, columns) whose maps are kept, at most ``side`` a side."""
+    """Return evenly spaced cells of a grid, at most ``side`` rows and columns; None keeps all."""
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
         [(2 * index + 1) * length // (2 * kept) for index in range(kept)] for length, kept in sizes

@@ -1,4 +1,4 @@
-"""Recompute attention probabilities, because the model's fused function never creates them."""
+"""Recompute attention probabilities, since fused attention functions do not return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MULTI_HEAD_ARGUMENTS = inspect.signature(functional.multi_head_attention_forward
 def call_probabilities(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
 ) -> Tensor:
-    """Return the share of each query's attention on each key, (…, queries, keys) in float32."""
+    """Return a call's attention probabilities, (…, queries, keys) in float32, without dropout."""
     # Dropout is left out. As in torch's own function, the probabilities are zeros if masks hide all
     # keys. They may share memory with the output of the model's softmax.
     with torch.no_grad():
@@ -52,7 +52,7 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return the softmax of scores (…, queries, keys), with zeros for queries that see no key."""
+    """Return the softmax of masked scores (…, queries, keys); zeros where masks hide all keys."""
     # This overwrites the scores. A boolean mask is True where a query may see a key; hookcli adds
     # any other mask to the scores.
     for mask in masks:
@@ -67,7 +67,7 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys)."""
+    """Return the probabilities of ``multi_head_attention_forward`` (N, heads, queries, keys)."""
     # N is the number of windows of an image, or 1. Projecting only queries and keys halves the work
     # of torch's function, which hookcli calls only if the call adds keys that do not come from the
     # image (``bias_k``, ``add_zero_attn``).
@@ -92,7 +92,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
-    """Return one image's projected queries (index 0) or keys (1), (N, heads, tokens, width)."""
+    """Apply the input projection to queries (index 0) or keys (1): (N, heads, tokens, width)."""
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(index * width, (index + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

@@ -1,4 +1,4 @@
-"""The observer of a run, which takes statistics, pictures and copies of each image's tensors."""
+"""The observer that a run calls with each tensor, to take statistics, pictures and copies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BatchResult:
 
 
 class LeadingAxisError(Exception):
-    """The leading axis of a tensor is neither 1 nor the number of images in the batch."""
+    """Raised for a tensor whose leading axis is neither 1 nor the number of images in the batch."""
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return the relative L2 distance of each row from the same row of ``plain``, (rows,)."""
+    """Return each row's L2 distance from the row in ``plain``, relative to the latter's norm."""
     # Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -179,7 +179,7 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """Return one image's part (1, …); a leading axis of 1 belongs to all images."""
+    """Return row ``index`` as (1, …), or the only row if all images of the batch share it."""
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

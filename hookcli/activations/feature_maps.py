@@ -1,4 +1,4 @@
-"""Make small pictures of an activation inside its hook, as tensors on the same device."""
+"""Make small pictures of an activation while its hook runs, as tensors on the same device."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Return the Grad-CAM (h, w) from the output (1, …) of a call and its gradient."""
+    """Compute the Grad-CAM map (h, w) from a layer's output (1, …) and the output's gradient."""
     # Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return each channel's mean inside minus mean outside a box, in standard deviations, (C,)."""
+    """Return each channel's mean inside a box minus its mean outside, in standard deviations."""
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)
@@ -110,13 +110,13 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor's maps: (N, C, h, w), (N, C, D, h, w) of a clip, (N, C, L) of a sequence."""
+    """Rearrange an activation: (N, C, h, w), of a clip (N, C, D, h, w), of a sequence (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the maps (C, h, w) of a tensor (1, …), or of the middle frame of a clip."""
+    """Return the maps (C, h, w) of an activation (1, …); of a clip, only the middle frame."""
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]
@@ -124,7 +124,6 @@ def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
-    """Return the channels to show, (K,); every ranking puts channels with NaN or Inf first."""
     count = len(maps)
     if style.channels is not None:
         inside = [channel for channel in style.channels if channel < count]
@@ -170,14 +169,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8: ``count`` for NaN and Inf, and 0 for a constant channel."""
+    """Scale maps to uint8 levels below ``count``; NaN and Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Return levels in uint8: ``count // 2`` for zero, and ``count`` for NaN and Inf."""
+    """Scale maps to uint8 levels with zero at ``count // 2``; NaN and Inf become ``count``."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

@@ -1,4 +1,4 @@
-"""One call of a torch function: how it moves values, and the axes of a matrix product."""
+"""Describe a call of a torch function: how it moves values, and which axes a product sums."""
 
 from __future__ import annotations
 
@@ -95,7 +95,11 @@ def read_call(
 def letters_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
-    """Return both factors with a letter per axis, and the product's letters, as in ``einsum``."""
+    """Name the axes of a matrix product as ``einsum`` does: axes that belong together share a name.
+
+    Return each factor with the names of its axes, and the names of the product's axes; None if a
+    factor of another function than ``einsum`` is a vector.
+    """
     # Products of vectors give None; a ValueError means that there are not two factors.
     if name == "einsum":
         equation, *operands = args
@@ -127,7 +131,7 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
 
 
 def _output_letters(inside: str) -> str:
-    """Return the output letters of an equation without ``->``: the letters that occur once."""
+    """Return the implicit output of an ``einsum`` without ``->``: the letters that occur once."""
     once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
     dots = "..." if "..." in inside else ""
     return dots + "".join(once)

@@ -1,4 +1,4 @@
-"""Observations from inside hooks, and the records of plain numbers that hookcli makes of them."""
+"""The figures that a hook computes from a tensor, and their conversion to records on the host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Return the records, image by image, with a single transfer from the device to the host."""
+    """Return a record for each image and observation, all records of the first image first."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)
@@ -67,7 +67,7 @@ def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
 
 
 def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
-    """Bring all ``tensors``, (rows, n), to the host in one transfer, and yield each one's rows."""
+    """Copy tensors (rows, n) to the host in one transfer, and yield the rows of each tensor."""
     if not tensors:
         return
     together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
@@ -113,7 +113,7 @@ def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorSt
 
 
 def take_sample(rows: Tensor) -> Tensor:
-    """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
+    """Copy up to 4,096 evenly spaced values of each row as float32 (rows, S) on the same device."""
     flat = as_real(rows).reshape(len(rows), -1)  # a row can be a single number, without an axis
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)

@@ -1,4 +1,4 @@
-"""Copy the saved part of an activation inside the hook: chosen channels, pooled, in a dtype."""
+"""Copy the part of an activation that a run saves: some channels, pooled, in another dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Return the part of a tensor (rows, …) to save, as a contiguous copy on the same device."""
+    """Copy what ``style`` saves of an activation (rows, …), contiguous and on the same device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.

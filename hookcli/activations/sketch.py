@@ -1,7 +1,7 @@
-"""Sketches (``hookcli.distance.sketch``), computed by torch inside a hook.
+"""Compute sketches, the random projections of ``hookcli.distance.sketch``, by torch in a hook.
 
-hookcli sums in float64, in blocks of one period of the signs: 1 MB per row, so that a block of one
-image fits into the CPU's cache. It copies no value from a GPU to the host, so the host never waits.
+hookcli sums in float64, in blocks of 136,613 values (1 MB per row), after which the signs repeat. A
+block of one image fits into the CPU's cache. hookcli never waits to copy a value from a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hookcli.records.golden import BUCKETS
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """Return a sketch per row of a dense tensor of any dtype, (rows, 67) in float32."""
+    """Return a sketch (random projection) of each row of a dense tensor, as float32 (rows, 67)."""
     # NaN and Inf count as 0, and too large a sum becomes the largest float32 number.
     flat = _as_real(rows).flatten(1)  # in the order of the axes, whatever the order in memory
     own = _own_signs(flat.device)
@@ -50,7 +50,6 @@ def _own_signs(device: torch.device) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _row_signs(blocks: int, device: torch.device) -> Tensor:
-    """Return the signs of all rows of 67 values in ``blocks`` periods, (n, 1) in float64."""
     with torch.inference_mode(mode=False):
         signs = torch.from_numpy(make_row_signs(blocks * ROWS))
         return signs.unsqueeze(1).to(device, torch.float64)

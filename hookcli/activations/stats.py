@@ -1,9 +1,9 @@
 """Statistics of one activation, computed inside a hook on the activation's own device.
 
-Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in the tensor's own
-dtype. If a value is not finite, or too large or small for sums in float32, an exact algorithm in
-float64 runs instead. On a GPU, only the exact algorithm runs: it copies no value to the host, so
-the host does not wait for the device.
+Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in float32, or in
+float64 for tensors of float64 or integers. If a value is not finite, or too large or small for sums
+in float32, an exact algorithm in float64 runs instead. On a GPU, only the exact algorithm runs: it
+copies no value to the host, so the host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RowStats:
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Return the statistics of each row (one image); complex values count by their magnitudes."""
+    """Compute the statistics of each row (one image), and the range of each channel in it."""
     values = as_real(rows.detach())
     if values.dtype not in (torch.float32, torch.float64):
         values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
@@ -62,7 +62,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def as_real(values: Tensor) -> Tensor:
-    """Return values dequantized; the magnitudes of complex values, NaN if either part is NaN."""
+    """Dequantize values, and replace complex ones by their magnitudes (NaN if a part is NaN)."""
     if not values.is_complex():
         return values.dequantize() if values.is_quantized else values
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
@@ -70,7 +70,6 @@ def as_real(values: Tensor) -> Tensor:
 
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
-    """Return each channel's smallest and largest value, (rows, C); both NaN if one value is NaN."""
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
         return values.clone(), values.clone()
@@ -140,7 +139,7 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes that a run of at most ``_RUN`` values covers, smallest stride first."""
+    """Return axes to sum together, smallest stride first, with at most ``_RUN`` values in all."""
     # The run covers the first axis even if it is longer.
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]

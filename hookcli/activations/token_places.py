@@ -1,4 +1,4 @@
-"""The pixels that the values of a tensor come from, and the image cells of attention tokens."""
+"""Find the image cells of attention tokens from the pixels that a tensor's values come from."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """For each value of a tensor, the pixel that it comes from."""
+    """The index of the pixel that each value of a tensor comes from."""
 
     own: Tensor  # in the shape of the tensor; in a product, the pixel of each value's row
     columns: Tensor | None = None  # in a product, such as of queries and keys, that of its column
 
     @property
     def is_product(self) -> bool:
-        """Whether the last two axes are queries and keys."""
+        """Whether the last two axes are queries and keys, as in the product of both."""
         own, columns = self
         if columns is None or own.dim() < 2:
             return False
@@ -51,7 +51,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail (N, C, …) of the output of a convolution, pooling or interpolation."""
+    """Return pixel indices for the output of a convolution, pooling or interpolation."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -60,7 +60,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the trail of a sum, mean or maximum: the first pixel of the reduced values."""
+    """Return the pixel indices of a sum, mean or maximum: the lowest index of what it reduces."""
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -102,7 +102,7 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The cells of queries and keys in a grid over the image, counted row by row from 0."""
+    """The cell of an image grid that each query and key covers, counted row by row from 0."""
 
     # the axes of the probabilities without queries and keys, windows apart from heads
     shape: tuple[int, ...]
@@ -126,7 +126,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return these places, or unknown ones with ``reason`` if ``other`` is different."""
+        """Return self if ``other`` is None or equal, else a copy with ``reason`` and no cells."""
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
@@ -142,7 +142,7 @@ class TokenPlaces:
         return self.shape, self.window_axes, places, self.query_grid, self.key_grid, self.is_turned
 
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return an image's probabilities (…, queries, keys) as (windows, heads, queries, keys)."""
+        """Reshape probabilities (…, queries, keys) to (windows, heads, queries, keys)."""
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -154,7 +154,7 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Return the cells of queries (…, L) and keys (…, M), given the pixel that each comes from."""
+    """Find the image cell of each token, given the pixels of queries (…, L) and keys (…, M)."""
     # ``collapsed`` are the axes in ``sizes`` that the model has reduced to a single line.
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -224,10 +224,6 @@ def _cells(
 def _cells_of_lines_or_others(
     lines: Tensor, others: Tensor, size: int
 ) -> tuple[Tensor | None, int]:
-    """Return the cell of each line of pixels, and the number of cells; see ``_cells_of_lines``.
-
-    If there is only one line, it gets the cell that it has among ``others``.
-    """
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
         of_others, count = _cells_of_lines_or_others(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count
@@ -263,7 +259,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return the length of runs of equal rows, such as a window's heads; 1 if lengths differ."""
+    """Return how many equal slices follow each other along ``axis``; 1 if their number varies."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

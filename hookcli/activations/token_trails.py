@@ -4,8 +4,8 @@ Each tensor that is computed from the pixels gets a *trail*: the pixel of origin
 function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
 such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of two
 tensors, such as queries and keys, has a part for the rows and one for the columns. Only a softmax
-over such a product is an attention. Tensors that are computed from parameters and buffers alone are
-*learned*: they cover no part of the image.
+over such a product, or a fused attention function, is an attention. Tensors that are computed from
+parameters and buffers alone are *learned*: they cover no part of the image.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Follows attention probabilities, numbered by call, until they multiply the values."""
+    """Records what a model does to attention probabilities before it multiplies values by them."""
 
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
@@ -121,7 +121,7 @@ class Shares:
 
 
 class TokenTrails:
-    """The trails of all tensors in one forward pass of one image."""
+    """The pixel of origin of every value of all tensors in one forward pass of one image."""
 
     # ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
@@ -145,7 +145,10 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Follow a call; return the places of queries and keys if it computes an attention."""
+        """Note from which pixels the values that a function returned come.
+
+        Return the image cells of queries and keys if the function computed attention, else None.
+        """
         self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
@@ -329,7 +332,7 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of an elementwise product whose sums are a matrix product, else None."""
+        """Return pixels of ``q[..., None, :] * k[..., None, :, :]``; None for other products."""
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)
@@ -370,7 +373,10 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Give learned channels the positions of the tokens to which a model joins them."""
+    """Return the trails of the tensors that a call such as ``cat`` joins.
+
+    If it joins parameters to tokens as channels, the parameters get the pixels of the tokens.
+    """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
     is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
@@ -402,7 +408,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return the parts of a trail that a product sums over: 0 for ``own``, 1 for ``columns``."""
+    """Return which tokens of a trail (pixel indices) a product sums over: rows {0}, columns {1}."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.
@@ -418,6 +424,6 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and last image line on which a trail has pixels; (0, 0) without pixels."""
+    """Return the lowest and highest position of pixels along an image axis; (0, 0) if none."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

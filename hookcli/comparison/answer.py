@@ -27,9 +27,10 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 
 
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
-    """Compare the outputs of A and B for an image; None if they cannot be compared.
+    """Compare the outputs of A and B for one image, and return how far they agree.
 
-    ``b`` may come from an export, which returns tensors without the containers around them.
+    None if the outputs cannot be compared, for example if their shapes differ. ``b`` may come from
+    an export, which returns tensors without the tuples and dictionaries around them.
     """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):
@@ -70,7 +71,7 @@ def _compare_masks(task: Any, a: Tensor, b: Tensor) -> Answer:
 
 
 def _compare_boxes(_task: Any, a: list[Boxes], b: list[Boxes]) -> Answer:
-    """Match the boxes of A one by one with the box of B of the same class that overlaps most."""
+    """Pair boxes of one class that overlap by half or more; return the share of paired boxes."""
     least = min(_LEAST_SCORE, float(a[0]["scores"].max()) / 2)
     kept = [(each[0], each[0]["scores"] >= least) for each in (a, b)]
     boxes, labels = ([each[name][i].cpu() for each, i in kept] for name in ("boxes", "labels"))

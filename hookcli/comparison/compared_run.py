@@ -1,4 +1,4 @@
-"""Read a run to compare, from a run folder or from a golden file, without torch."""
+"""Read a run to compare, from its folder or from a golden file (its statistics), without torch."""
 
 from __future__ import annotations
 

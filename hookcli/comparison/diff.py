@@ -53,9 +53,9 @@ def diff_runs(
     *,
     keeps_images: bool = False,
 ) -> Comparison:
-    """Compare two runs; without ``match``, pair their calls by id.
+    """Compare two runs, image by image and call by call.
 
-    The runs must then be of one model, or of a model and a file with its graph.
+    If ``match`` is None, calls are paired by id, and both runs must be of one model or its export.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -158,7 +158,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs in A's order; a call that only B has follows the shared call before it in B."""
+    """Yield pairs of equal ids in A's order, with an empty id where one side lacks the call."""
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -203,7 +203,7 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs to compare; ``left_out`` gets the calls that the graph merges into others."""
+    """Yield the pairs whose call the exported graph has; add the other calls to ``left_out``."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)
@@ -232,7 +232,6 @@ def _name_norms(calls: Sequence[RunCall], others: Sequence[RunCall]) -> list[Run
 
 
 def _without_key(call: RunCall | None) -> str:
-    """Return a call's id without its tensor's key, as a file may lack some tensors of the call."""
     return call.tensor.call_id.partition("[")[0] if call is not None else ""
 
 
@@ -276,9 +275,9 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Return the pair with its distance, measured on the best data that both runs have.
+    """Pair two calls, and measure their distance on the best data that both runs have.
 
-    The order is: whole tensors, sketches, tensors that both runs pooled in the same way, figures.
+    These are whole tensors, else sketches, else tensors pooled in the same way, else statistics.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)

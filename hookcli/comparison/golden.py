@@ -1,8 +1,8 @@
-"""Make and write golden files: the figures of a run in one small text file, for ``hookcli diff``.
+"""Make and write golden files: the statistics of a run in a small text file, for ``hookcli diff``.
 
-Users keep a golden file beside their code. A golden file holds the figures and the sketch of every
-call, and the facts on which the results of the run depend. From the same run folder, hookcli always
-makes the same bytes. This module does not import torch.
+Users keep a golden file beside their code. A golden file holds the statistics and the sketch of
+every call, and the facts on which the results of the run depend. From the same run folder, hookcli
+always makes the same bytes. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return a copy with the name ``shown`` instead of ``file``, such as one without folders."""
+    """Return a copy in which the image ``file`` is called ``shown``, such as its name alone."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = tuple(shown if word == file else word for word in golden.command or ()) or None
     return replace(golden, command=command, images=tuple(images))

@@ -1,4 +1,4 @@
-"""The calls of A that an exported or compiled model computes as a part of other calls."""
+"""List the calls of A that an exported or compiled model B does not show, and say why."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield A's calls that are not in ``common``; ``types`` has all calls, in running order.
+    """Yield the calls of A that are not in ``common``, the ids that B has, too, each with a reason.
 
-    ``reasons`` explains, by call id, why B lacks a call.
+    ``types`` has the module types of A's calls in running order, ``reasons`` known reasons, by id.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -1,8 +1,8 @@
-"""``hookcli compare``: run two sides, A and B, and compare their tensors layer by layer.
+"""``hookcli compare``: run two models, A and B, and compare their tensors layer by layer.
 
-Both sides run one image at a time. hookcli keeps each tensor of A on the host until B has run the
-same call, and measures each tensor of B inside the hook. After an image, only figures remain, and
-the feature maps of the few calls that get a picture.
+Both run one image at a time. hookcli keeps each tensor of A on the host until B has run the same
+call, and measures each tensor of B inside the hook. After an image, only figures remain, and the
+feature maps of the few calls that get a picture.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def compare_sides(
     match: Match = "id",
     worst: WorstCalls | None = None,
 ) -> Comparison:
-    """Run both sides on every image, and compare them call by call.
+    """Run models A and B on every image, and compare them call by call.
 
-    With ``blames``, also find the culprits; both runners must then observe all layers.
+    ``blames`` also finds the calls that cause the difference; both runners must observe all layers.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
@@ -260,7 +260,7 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair, and whether it is listed; other pairs get a row only as culprits."""
+        """Yield each pair of calls, and whether the table lists it even if it is no culprit."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -273,7 +273,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether to leave out a pair because the sides split the work into other calls.
+        """Return whether a pair gets no row, as the side without the call may merge it with others.
 
         ``call_id`` is empty if A has no such call, and ``other`` if B has none.
         """

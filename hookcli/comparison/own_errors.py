@@ -3,8 +3,8 @@
 hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
 own error of a call is the distance of its own output from A's. To know how much of the error is
 rounding, hookcli also runs A once more, with all inputs moved to neighbouring numbers of the
-coarser dtype. A number that B's dtype cannot hold becomes Inf, since the call that returned it is
-to blame. If B is quantized, A runs a third time, with the errors of rounding to 8 bits.
+coarser dtype. In that run, numbers that B's dtype cannot hold become Inf, so that no call is blamed
+for an Inf that it receives. If B is quantized, A runs a third time, with the errors of quantizing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each fused call of B to the last call of A in it, and an Identity after it to ""."""
+        """Map calls of B that fuse calls of A to the last of these, a leftover Identity to ""."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -138,11 +138,12 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Return the calls to blame for B's error: those whose own error is larger than ``rtol``.
+        """Find the culprits: calls with own errors above ``rtol`` and those of similar calls.
 
-        Without ``rtol``, the own error must be larger than rounding explains. A call that only one
-        side has has no own error: if it is directly before a culprit, it is blamed instead of the
-        culprit. A call is not blamed if B does not show which layers cause its error.
+        An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, it
+        must be above what rounding explains. A call that only one side has has no own error; it is
+        blamed in place of a culprit that directly follows it. A call is not blamed if B does not
+        show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -189,7 +190,7 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Group the calls of only A and of only B by the common call that follows them."""
+        """Return, for each shared call, the calls of only A and of only B directly before it."""
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -231,13 +232,13 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image again; each call passes on ``feed(id)`` instead of its own output."""
+    """Run an image; ``feed(call_id)``, unless it is None, replaces each output for later calls."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
 @dataclass(slots=True)
 class _Measured:
-    """The distances of calls from A's calls, in a rerun whose calls pass on A's outputs.
+    """Measures the own error of each call in a rerun that passes on A's outputs.
 
     Calls that only one side has, between two shared calls, are paired if their values are the same.
     """
@@ -260,7 +261,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Measure the output of a call; the error of a call that A lacks is None."""
+        """Store the own error of a call, or None if A computes nothing like it."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -286,15 +287,12 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether the call only repeats the last call's output, on both sides.
-
-        The error is then that of the last call.
-        """
+        """Return whether A's output ``a`` and B's output ``b`` both repeat the call before."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return a call's own error: Inf if it cannot be measured, 0 if at most ``find_floor``."""
+        """Return a call's own error: 0 if at most ``find_floor``, Inf if shapes or NaN differ."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -312,7 +310,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return A's unpaired call with the values ``array`` after the last shared call, or ""."""
+        """Return the first call of only A since the last shared call with these values, or ""."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -324,7 +322,7 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: TensorArray) -> bool:
-        """Return whether a call only passes on values of another call, or a part of them."""
+        """Return whether a call only repeats values of another call, or a part of them."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
@@ -333,7 +331,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Return the errors of A's unpaired calls, by the next paired call, which includes them."""
+        """Group the errors ``moved`` of A's unpaired calls by the next paired call."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -346,7 +344,7 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the own errors in B's order, each with the error that rounding explains."""
+        """Yield the own error of each call in B's order, with the error that rounding explains."""
         # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)
@@ -394,7 +392,10 @@ class _Mover:
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
 ) -> TensorArray | None:
-    """Return the moved output of a call, with Inf where B's dtype ``held`` cannot hold it."""
+    """Return A's output of a call as ``move`` changes it, or None if A has no such call.
+
+    Numbers that are too large for B's dtype, which ``held`` has by call id, become Inf.
+    """
     values = own.feed(call_id)
     if values is None:
         return None

@@ -49,7 +49,7 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
-    """Return the id of the call of A for each call id of B that has a counterpart."""
+    """Map each call id of B that has a counterpart to the id of that call in A."""
     # hookcli first pairs calls with similar values, in any order; then the longest sequences of
     # calls with equal types and shapes; then single such calls nearby, because a tool may swap
     # branches; then the last calls between two pairs, which replace a layer. A convolution of B
@@ -99,7 +99,6 @@ def pair_by_order(
 
 
 def _key(call: CallTensor, kind: str) -> tuple[object, ...]:
-    """Return a key that is equal for possible counterparts; quantized values count as integers."""
     return kind, call.shape, "int" in call.dtype
 
 
@@ -110,7 +109,7 @@ def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
 def _split(
     a: list[str], b: list[str], pairs: Mapping[str, str]
 ) -> list[tuple[list[str], list[str]]]:
-    """Return A's and B's calls in each gap between the pairs whose order is the same in both."""
+    """Split A's and B's calls at those pairs that are in the same order on both sides."""
     taken = {*pairs.values()}
     in_a = [each for each in a if each in taken]
     in_b = [each for each in b if each in pairs]
@@ -144,7 +143,7 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(
     a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
-    """Return the call of A with the closest values, for each call of B that has a similar one."""
+    """Map calls of B to the call of A with the closest values, if any are similar."""
     # If several calls of B have the same closest call, it is paired with the closest of them that
     # is not in ``moves``, which compute nothing. The others, which pass on values, get "".
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}

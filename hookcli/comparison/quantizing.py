@@ -1,10 +1,10 @@
-"""Estimate the errors that quantizing explains, and find weights that were changed before it.
+"""Estimate how much error quantizing explains, and find weights that were changed before it.
 
 hookcli runs A once more, and adds the error of rounding to 8 bits to tensors that B may quantize.
 Where B computes several calls together, the error passes on from one call to the next.
 
-Rounding moves a weight by half a step at most. A weight that moved farther was therefore changed
-before it was quantized, even if that affects the output of its layer less than quantizing does.
+Rounding moves a weight by half a quantization step at most. A weight that moved farther was changed
+before that, even if this affects the output of its layer less than quantizing does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Observes a rerun of A in which ``feed`` adds the error of quantizing to each output."""
+    """Observes a rerun of A in which ``feed`` adds errors as large as rounding to 8 bits."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen
@@ -89,7 +89,7 @@ class QuantizingNoise:
 
 
 def quantizing_error(values: Array) -> float:
-    """Return the error of rounding a tensor to 8 bits, relative to its root mean square."""
+    """Return the RMS error of rounding a tensor to 8 bits, divided by the RMS of the tensor."""
     # An error that is uniform over a step has the size ``step / sqrt(12)``.
     size = _size_of(values)
     largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)

@@ -1,6 +1,6 @@
-"""The calls of one image on both sides of a comparison, and which of them are counterparts.
+"""The calls of models A and B for one image, and the pairing of those that compute the same.
 
-Counterparts have the same id, unless an export computes several calls in one or leaves some out.
+Paired calls have the same id, unless an export computes several calls in one or leaves some out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of one image on both sides: ``keep`` observes A, and ``measure`` observes B."""
+    """The calls of A and B for one image: ``keep`` observes A's tensors, then ``measure`` B's."""
 
     keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
     graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
@@ -110,14 +110,14 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called the layer ``path``, or the leaf layer around this operation."""
+        """Return whether A called the layer ``path`` or, for an operation, its leaf module."""
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
         return is_part or (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
-        """Measure the distances of all tensors of B, paired by their order and kind."""
+        """Pair the calls of A and B by order and type instead of by name, and measure all pairs."""
         # While paired calls differ, ``rerun`` runs B on the tensors of A: a call that only inherits
         # an error then has the values of its counterpart. ``others`` has the calls of B as ``a``.
         self.b = others.a
@@ -141,7 +141,7 @@ class SeenCalls:
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: TensorArray, b: TensorArray) -> None:
-        """Measure a pair; an export may change the shape, and B may be A with its axes permuted."""
+        """Store the distance of two tensors, or the order of axes if B is a transposed A."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         axis = self.axis_of(partner)
@@ -160,7 +160,7 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return A's counterpart of a call of an export; None if A has none.
+        """Return the call of A that computes the same as a call of an export; None if A has none.
 
         ``partner`` is the call of A with the same path and call index.
         """
@@ -170,7 +170,7 @@ class SeenCalls:
         return merged if merged in self.values else None
 
     def _find_folded_norm(self, partner: str, tensor: Tensor) -> str:
-        """Return the BatchNorm after ``partner`` if B folded it and ``tensor`` has its values."""
+        """Return the BatchNorm after ``partner`` if ``tensor`` includes it, else ``partner``."""
         norm = find_norm([each.tensor for each in self.a.values()], partner)
         is_layer = self.a[partner].tensor.module_type.startswith(_FOLDING)
         if not norm or not is_layer or self.graph is None or norm in self.partners.values():
@@ -180,7 +180,7 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return A's call with the same values; an export may number calls differently."""
+        """Return A's unpaired call with these values, else ``partner`` if unpaired, else None."""
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
@@ -188,7 +188,7 @@ class SeenCalls:
         return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: TensorArray) -> str:
-        """Return the ReLU after ``partner`` in A if B merged it, else ``partner``."""
+        """Return the ReLU after ``partner`` if B's output includes it, else ``partner``."""
         ids = [*self.a]
         index = ids.index(partner) + 1
         follower = ids[index] if index < len(ids) else ""
@@ -236,9 +236,9 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return A's counterpart of a call into which one side folded a norm; "" if it has none.
+        """Return A's counterpart of a call if A or B folded a BatchNorm into it.
 
-        None if neither side folded a norm into the call.
+        "" means that there is no counterpart, and None that neither folded a BatchNorm here.
         """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
@@ -264,7 +264,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the call index in A of a call of B, whose own index only counts calls in B."""
+        """Return the index in A of call ``key`` (path, index) of B, which may lack calls."""
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key
@@ -277,7 +277,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return A's calls after the last pair, without those of layers that B's graph names."""
+        """Return A's calls after the last pair whose layers B's graph does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -293,7 +293,7 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair B's waiting call, a tool's node, with A's last free call before ``partner``."""
+        """Pair B's last node that names no module with A's last free call before ``partner``."""
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

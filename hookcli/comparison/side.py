@@ -1,4 +1,4 @@
-"""One side of a comparison: run the side on an image, and list how the two sides differ."""
+"""Run one of the two compared models on an image, and list how their settings differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run an image and return the output; add layers to ``called``, and edits to ``effects``."""
+    """Run an image and return the output; add its layers to ``called``, edits to ``effects``."""
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)
@@ -48,7 +48,7 @@ def run_side(
 
 
 def pixels_of(image: PreparedImage) -> Tensor:
-    """Return an image's pixels (1, …), contiguous; decoded photos are channels last in memory."""
+    """Return an image's pixels as (1, …), contiguous, since decoded photos are channels last."""
     assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     return image.pixels.unsqueeze(0).contiguous()
 
@@ -99,7 +99,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Return an array that may share the tensor's memory; dtypes that NumPy lacks are widened."""
+    """Convert a tensor to an array, which may share its memory; bfloat16 becomes float32."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

@@ -48,7 +48,7 @@ class WorstCalls:
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """Keep the tensors of a call that is among the worst, or is the first that differs.
+        """Keep both tensors of a call if it is among the worst, or is the first that differs.
 
         ``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied.
         """

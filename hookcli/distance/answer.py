@@ -22,12 +22,13 @@ class Answer:
     Attributes:
         kind: what the answers are: the ``top class``, ``labels`` that may all be true, ``masks``,
             ``boxes``, or the numbers of any other ``output``.
-        share: the share of top classes, labels, pixels or boxes that is the same, averaged over the
-            images (boxes: same class, intersection at least half the union); for ``output``, the
-            share of images with equal numbers.
-        distance: the largest distance of an image: for ``top class``, the Kullback-Leibler
-            divergence of B's probabilities from A's, in nats; for ``output``, the relative L2.
-            Null for other kinds, and if it is not finite.
+        share: the share of top classes, labels, pixels or boxes that are the same in A and B,
+            averaged over the images. Two boxes are the same if they have the same class, and their
+            intersection is at least half their union. For ``output``, the share of images with
+            equal numbers.
+        distance: the largest distance of an image. For ``top class``, this is the Kullback-Leibler
+            divergence of B's probabilities from A's, in nats; for ``output``, the relative L2
+            distance. Null for other kinds, and if the distance is not finite.
         changed: the keys of the images whose answer is not the same.
         images: the number of images.
     """

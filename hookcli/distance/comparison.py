@@ -42,7 +42,8 @@ class DiffRow:
         module_type: the class name of the module.
         holds: whether the call is within the tolerance for the image; in a row for all images,
             whether the call is within the tolerance for every image.
-        reason: why the call fails regardless of the distance; empty if the distance decides.
+        reason: why the call is not within the tolerance, whatever the distance; empty if the
+            distance decides.
         metric: the distance that is compared with the tolerance: ``rel-l2``, ``max-abs``,
             ``mean-abs`` or ``cosine``.
         tolerance: the largest tolerated value of the metric (for ``cosine``: of 1 minus the
@@ -54,15 +55,16 @@ class DiffRow:
         mean_abs: the mean magnitude of the difference between the tensors in runs A and B, in the
             unit of the activations.
         cosine: the cosine of the angle between the tensors in runs A and B, -1 to 1.
-        own_rel_l2: the own error of the call, as ``rel_l2``: the distance when B computes the call
-            from A's inputs; null unless the comparison looked for culprits, and for calls that only
-            one side has.
-        channel_median: the median of the channels' own relative L2 distances; a channel below a
-            tenth of the usual norm counts as that tenth. Null if the channel axis or the tensors
-            are unknown.
-        channel_worst: the largest of the distances of ``channel_median``.
-        own_channel_median: as ``channel_median``, for the distance of ``own_rel_l2``.
-        own_channel_worst: as ``channel_worst``, for the distance of ``own_rel_l2``.
+        own_rel_l2: the own error of the call: the relative L2 distance from A's tensor when B
+            computes the call from A's inputs. Null unless the comparison looked for culprits, and
+            for calls that only one side has.
+        channel_median: the median of the channels' relative L2 distances. Each channel's distance
+            is divided by the norm of the channel in A, or by a tenth of the median norm of A's
+            channels if that is larger. Null if the channel axis is unknown, if whole tensors were
+            not compared, or if they hold NaN or Inf.
+        channel_worst: the largest of the channels' distances, measured as for ``channel_median``.
+        own_channel_median: as ``channel_median``, when B computes the call from A's inputs.
+        own_channel_worst: as ``channel_worst``, when B computes the call from A's inputs.
         shape: the shape of one image's tensor in run A, with the leading axis 1; empty if A does
             not have the call.
         other_shape: the shape of one image's tensor in run B, with the leading axis 1; empty if B
@@ -132,14 +134,14 @@ class ChangedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A call that was not compared: B computes it as a part of another call, or it changes nothing.
+    """A call of only one of A and B that was not compared, since this is no difference in results.
 
     Attributes:
         call_id: the id of the call.
-        kind: ``merged`` for a layer whose arithmetic is in the weights of another layer, such as a
-            convolution in its BatchNorm; ``idle`` for a layer that changes nothing; ``part`` for
-            everything else of which B has no tensor.
-        reason: where B computes the call, in words, or why B leaves the call out.
+        kind: ``merged`` for a convolution, linear layer or BatchNorm that the other side computes
+            together with the BatchNorm or ReLU after it; ``idle`` for a layer that changes nothing,
+            such as a dropout; ``part`` for every other call of which the other side has no tensor.
+        reason: why the call was left out, in words, such as where the other side computes it.
     """
 
     call_id: str

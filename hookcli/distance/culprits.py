@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 ROUNDING = 8
 """A culprit's own error is more than this many times the effect of rounding.
 
-The effect of rounding is the error of A's own call when each of its inputs moves to a neighbouring
-number of the coarser dtype. Measured on ten classifiers of torchvision with random weights, the own
-errors of healthy calls were at most this many times as large:
+The effect of rounding on a call is how far its output in A moves when each of its inputs moves to a
+neighbouring number of the coarser dtype of A and B. On ten classifiers of torchvision with random
+weights, the own errors of healthy calls were at most these multiples of that effect:
 
     channels last against contiguous, float32   4.1
     one thread against two, float32             1.6
@@ -37,10 +37,10 @@ errors of healthy calls were at most this many times as large:
 OUTSTANDING = 10
 """A culprit's own error is more than this many times the median own error of similar calls.
 
-In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t).
-From many similar layers with weights, hookcli measures how far errors scatter, and the limit may be
-lower: in 16 quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4 times
-the median, and the limit at least 1.7 times that error.
+In bfloat16, the largest own error of a type of layer was at most 3 times the median (swin_v2_t). If
+there are many similar layers with weights, the scatter of their own errors decides, and the limit
+may be lower. In 16 quantized files of eight healthy classifiers, the largest error was 1.2 to 3.4
+times the median, and that limit was at least 1.7 times the largest error.
 """
 
 _MANY = 16  # from this many similar calls, hookcli measures how far their errors scatter
@@ -80,7 +80,7 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """The pairs of own error and rounding: whole tensor, median channel, worst channel."""
+        """Pairs (own error, rounding) of the tensor and, if known, its median and worst channel."""
         if not self.channels:
             return ((self.own, self.rounding),)
         (median, worst), (usual, most) = self.channels, self.channel_rounding
@@ -143,7 +143,7 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield for each call the largest usual value of each figure, judging by similar calls."""
+    """Yield limits for the figures of each call, above which they are unusual for similar calls."""
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing
     # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.
@@ -176,7 +176,7 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
 
 
 def _find_factor(others: Sequence[float]) -> float:
-    """Return the multiple of similar calls' median own error up to which an error is usual."""
+    """Return how many times the median of ``others`` an own error may be to count as usual."""
     logs = [math.log(each) for each in others if 0 < each < math.inf]
     if len(logs) < _MANY:
         return OUTSTANDING
@@ -187,7 +187,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return the path of a call's module, whose calls share faults; an operation's id as it is."""
+    """Return the module path in a call's id; the id of a functional operation is returned whole."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

@@ -52,7 +52,10 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return ``floor_of`` for a pair of calls; ``of_channels``: any channel may be saturated."""
+    """Return the absolute error that ``floor_of`` tolerates in the outputs of a pair of calls.
+
+    With ``of_channels``, any channel may be saturated: the inputs of its SiLU are all negative.
+    """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
     found = (name for each in known for name in (each.dtype, each.coarsest))
@@ -69,7 +72,7 @@ class JudgedRow:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges pairs of calls; add them image by image, in the order in which the calls complete."""
+    """Judges pairs of calls. Add them image by image, in the order in which the calls complete."""
 
     tolerance: Tolerance
     dtypes: tuple[str, ...] = ()  # of the models of both runs
@@ -83,7 +86,7 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Update the call's row; the row of a hidden pair appears only after ``show``."""
+        """Judge a pair, and update its call's row; a hidden row is listed only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:
@@ -104,7 +107,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Show the rows of hidden calls, given by their ids in A, or in B if A lacks them."""
+        """List the hidden rows of these calls, too: ids in A, or in B if A lacks the call."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
@@ -145,7 +148,7 @@ class Judge:
             yield replace(judged.row, rank=rank, order=order), key
 
     def _index_for(self, image: str) -> int:
-        """Return where a new call belongs in ``_order``: after the image's previous call, or 0."""
+        """Return where to insert a new call in ``_order``: after the image's last call, or at 0."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1

@@ -29,7 +29,7 @@ _MOST_AXES = 5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Statistics of the magnitudes of a tensor's finite values; None if unknown."""
+    """Statistics of the magnitudes of a tensor's finite values; unknown ones are None."""
 
     rms: float  # the root of the mean square
     largest: float | None
@@ -66,7 +66,7 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the largest tolerated one; ``cosine`` has no ``atol``."""
+        """Return the distance divided by the tolerated one; None if the metric was not measured."""
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -87,7 +87,10 @@ class Distance:
 def measure_arrays(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance; ``axis`` and ``floor`` are passed to ``measure_channels``."""
+    """Return the exact distance of B from A, two arrays of one shape.
+
+    If ``axis`` is given, the channels along it are measured, too (``measure_channels``).
+    """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
@@ -115,7 +118,10 @@ def measure_arrays(
 def measure_channels(
     a: NDArray[np.generic], b: NDArray[np.generic], axis: int, floor: float = 0.0
 ) -> tuple[float, float] | None:
-    """Return the median and the maximum of the channels' relative L2 distances between A and B."""
+    """Return the median and the maximum of the channels' relative L2 distances between A and B.
+
+    None if the arrays are empty, or hold NaN or Inf.
+    """
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     # the median norm of the channels that are not zero. A channel whose difference has at most the
     # root mean square ``floor`` counts as equal.
@@ -199,7 +205,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine, with complex values as pairs; None if an array is all zeros."""
+    """Return the cosine of two arrays, None if one is zero; complex values count as two reals."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -214,7 +220,7 @@ def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
 
 
 def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
-    """Return whether B has the values of A in the same order, in any shape."""
+    """Return whether the relative L2 distance of B from A, both flattened, is below ``most``."""
     return measure_flat(a, b) < most
 
 
@@ -226,7 +232,7 @@ def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
-    """Return the order in which B has the axes of A, so that ``a.transpose(order)`` is B."""
+    """Return the order for which ``a.transpose(order)`` is close to B; empty if there is none."""
     # The order is empty if B is no transposed A. Axes of length 1 stay, if possible.
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()

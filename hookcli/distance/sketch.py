@@ -65,7 +65,7 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return a sketch (67,); NaN and Inf count as 0, complex values as pairs of real values."""
+    """Return the sketch (67,) of an array; NaN and Inf count as 0, a complex value as two reals."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)
@@ -110,7 +110,7 @@ def _own_in_float64() -> NDArray[np.float64]:
 
 
 def _draw_signs(seed: int, count: int) -> NDArray[np.int8]:
-    """Return the first ``count`` signs of a stream: -1 if bit 63 of splitmix64 is set, else 1."""
+    """Return ``count`` signs from the generator splitmix64: -1 where bit 63 is set, else 1."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
         state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
             0x9E3779B97F4A7C15

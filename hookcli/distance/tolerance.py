@@ -44,14 +44,15 @@ _RANGED = (
 )
 _GATES = ("gelu", "silu", "swish", "mish")  # a number of a fixed range times the input
 _UNITS, _GATED_UNITS = 4, 32
-"""The allowed error of an output near 0, in units of ``EPSILON``, for operators of a fixed range.
+"""The error, in ``EPSILON``, that outputs near 0 may have if their operator has a fixed range.
 
-A sigmoid of 1e-8 is the difference of numbers around 1, so its error is a multiple of ``EPSILON``
-and not of 1e-8. Measured against float64 for inputs from -90 to 20, the outputs of PyTorch 2.15 and
-ONNX Runtime differed in float32 by at most 1.5 (sigmoid), 2.5 (tanh), 10 (GELU) and 19 (SiLU)
-multiples of ``EPSILON``. ONNX Runtime approximates the first two by rational functions
-(``MlasLogisticKernel``, ``MlasTanhKernel``; the coefficients are those of Eigen). For comparison,
-``torch.testing.assert_close`` accepts 84 multiples for outputs of any operator (``atol=1e-5``).
+The second number is for gates, such as GELU. A sigmoid of 1e-8 is the difference of numbers around
+1, so its error is a multiple of ``EPSILON`` and not of 1e-8. For inputs from -90 to 20, outputs of
+PyTorch 2.15 and ONNX Runtime in float32 differed from float64 by at most 1.5 (sigmoid), 2.5 (tanh),
+10 (GELU) and 19 (SiLU) multiples of ``EPSILON``. ONNX Runtime approximates the first two by
+rational functions (``MlasLogisticKernel``, ``MlasTanhKernel``; the coefficients are those of
+Eigen). For comparison, ``torch.testing.assert_close`` accepts 84 multiples for any operator
+(``atol=1e-5``).
 """
 _SUMS = ("mean", "sum", "avgpool", "averagepool")
 SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are float32
@@ -70,7 +71,7 @@ class Tolerance:
     Attributes:
         rtol: If no value is given, the default for the coarsest dtype of the compared tensors and
             models applies.
-        atol: The value is in the unit of the activations. The metric ``cosine`` ignores this value.
+        atol: The value is in the unit of the activations. It must be 0 for the metric ``cosine``.
         layers: If several globs match a call, the last of these globs applies.
 
     Raises:
@@ -135,16 +136,18 @@ def coarser(*dtypes: str) -> str:
 
 
 def is_gate(operator: str) -> bool:
-    """Return whether an operator multiplies its input by a factor of a fixed range (SiLU)."""
+    """Return whether an operator multiplies its input by a gate, as GELU, SiLU and Mish do."""
     name = operator.lower()
     return any(part in name for part in _GATES) and "hard" not in name
 
 
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
-    """Return the error, in output units, below which a difference says nothing about operators.
+    """Return the absolute error that the output of operators of a fixed range may have.
 
-    ``dtype`` is the coarsest on the way to the output. For dtypes of 16 bits, the error is that of
-    float32, in which libraries compute a function before they round the result once.
+    These are operators such as sigmoid, and gates such as SiLU if all inputs are negative; for
+    others, it is 0. ``dtype`` is the coarsest from which the output was computed. Dtypes of 16 bits
+    have the error of float32, in which libraries compute a function before they round the result
+    once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
@@ -153,7 +156,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 
 
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
-    """Return the relative error of an operator that adds many numbers of one sign; 0 for others."""
+    """Return the relative rounding error of a sum, a mean or an average pooling; 0 for others."""
     # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
     # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
     # 16 bits in float32.

@@ -48,17 +48,17 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 MOST_VALUES = 2**62  # no tensor has more values
 PARTS = "#/$defs/"  # the beginning of references within a schema
 LEFT_OUT = MappingProxyType({"left out": True})
-"""The metadata of a field that is left out of JSON if it is empty."""
+"""The metadata of a dataclass field that is left out of JSON when it is empty."""
 
 
 def keywords(**values: object) -> Meta:
-    """Return keywords for the JSON Schema that reading ignores: other versions may write more."""
+    """Return constraints for the JSON Schema, which hookcli does not check when it reads files."""
     return Meta(extra_json_schema=values)
 
 
 _ROWS = keywords()
 Rows: TypeAlias = Annotated[tuple[T, ...], _ROWS]
-"""The type of a document's field that holds the outcome's rows, perhaps in another order."""
+"""Marks the field of a document that lists the rows of a command's outcome, in any order."""
 
 
 def find_row_type(document: type[DataclassInstance]) -> Any:
@@ -91,11 +91,11 @@ class DamagedError(ValueError):
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file; callers put the file's name before the message."""
+    """A file has a schema version that hookcli does not read; callers add the name of the file."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode JSON as a value of ``kind``; the schema version is not checked."""
+    """Decode JSON as ``kind``, or raise a DamagedError; the schema version is not checked."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -171,7 +171,7 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return a dataclass's fields for JSON, in order; empty ``LEFT_OUT`` fields are left out."""
+    """Return a dataclass's fields by name, in order, without empty fields marked ``LEFT_OUT``."""
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
     return {name: part for name, part, always in found if always or part}
 
@@ -182,7 +182,7 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Return the type of each field: ``int`` for ``int | None``, ``tuple`` for ``tuple[int]``."""
+    """Map field names to plain types: ``int`` for ``int | None``, ``tuple`` for ``tuple[int]``."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)

@@ -25,7 +25,7 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Return ``text`` in a form that neither spreadsheets (formulas) nor terminals interpret."""
+    """Escape control characters, and beginnings that spreadsheets take for a formula."""
     shown = _CONTROL.sub(lambda match: _quote(match[0].encode()), reversible(text))
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
@@ -38,7 +38,7 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """Decode a name that ``reversible`` encoded, and make it readable; HTML is not escaped."""
+    """Decode a name that ``reversible`` encoded; escape invisible characters, but not HTML."""
     name = unquote(text, errors="surrogateescape")
     if name.isascii() and name.isprintable():
         return name
@@ -46,7 +46,7 @@ def for_page(text: str) -> str:
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """Return the words of a command, which ``reversible`` encoded, as one line for a shell."""
+    """Decode words that ``reversible`` encoded, and quote them as one command line for a shell."""
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 
@@ -63,7 +63,7 @@ def _shell_word(word: str) -> str:
 
 
 def reversible(text: str) -> str:
-    """Return ``text`` with ``%XX`` for each byte that is not UTF-8 (a surrogate in Python).
+    """Replace each byte of a file name that is not UTF-8 (a surrogate in Python) by ``%XX``.
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
     possible file name.

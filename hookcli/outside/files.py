@@ -43,19 +43,18 @@ class NotRegularError(OSError):
 
 
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
-    """Return a sort key for paths and URLs, by folder, numbers in names by value, and bytes."""
+    """Return a key that sorts paths and URLs folder by folder, and ``a2`` before ``a10``."""
     parts = os.fsencode(path).split(b"/")
     return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
 
 
 def _rank_number(number: re.Match[bytes]) -> bytes:
-    """Return bytes that sort by value: ``0``, the number of digits, and the digits."""
     digits = number[0].lstrip(b"0")
     return b"0" + len(digits).to_bytes(4) + digits
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file, or a link to one; a NUL character in the name raises a ValueError."""
+    """Open a regular file or a link to one. Others raise an OSError, NUL in a name a ValueError."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
@@ -97,12 +96,12 @@ def full_name(file: Path) -> Path:
 
 
 def real_path(file: Path) -> Path:
-    """Resolve all links in a path; unlike ``Path.resolve``, this allows a loop of links."""
+    """Resolve all links in a path; unlike ``Path.resolve``, this accepts a loop of links."""
     return Path(os.path.realpath(file))
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY``; the key is empty if a file has the whole name, or FILE is not a file."""
+    """Split ``FILE:KEY``; the key is empty if the whole name exists, or FILE is not a file."""
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
     return (file, key) if is_part else (name, "")
@@ -143,7 +142,7 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Delete folders of killed processes in ``parent``; yield a new one, deleted at the end."""
+    """Yield a temporary folder in ``parent``, and delete those that killed processes left there."""
     # A folder that no process has locked was left by a killed process.
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hookcli.errors import RequestError
 
 REFERENCE = re.compile(r"(?<![\w'\"])`([A-Za-z_][\w.]*)(?:=([^`]+)|\(([^`]*)\))?`")
-"""A name in backticks in a message: a field, a field and its value, or a function with arguments.
+"""Matches a name in backticks in a message: a field, a field with its value, or a function call.
 
 A backtick after a letter or a quote belongs to something else, such as the name of a file.
 """
@@ -68,11 +68,11 @@ class Flag:
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether ``given`` sets the field to None; its keys are options without dashes."""
+        """Return whether the given options, by name without dashes, set the field to None."""
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Convert what the user gave (a text, several texts, or a value) to the field's value."""
+        """Convert what the user gave (one or more texts, or a value) to a value of the field."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -150,7 +150,10 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield fields with their options and values; inner fields have paths: ``run.model.seed``."""
+    """Yield the fields of a request that have an option, each with the option and its value.
+
+    Inner fields are named like ``run.model.seed``; requests of ``left_out`` types are skipped.
+    """
     kind: Any = type(request)
     for field in list_fields(kind):
         value = getattr(request, field.name)
@@ -162,7 +165,10 @@ def list_values(
 
 
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield (path, option) of fields and inner fields; a path may end in the option's name, too."""
+    """Yield the dotted path and the option of each field, also of fields of inner requests.
+
+    A field whose option has another name is yielded under both names.
+    """
     # An optional request, such as ``cluster``, is given by the option of its required field.
     for field in fields:
         parts = () if field.request is None else list_fields(field.request)
@@ -177,7 +183,7 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option of the shortest path that ends in ``name``; None if several or none do."""
+    """Return the option of the shortest path ending in ``name``; None if none or several match."""
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -185,6 +191,6 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the title of a request's options in help: its docstring up to a colon, or ""."""
+    """Return the heading of a request's options in help: its docstring up to a colon, or ""."""
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

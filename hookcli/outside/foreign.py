@@ -46,9 +46,9 @@ class Surroundings:
 
 
 class Forgiveness:
-    """A ``with`` block that suppresses any exception of a foreign object, even ``SystemExit``.
+    """A ``with`` block that suppresses exceptions, even ``SystemExit``, but not Ctrl-C.
 
-    Put only the access to the object into the block, because it also hides mistakes of hookcli.
+    Put only the access to a foreign object into it, because it also hides mistakes of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -74,7 +74,7 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Begin the message with ``what`` and ``verb``, by default "raised" and the exception."""
+        """Set how messages begin: ``what`` and ``verb``, or "raised" and the exception's type."""
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()
@@ -112,7 +112,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return the first line of an error without backticks, which mark parameters of hookcli."""
+    """Return the first line of an error with quotes for backticks, which mark parameters."""
     return first_line(error).replace("`", "'")
 
 

@@ -1,4 +1,4 @@
-"""Documents and rows as JSON text."""
+"""Write documents and rows as JSON text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render_json(document: Document) -> str:
 
 
 def encode_json(document: Document) -> bytes:
-    """Encode a document that ``plain`` returned as JSON, in little more memory than the result."""
+    """Encode a document that ``plain`` has returned, in little more memory than the JSON takes."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def take_lock(file: Path, wait: float = 0.0) -> BaseFileLock | None:
-    """Lock a file, which need not exist; return None if it stays locked for ``wait`` seconds.
+    """Lock a file, creating it if necessary; None if others lock it for ``wait`` seconds.
 
     The lock ends with the process. A file system without locks raises an OSError.
     """

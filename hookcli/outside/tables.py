@@ -23,14 +23,14 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return rows of the class ``kind`` as CSV; a shape is ``1x64x56x56``, None an empty cell."""
+    """Return rows as CSV with a header; a shape becomes ``1x64x56x56``, None an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return render_lines(chain([names], lines))
 
 
 def render_lines(lines: Iterable[Sequence[object]]) -> str:
-    """Return lines of cells as CSV; texts must have gone through ``escape.for_csv``."""
+    """Return lines of cells as CSV; the caller must have escaped texts by ``escape.for_csv``."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(lines)
     return stream.getvalue()

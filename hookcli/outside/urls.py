@@ -24,7 +24,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """The URL of a remote folder or file; ``/``, ``name`` and others work as in a ``Path``."""
+    """The URL of a remote folder or file, with ``/``, ``name`` and ``absolute`` of a ``Path``."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Shorten the URLs of in-memory folders and their files in a text."""
+    """Replace ``memory://hookcli/1`` by ``memory``, ``memory://hookcli/1/a.png`` by ``a.png``."""
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 
@@ -64,7 +64,7 @@ def _is_url(name: str) -> bool:
 
 
 def to_location(name: str | Path) -> Location:
-    """Return a name as a path or a URL; ``file:///data`` becomes the path ``/data``."""
+    """Convert a name to a path or a URL; a URL with a password or a key raises a RequestError."""
     name = str(name)
     if not _is_url(name):
         return Path(to_local(name))

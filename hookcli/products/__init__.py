@@ -1,1 +1,1 @@
-"""The products of a run, one module each: its cost, what it collects, and its files."""
+"""The products (pictures, tables, tensors) that a run can make, one module each."""

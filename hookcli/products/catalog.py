@@ -1,4 +1,4 @@
-"""The choice of the products that a run makes."""
+"""Choose which products (pictures, tables, tensors) a run makes."""
 
 from __future__ import annotations
 

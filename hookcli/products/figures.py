@@ -1,4 +1,4 @@
-"""The statistics of all tensors: ``records.parquet``, chunk by chunk, and the sums over images."""
+"""The statistics of all tensors: ``records.parquet`` for each chunk, and the page's sums."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return masks (2, H, W) of the network's input: shares of pixels inside and outside a box."""
+    """Return masks (2, H, W): shares of pixels inside and outside ``box``; None without a box."""
     # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     if box is None:
         return None
@@ -54,7 +54,10 @@ def find_focus(
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Return a box's masks (2, H, W); raise an error if no pixel is inside by ``least`` or more."""
+    """Return masks (2, H, W): the shares of each input pixel inside and outside a box of the image.
+
+    Raise a RequestError that names ``option`` if no pixel is inside by the share ``least`` or more.
+    """
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())
     if largest == 0 or largest < least:

@@ -1,4 +1,4 @@
-"""Thumbnails, and pictures of the network's input for all images or, of over 200, for some."""
+"""Thumbnails, and pictures of the network's input: for all images, or for some of over 200."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of images in findings, and of up to 100 top images of shown channels."""
+    """Return the keys of images that get a picture: those of findings, and up to 100 top images."""
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
@@ -79,7 +79,7 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
 
 
 def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
-    """Write the picture of an input; return its file, or None if the image file has changed."""
+    """Write a picture of the network's input; return its file, or None if the image changed."""
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)

@@ -1,4 +1,4 @@
-"""The life cycle of a product of a run, and the facts that a product gets at each stage."""
+"""The stages in the life of a product (a kind of result of a run), and what each stage gets."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The estimated files of a product, if each layer is called once."""
+    """The estimated number and size of a product's files, if each layer is called once."""
 
     files: int = 0
     size: float = 0.0  # of all files together, in bytes
@@ -114,7 +114,7 @@ class RunningChunk:
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
-        """Return the network's input for an image that has pixels, as a JPEG."""
+        """Return a JPEG of the network's input for an image, which must not have been skipped."""
         pixels = self.prepared[key].pixels
         if key not in self._shown and pixels is not None:
             self._shown[key] = self._show(pixels)
@@ -156,7 +156,7 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add pictures, written or queued as PNG files, to the chunk's files, in all formats."""
+        """Add PNG pictures, and their copies in another format, to the chunk's list of files."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
@@ -172,17 +172,17 @@ class Product:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
-        """Return the job that writes the product's other files of a chunk that has run."""
+        """Return a job that writes the product's other files of a finished chunk, or None."""
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
-        """Write the product's last files, in parallel with other products; return their names."""
+        """Write the last files, in parallel with other products, and return their names."""
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:
-        """Return the product's fields of ``ReportDocument``, for the page."""
+        """Return the values of those fields of ``ReportDocument`` that come from this product."""
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
-        """Write the files that need the whole ``report.json``, and return their names."""
+        """Write the files that are drawn from the whole ``report.json``, and return their names."""
         return []

@@ -28,7 +28,7 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Measure the tensors of the first image; a gradient counts as much as its tensor."""
+        """Run the model on an image to measure what a run saves; refuse more than ``max_disk``."""
         from hookcli.passes.forward import measure_saved
 
         config = self.scope.config
@@ -88,7 +88,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Raise a RequestError if ``total`` bytes are more than ``most`` gigabytes of 1e9 bytes."""
+    """Raise a RequestError if ``total`` bytes are more than ``most`` GB (1e9 bytes each)."""
     if total > most * 1e9:
         raise RequestError(
             f"the tensors would take {total / 1e9:.4g} GB, more than `max_disk={most:g}`",

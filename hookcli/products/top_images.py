@@ -62,7 +62,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Choose channels per call, with their top images; ``keys`` also has skipped images."""
+    """Choose channels of each call (``asked``, or those that stand out), with their top images."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

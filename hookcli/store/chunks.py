@@ -1,4 +1,4 @@
-"""Save the chunks of an unfinished run in the run folder, and read them again for ``--resume``."""
+"""Save the chunks (groups of images) of an unfinished run, and read them for ``--resume``."""
 
 from __future__ import annotations
 

@@ -63,11 +63,12 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run is complete; do nothing if it is unfinished or missing.
+    """Raise a CompleteError if the run that is to be resumed is already complete.
 
-    A RequestError says that the complete run is damaged, or had another command or other files.
-    ``images`` and ``inputs`` are the hashes of the files that are named now; an empty hash or
-    mapping is not compared. ``cleans_up`` deletes chunks that the complete run left behind.
+    Do nothing if the run is unfinished or missing. A RequestError says that the complete run is
+    damaged, or had another command or other files. ``images`` and ``inputs`` are the hashes of the
+    files that are named now; an empty hash or mapping is not compared. ``cleans_up`` deletes chunks
+    that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:
@@ -123,7 +124,7 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Return how the images differ from those of the finished run; empty if none differs.
+    """Describe how the images differ from those of the finished run; empty if none differs.
 
     An image without a hash is compared by name only.
     """

@@ -85,7 +85,7 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Add files that another process, with a journal of its own, wrote for this run."""
+        """Add files that another process wrote for this run, and listed in its own journal."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}

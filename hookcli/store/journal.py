@@ -1,4 +1,4 @@
-"""The journals of a run and of its chunks: each file is listed before hookcli writes it."""
+"""The journals of a run and its chunks, which name each file before hookcli writes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_journals(folder: Folder) -> Iterator[str]:
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the names in a journal, without an incomplete last line: its file was not written."""
+    """Yield the names in a journal; skip an incomplete last line, whose file was not written."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of results, such as analyses."""
+    """How hookcli names and recognizes one kind of result folders, such as analyses."""
 
     name: str  # in messages, after ``article``
     article: str
@@ -71,7 +71,7 @@ class ResultFolder:
 
 
 def check_results(folder: Path, kind: Kind) -> bool:
-    """Check that results may be written into a folder; return whether it holds earlier ones."""
+    """Raise an OutputError if a folder cannot hold results; return whether it has earlier ones."""
     refuse_url(folder)
     refuse_run_folder(folder, kind.hint)
     try:
@@ -97,8 +97,8 @@ def make_results(
 ) -> Iterator[ResultFolder]:
     """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    ``make_list`` encodes the list from the other files' names; without it, the block writes the
-    list. Without a ``folder``, the files stay in memory.
+    The list is the file that names all others. ``make_list`` encodes it from their names; if that
+    is None, the block must write the list. If ``folder`` is None, the files stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)

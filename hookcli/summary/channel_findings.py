@@ -2,9 +2,9 @@
 
 Such channels affect other layers. The dead channels of a layer are also dead in a dropout after it,
 and in a block that ends with it. If all channels are dead, each channel of the next layer holds a
-single value. hookcli reports only the layer that causes this, and how many others are affected.
-Only dead channels explain a finding of another rule: a dead activation is reported even if the
-convolution before it is constant.
+single value. hookcli reports only the layer that causes this, and how many others are affected. A
+finding explains only findings of its own rule, except that dead channels also explain constant
+ones: a dead activation is reported even if the convolution before it is constant.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Hit:
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether ``other``, a hit of the call that ended just before, explains this hit."""
+        """Return whether the channels of ``other``, the call that ended before, cause this hit."""
         # hookcli assumes that two activations of the same type are in different branches, so that
         # neither activation feeds the other.
         layer, layer_before = self.tally.call.layer, other.tally.call.layer

@@ -32,7 +32,7 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """Whether the layer is inside a numbered block, instead of an item of a plain sequence."""
+        """Whether the layer is inside a numbered block, not itself an item of a sequence."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -74,12 +74,12 @@ class _Signature:
 
     @property
     def role(self) -> tuple[str, object]:
-        """A key that two calls in different blocks share if they may be compared."""
+        """A key that is equal for calls in different blocks that may be compared."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """A key that two calls share if their layers have the same type and parent."""
+        """A key that is equal for calls of layers of the same type and parent module."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
@@ -94,7 +94,7 @@ class _Reference:
 def find_scale_hits(
     records: Iterable[LayerRecord], exploding: float, vanishing: float
 ) -> list[ScaleHit]:
-    """Return the calls at which one image's standard deviation explodes or vanishes."""
+    """Return the calls at which the standard deviation explodes or vanishes, for one image."""
     # A call's counterpart is the call of the same role in the previous block or, for the first
     # block, in the next; outside of blocks, the previous call of a layer with the same type and
     # parent. The call itself must cause the change: its step, which is its standard deviation
@@ -197,7 +197,7 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the indices of the counterparts in the block before and in the block after, if any."""
+    """Return the indices of the calls of this role in the block before and after, or None."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
     # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)
@@ -221,7 +221,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's outputs, given in the order in which calls start, by when the calls end."""
+    """Sort an image's records, given by when their calls started, by when these calls ended."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records; return those whose number of channels differs from the first."""
+        """Add a chunk's records; return those with another number of channels than before."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -74,7 +74,7 @@ class TopTally:
         """Return up to ``most`` channels with values above 0, the one that stands out most first.
 
         The measure is ``(best - last) / (last + usual)``: ``best`` and ``last`` are the largest and
-        smallest kept value of the channel (at least 0), ``usual`` is the mean of all ``best``. Then
+        smallest kept value of the channel (at least 0), ``usual`` is the mean of all ``best``. Thus
         10.71 stands out from 2.98, but 100 does not from 90, nor 0.01 from 0 if others reach 5.
         """
         values = self.values[call_id]
@@ -96,7 +96,7 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        """Add a call's values (C, N) for N images, and the images' positions in the run (C, N)."""
+        """Merge a call's values (C, N) and positions of N images into its largest values."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         indices = self.indices.get(call_id, np.full((size, self.count), -1))
@@ -110,7 +110,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Return a chunk's top images; calls whose number of channels changes need further tallies."""
+    """Tally a chunk's top images; records with another number of channels get further tallies."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))
@@ -125,7 +125,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Return what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
+    """Decode what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         top = TopTally(saved.count, saved.chunks)

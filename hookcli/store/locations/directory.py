@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return a regular file's content, or None; raise an OutputError if it exceeds 1 GiB."""
+        """Return a regular file's content, else None; more than 1 GiB raises an OutputError."""
         try:
             is_file = self._is_file(name)
             return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None
@@ -208,7 +208,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a relative name, perhaps from a stranger, stays inside its folder."""
+    """Return whether a relative file name, which a stranger may have set, stays in its folder."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

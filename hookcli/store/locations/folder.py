@@ -46,7 +46,7 @@ class Folder(Protocol):
     path: Location
 
     def lock(self) -> Lock:
-        """Take the lock, after which this object sees all earlier changes by other processes."""
+        """Lock the folder; this object then sees all earlier changes by other processes."""
 
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""
@@ -88,4 +88,4 @@ class Folder(Protocol):
         """Return the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of everything directly in a folder, sorted by name."""
+        """Yield the name and entry of each file and folder directly in a folder, by name."""

@@ -132,7 +132,7 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Check that no run holds the lock; return the number of the newest lock file, or 0."""
+    """Raise an OutputError if a run holds the lock, else return the newest lock's number, or 0."""
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile
@@ -153,7 +153,7 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Read a lock file; None if it no longer exists; a damaged one counts as expired."""
+    """Return the holder in a lock file, or None if it is gone; a damaged file counts as expired."""
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

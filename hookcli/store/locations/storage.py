@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file, or raise a FileExistsError; conditional writes make this atomic."""
+    """Write a new file, or raise a FileExistsError; atomic in storage with conditional writes."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
@@ -193,7 +193,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries:
-    """A ``with`` block for an attempt, which suppresses temporary errors while time is left."""
+    """A ``with`` block for one try, which suppresses temporary errors while there is time left."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
@@ -202,7 +202,7 @@ class _Tries:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Return True to try again; raise others as OSErrors: fsspec has no common error class."""
+        """Suppress a temporary error after a pause; turn any other error into an OSError."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
