@@ -104,8 +104,9 @@ class GridStyle:
     """Pictures: how feature maps are drawn.
 
     Attributes:
-        mode: ``auto`` means ``none`` for more than 200 images, ``layers`` for up to eight images or
-            if each is named, and otherwise ``sheet``.
+        mode: ``auto`` means ``none`` for more than 200 images. Otherwise, it means ``layers`` for a
+            clip, for up to eight files, and if each file is named by itself (not by a folder or a
+            glob), and ``sheet`` in all other cases.
         rank: ``spread`` ranks channels by their standard deviation.
     """
 
@@ -184,7 +185,7 @@ class SaveStyle:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Score: the number from which a backward pass starts, or by which channels are ranked."""
+    """Score: the number whose gradient is computed, or whose change ranks channels."""
 
     target: Annotated[
         str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
@@ -195,13 +196,13 @@ class ScoreRequest:
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the gradient of the pixels is computed."""
+        """Whether to compute the gradient of the network's input; here, always False."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score from which a backward pass starts, and what to record and draw."""
+    """Gradients: the score that is differentiated, and what to record and draw."""
 
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
@@ -219,7 +220,7 @@ class BackwardStyle(ScoreRequest):
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the gradient of the pixels is computed."""
+        """Whether to compute the gradient of the network's input."""
         return self.input_grad or self.saliency
 
 
@@ -247,14 +248,15 @@ class ModelRequest:
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        size: None uses the preprocessing of the weights, as None does for ``mean``, ``std`` and
+        size: None keeps the preprocessing of the weights, and so do None for ``mean``, ``std`` and
             ``interpolation``.
         resize: None scales the short side in proportion to ``size``.
-        bands: Empty uses all bands of the pictures.
+        bands: An empty tuple uses all bands of the pictures.
         arguments: Pairs of a name and the text that the user wrote.
         inputs: Pairs of a name and a text, which is a file, a number or a list.
-        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pixels have the
-            name of the pair ``(NAME, "pixels")``, or of the first missing key that the model reads.
+        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The key of the
+            pixels is the NAME of the pair ``(NAME, "pixels")``; without such a pair, it is the
+            first key that the model reads and ``inputs`` does not have.
     """
 
     name: Annotated[
@@ -392,10 +394,10 @@ class ImageRequest:
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
-        clip: The frames are in the order of their names; numbers count as numbers.
+        clip: The frames are sorted by name, with numbers in their order: 2 comes before 10.
         range: ``minmax`` takes the smallest and the largest value of each picture, ``percent:P``
             its percentiles P and 100 - P.
-        page: None reads page 0, and says so if a file has more.
+        page: None reads page 0, with a note if a file has more pages.
     """
 
     names: Annotated[
@@ -448,7 +450,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The request shared by all commands that run images through a model."""
+    """What all commands that run images through a model ask for."""
 
     model: ModelRequest
     images: ImageRequest
@@ -512,9 +514,10 @@ class TensorRequest:
     """Tensors: which tensors to save, in addition to their statistics.
 
     Attributes:
-        max_disk: The limit in 1e9 bytes, for all tensors together.
-        only: For a run of all layers: ``features`` observes only the layer with the features of
-            the model, ``act`` only the activations. None observes all layers.
+        max_disk: The limit is in 1e9 bytes, for the tensors of all layers and images together.
+        only: With ``save``, which layers to observe instead of ``layers``: ``features`` is the
+            single layer whose tensors describe images best, ``act`` all activation functions. None
+            keeps ``layers``.
     """
 
     save: Annotated[
@@ -540,7 +543,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: the thresholds of the rules, and the rules whose findings make the command fail."""
+    """Findings: the thresholds of the rules, and which rules make a command fail."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -567,8 +570,8 @@ class ClusterRequest:
     """Machine: the Ray cluster, and the cores and GPUs of each worker.
 
     Attributes:
-        cpus: The number of cores is also the number of torch's threads in each worker.
-        gpus: None gives each worker one GPU if the model runs on a GPU.
+        cpus: Each worker also runs torch with this number of threads.
+        gpus: None gives each worker one GPU if the model runs on a CUDA device, and otherwise none.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -608,7 +611,7 @@ class AttentionRequest:
     """Attention: which layers to analyse head by head, and what to draw.
 
     Attributes:
-        layers: hookcli computes the attention of these layers and of all modules inside them.
+        layers: The attention of all modules inside these layers is analysed, too.
     """
 
     UNASKED: ClassVar[tuple[str, str]] = (
@@ -639,7 +642,7 @@ class AttentionRequest:
 
 @dataclass(frozen=True, slots=True)
 class _RunOptions:
-    """The options of all commands that write a run folder."""
+    """What all commands that write a run folder ask for."""
 
     run: RunRequest
     folder: FolderRequest = FolderRequest()
@@ -707,7 +710,7 @@ class InspectConfig(_RunOptions):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The sides of a call that the run records."""
+        """The recorded tensors of a layer's call: ``input``, ``output``, or both."""
         return SIDES[self.at]
 
 
@@ -743,7 +746,7 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """A way of running a model other than PyTorch's own, in ``hookcli compare``."""
+    """In ``hookcli compare``: run the second variant in another way, such as by ONNX Runtime."""
 
     way: str  # such as ``onnx``
     file: Path | None = None  # of the exported model; None exports the model
@@ -763,7 +766,7 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``; ``run`` is the reference."""
+    """The request of ``hookcli compare``; ``run`` is the first variant, and the reference."""
 
     run: RunRequest
     other: VariantRequest
@@ -773,7 +776,7 @@ class CompareConfig:
 
     @property
     def judges_all(self) -> bool:
-        """Whether hookcli observes all leaf layers and operations, not only the listed layers."""
+        """Whether to compare all leaf layers and operations, instead of only ``layers``."""
         return self.blame or self.match == "order"
 
 

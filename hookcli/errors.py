@@ -39,7 +39,7 @@ INTERRUPTED = 130
 
 
 def choose_code(*, failed: bool = False, skipped: bool) -> int:
-    """Return the exit code of a finished command: a failed rule counts more than skipped images."""
+    """Return the exit code: 7 for a failed rule, else 6 for skipped images, or 0 without either."""
     if failed:
         return FAILED_RULE
     return SKIPPED if skipped else DONE
@@ -80,20 +80,20 @@ class HookcliError(Exception):
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
-        """The hint, which Python shows below a traceback."""
+        """The hint and added notes, which Python shows below a traceback."""
         hint = [f"hint: {self.hint}"] if self.hint else []
         return [*hint, *vars(self).get("notes", ())]
 
     def add_note(self, note: str, /) -> None:
-        """Add a note below the hint; Python would add it to the list that ``__notes__`` returns."""
+        """Add a note below the hint. Python would add it to a copy of the list, and lose it."""
         vars(self).setdefault("notes", []).append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Make every error picklable, whatever arguments the ``__init__`` of its class takes."""
+        """Pickle the error without ``__init__``, whose arguments differ between classes."""
         return copyreg.__newobj__, (type(self), self.message), vars(self)  # type: ignore[attr-defined]
 
     def name_image(self, file: str) -> None:
-        """Add the image's file name to the message, and a hint on how to leave out the image."""
+        """Put the file name before the message, and say in the hint how to skip the image."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "`on_error='skip'` leaves it out")))
 
@@ -117,29 +117,29 @@ class ModelError(HookcliError):
 
 
 class CompleteError(HookcliError):
-    """The run to resume is already complete; the exit code is that of the run."""
+    """The run that ``--resume`` names is complete; the exit code is the one of that run."""
 
     exit_code = DONE
 
 
 class OutputError(HookcliError):
-    """A file could not be written, or another program or run owns the files in the folder."""
+    """A file or folder could not be written, or exists and must not be changed."""
 
     exit_code = 5
 
 
 class InterruptError(HookcliError):
-    """Ctrl-C ended a run that can be resumed; otherwise, Python raises KeyboardInterrupt."""
+    """Ctrl-C ended a run that ``--resume`` can continue; other runs raise KeyboardInterrupt."""
 
     exit_code = INTERRUPTED
 
 
 class Termination(SystemExit):
-    """SIGTERM ends the process; the class tells this from user code that calls ``sys.exit()``."""
+    """Raised on SIGTERM; its own class tells it from a ``sys.exit()`` in the user's code."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with up to three similar names in ``known``, or else the hint ``otherwise``."""
+    """Return ``did you mean A, B?`` with names like ``wanted``, or ``otherwise`` without any."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 
@@ -153,7 +153,7 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """A form of the layer filter matched nothing in the model, or a glob matched no parameter."""
+    """Nothing in the model matches a form (``conv``, a glob) of a layer filter or an edit."""
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
@@ -166,11 +166,11 @@ class NoLayerMatchedError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A form of the layer filter cannot be read."""
+    """A form of the layer filter, such as ``conv[1:4]``, is not well-formed."""
 
 
 class EditSyntaxError(RequestError):
-    """An edit cannot be read; the message names its position in ``text``, counted from 1."""
+    """An edit is not well-formed; the message has the position in ``text``, counted from 1."""
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)
@@ -181,7 +181,7 @@ class NoBoxError(RequestError):
 
 
 class NestedTensorError(RequestError):
-    """A layer returned a nested tensor, whose shape hookcli needs but cannot know."""
+    """A layer returned a nested tensor, which has no single shape, as hookcli needs."""
 
     def __init__(self) -> None:
         super().__init__("a layer returned a nested tensor, which has no shape of its own")

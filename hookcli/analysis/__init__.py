@@ -1,1 +1,1 @@
-"""Analyse finished runs without torch: components, similarity, probes and maps."""
+"""Answer questions of finished runs, from their saved tensors, without torch."""

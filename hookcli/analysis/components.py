@@ -1,4 +1,4 @@
-"""Principal components of features read in blocks; memory depends only on the feature count."""
+"""Principal component analysis of features that are read in blocks, to save memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTHING = 1e-12  # a variance below this share of the squared mean is rounding 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The first principal components of features, the component of the largest variance first."""
+    """The first principal components of features; the one with the largest variance comes first."""
 
     mean: NDArray[np.float64]  # of the features, (C,)
     # directions (K, C) of length 1; the entry of each with the largest magnitude is positive
@@ -35,12 +35,12 @@ class Components:
     explained: NDArray[np.float64]  # the share of the variance along each, (K,)
 
     def project(self, features: Features) -> NDArray[np.float64]:
-        """Return the coordinates of features (rows, C) along the directions, (rows, K)."""
+        """Project features (rows, C) on the components; return their coordinates (rows, K)."""
         return np.concatenate([(part - self.mean) @ self.axes.T for part in split_rows(features)])
 
 
 def split_rows(features: Features) -> Iterator[Features]:
-    """Yield features in blocks of rows, small enough to be copied in double precision."""
+    """Yield features (rows, C) in blocks of up to 4096 rows, so that float64 copies are small."""
     for start in range(0, max(1, len(features)), _ROWS):
         yield features[start : start + _ROWS]
 
@@ -99,7 +99,7 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
 def _find_leading(
     matrix: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the largest eigenvalues of a symmetric matrix (C, C) and their vectors (C, count)."""
+    """Return the ``count`` largest eigenvalues of a symmetric matrix, and their eigenvectors."""
     # All eigenvalues of a large matrix would take half a minute. The largest ones are found in a
     # block Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
     if len(matrix) > _SMALL:

@@ -1,4 +1,4 @@
-"""Saved tensors as features, read in blocks: a row per image, or per place (a token or pixel)."""
+"""Saved tensors as features: one row per image, or per place (a token, or a pixel of a map)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _BLOCK = 16 << 20  # bytes of tensors to read at a time
 
 
 class EmptyLayerError(RequestError):
-    """A layer cannot distinguish images: all have the same features, or it has no class token."""
+    """A layer has the same features for all images, or lacks the class token that was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tensors of one call for images of the same layout: ``values`` are real, (images, …)."""
+    """Saved values (images, …) of one call, as real numbers, for images with inputs of one size."""
 
     keys: tuple[str, ...]
     values: Array
@@ -51,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The features at every place (token, or pixel of a map) of one call, for one image."""
+    """The features of one image in one call, at each place (a token, or a pixel of a map)."""
 
     key: str
     values: Features  # (places, C), row by row
@@ -74,7 +74,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield saved tensors in blocks, in the shards' order; ``only`` names a single image."""
+        """Yield the saved tensors of all images, or of the one with the key ``only``, in blocks."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -90,7 +90,7 @@ class SavedCall:
                 self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
-        """Yield blocks of a tensor's rows; images of different sizes are in separate blocks."""
+        """Yield rows of a saved tensor; images with inputs of different sizes come separately."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
         for size, group in groupby(tensor.images[start:stop], self.pixels.get):
             keys = tuple(group)
@@ -108,10 +108,10 @@ class SavedCall:
         return recall_layout(self.layout, of_image, size)
 
     def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
-        """Return one row of features for each image in ``keys``, (images, C), by default all.
+        """Return a row of features (images, C) for each image in ``keys``, by default all.
 
-        ``mean`` and ``max`` are over the places, as in tensors that were saved with the same
-        ``pool``. ``class`` is the class token. A tensor without rows and columns is flattened.
+        The values of an image are reduced to their mean or maximum over tokens or the pixels of
+        maps, or to the class token. Values without rows and columns are flattened instead.
         """
         self._check_pool(how)
         order = _number(self.images if keys is None else keys)
@@ -134,7 +134,7 @@ class SavedCall:
 
     @property
     def places(self) -> int:
-        """The number of places for the first image's size; 0 if the call has no places."""
+        """The number of places (tokens, map pixels) for the first image; 0 for other outputs."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None
@@ -199,7 +199,11 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield the values of images (None: of all) in parts of some columns, (images, columns)."""
+        """Yield the flattened values of the images in parts of some columns: (images, columns).
+
+        A part has about ``most`` bytes. ``keys`` chooses the images and their order; None takes
+        all.
+        """
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
         for ranges in _split_axes(shape[1:], max(1, most // (4 * max(1, shape[0])))):
@@ -228,7 +232,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls of a run whose tensors were saved, in the order in which they started."""
+    """Return the calls of a run with saved tensors, in the order in which the calls started."""
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
@@ -249,7 +253,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call with the features of the model, or the last call, and the reason."""
+    """Return the call that the run names as the model's features, or else the last, and why."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
@@ -293,7 +297,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Return maps: (N, C, h, w), for a clip (N, C, D, h, w), for a sequence (N, C, L)."""
+    """Rearrange values to maps (N, C, h, w), for clips (N, C, D, h, w), for sequences (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

@@ -1,4 +1,4 @@
-"""The images of a run: find an image by a name, and convert between pixels and places."""
+"""The images of a run: find one by name, convert pixels to places (tokens or pixels of a map)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The size of an image and the part that the network saw; converts pixels and places."""
+    """Converts the pixels of an image to places (tokens, or pixels of a map), and back."""
 
     file: str
     size: tuple[int, int]  # width, height
     part: Box | None  # left, top, right and bottom of what the network saw; None if unknown
 
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
-        """Return the row-major index of the place at pixel (x, y); ``grid`` is (rows, columns)."""
+        """Return the index of the place that covers the pixel (x, y), counted row by row.
+
+        ``grid`` has the numbers of (rows, columns). Raise RequestError if the network did not see
+        the pixel, or if the run does not say what it saw.
+        """
         x, y = point
         width, height = self.size
         if not (0 <= x < width and 0 <= y < height):
@@ -68,7 +72,7 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel (x, y) in the middle of each place, (P, 2), from 0; NaN if unknown."""
+        """Return the pixel (x, y) in the middle of each place, (P, 2); NaN if ``part`` is None."""
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4
@@ -86,13 +90,13 @@ class Geometry:
 
 
 def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
-    """Return the middle (x, y) of a place, in shares of the network input's width and height."""
+    """Return the middle (x, y) of a place, as shares of the width and height of the whole grid."""
     rows, columns = grid
     return (place % columns + 0.5) / columns, (place // columns + 0.5) / rows
 
 
 def list_files(run: Run) -> dict[str, str]:
-    """Return the file of each image of a run as the user gave it, by image key."""
+    """Map the key (unique name) of each image of a run to its file, as the user named it."""
     return {
         image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
         for image in run.manifest["images"]
@@ -104,7 +108,7 @@ def list_contents(run: Run) -> dict[str, str]:
 
 
 def match_contents(run: Run, other: Run) -> dict[str, str]:
-    """Map each image's key to the key of the image with the same content in another run."""
+    """Map keys of images in ``run`` to keys of images in ``other`` with the same SHA-256."""
     one, two = list_contents(run), list_contents(other)
     return {key: same for key, same in match_images(one, two) if one[key] == two[same]}
 
@@ -133,7 +137,7 @@ def _is_area(part: Sequence[float]) -> bool:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image whose key, path or file name is ``name``; ``files`` is by key."""
+    """Return the key of the image with this key, path or file name; ``files`` has paths by key."""
     if name in files:
         return name
     for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):

@@ -1,4 +1,4 @@
-"""The labels of images: the names of their folders, or a CSV file."""
+"""The labels of images: names of folders, a CSV file, or values from Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _HEADER = "its first line names the columns image and label"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels in the order of images, or by path, file name or key; None uses names of folders."""
+    """The labels of images, as the user gave them.
+
+    ``given`` has them in the order of the images, or by path, file name or key. If it is None, the
+    label of an image is the name of the folder that holds the file.
+    """
 
     source: str
     given: Sequence[object] | Mapping[str, str] | None
@@ -42,7 +46,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Return the labels of images by image key, safe to show; unlabelled images are absent."""
+        """Map the keys of a run's images to labels, escaped for pages; leave out the unlabelled."""
         files = list_files(run)
         if self.given is None:
             return {

@@ -1,4 +1,4 @@
-"""A map of a run's images by the features of one layer: neighbours, near duplicates, outliers."""
+"""Compare a run's images by their features in one layer: a map, near duplicates, outliers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 LEAST = 3  # images of a map
 
 CLOSER = 0.7
-"""The largest ratio of a near duplicate's distance to the distance of the next image.
+"""The largest distance of a near duplicate, as a share of the distance of the next image.
 
 Measured with the trained EfficientNet-Lite0 on 500 drawn scenes and 20 copies of them, compressed
-again (quality 70) or cropped by 5 %: the copies were 0.2 to 0.7 times as far as the next image in
-the last layers, and all but one of the other pairs at least 0.73 times.
+again (quality 70) or cropped by 5 %: in the last layers, this ratio was 0.2 to 0.7 for copies. For
+all but one of the other pairs of images, it was at least 0.73.
 """
 
 NEAR = 0.3
-"""The largest ratio of a near duplicate's distance to the median distance of all pairs.
+"""The largest distance of a near duplicate, as a share of the median distance of all pairs.
 
-In the same measurement, copies were at most 0.28 times as far. Without this limit, a few photos
-that have little in common would have duplicates.
+In the same measurement, copies were at most 0.28 times as far as the median. Without this limit, a
+few photos that have little in common would have duplicates.
 """
 
 _MOST_ALIKE = 20  # near duplicates that an image may have, unless they are exact copies
@@ -49,17 +49,18 @@ _MEMORY = 64  # MiB of distances at a time
 
 @dataclass(frozen=True, slots=True)
 class MapRow:
-    """An image on the map.
+    """Where an image is on the map, and how far it is from other images.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         label: the label of the image; empty without labels.
-        x: the first principal component of the image's features.
-        y: the second principal component.
+        x: the coordinate along the first principal component of all images' features.
+        y: the coordinate along the second principal component.
         rank: the rank by ``outlier_score``: 1 for the image farthest from its neighbours.
         outlier_score: the mean distance of the image from its nearest neighbours.
         nearest: the key of the nearest image.
-        distance: the distance of the nearest image: one minus the cosine of the features.
+        distance: the distance to the nearest image: one minus the cosine of the two images'
+            features.
         group: the number of the image's group of near duplicates, from 1; null without one.
     """
 
@@ -79,7 +80,7 @@ class NeighbourRow:
     """One of the nearest images of an image.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         rank: 1 for the nearest image, then 2, and so on.
         neighbour: the key of the other image.
         distance: one minus the cosine of the two images' features.
@@ -96,13 +97,14 @@ class MapDocument(AnalysisDocument):
     """The output of ``hookcli map --format json``.
 
     Attributes:
-        layer: the id of the call whose features were compared.
+        layer: the id of the call (layer) whose features were compared.
         reason: why hookcli chose the layer; empty if the user chose it.
         features: the number of features of an image.
         explained: the share of the variance along each of the two axes of the map.
         duplicates: groups of near duplicates, each with the keys of its images.
-        duplicate_distance: the largest distance of two images of a group.
-        crowded: the number of images that are near more than 20 others, and in no group.
+        duplicate_distance: the largest distance at which two images count as near duplicates.
+        crowded: the number of images of which no duplicates are listed, since more than 20 images
+            are that near.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """
@@ -131,9 +133,9 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Find the nearest images of each image with scikit-learn, from features (images, C).
+    """Find the ``count`` nearest images of each image, and near duplicates, by ``features``.
 
-    ``near`` is the largest distance of near duplicates; None is ``NEAR`` times the median distance.
+    ``near`` is the largest distance of near duplicates; None leaves it to ``NEAR`` and ``CLOSER``.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -176,7 +178,11 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
 def _link(
     nearest: NDArray[np.int64], distances: NDArray[np.float64], near: float
 ) -> tuple[NDArray[np.int64], int]:
-    """Return pairs of near duplicates, and the number of images with too many others nearby."""
+    """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
+
+    An image without duplicates is crowded if all N images in its row of ``nearest`` (images, N) are
+    within ``near``: there may be more, for which hookcli has not searched.
+    """
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]
@@ -206,7 +212,7 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
-    """Return groups of linked images by complete linkage: any two are at most ``near`` apart."""
+    """Group linked images so that any two images of a group are at most ``near`` apart."""
     # ``links`` are pairs of images, (2, pairs); only images that a chain of links joins are
     # compared.
     from scipy.cluster.hierarchy import fcluster, linkage
@@ -231,7 +237,7 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 def map_images(
     keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
-    """Return the map's rows, the duplicate groups, and the share of the variance on each axis."""
+    """Return a row per image, the keys in groups of duplicates, and each axis's variance share."""
     components = find_components(split_rows(features), 2)
     points = components.project(features)
     scores = neighbours.distances.mean(1)

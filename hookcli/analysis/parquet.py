@@ -17,7 +17,7 @@ _ROWS = 50_000  # of a row group
 
 
 class TableWriter:
-    """Writes a table with the columns of its first part; the same parts give the same bytes."""
+    """Writes a table to a Parquet file, part by part; the first part decides the columns."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -35,7 +35,7 @@ class TableWriter:
             self._writer.close()
 
     def add(self, texts: Mapping[str, str], columns: Mapping[str, NDArray[np.generic]]) -> None:
-        """Add rows; every row has the same ``texts``. Floats are stored as float32."""
+        """Add rows that all have the same ``texts``; columns of floats are stored as float32."""
         (length,) = {len(column) for column in columns.values()}
         arrays: dict[str, Any] = {
             name: pa.array([text] * length).dictionary_encode() for name, text in texts.items()

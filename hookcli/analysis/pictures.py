@@ -1,4 +1,4 @@
-"""The pictures of a run's images, copied into the folder of an analysis for its page."""
+"""Copy the pictures of a run's images into the folder of an analysis, for its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of a layer, which are tokens or pixels of a map: components, similarity, matches."""
+"""The places of a layer (tokens, or pixels of a map): components, similarity and matches."""
 
 from __future__ import annotations
 
@@ -42,19 +42,22 @@ _ARRAYS = ("mean", "axes", "spread", "explained")
 
 @dataclass(frozen=True, slots=True)
 class PlacesRow:
-    """The places of one layer for one image.
+    """What was found for one layer and one image; places are tokens, or pixels of a map.
 
     Attributes:
-        layer: the id of the call.
-        image: the key of the image.
+        layer: the id of the layer's call, such as ``layer1.0.relu#1``.
+        image: the image's key, its unique name in the run.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the x of the pixel at the most similar or matching place, from 0; null if unknown.
-        y: the y of that pixel, from 0 at the upper edge; null if unknown.
-        foreground: the share of places in the foreground; null if it was not separated.
-        similarity: the cosine of the two places' features; without a point, the mean over matches.
-        matched: the number of places with a match; null unless places were matched.
-        mutual: the number of places whose match chooses them, too; null unless places were matched.
+        x: the x, from 0, of the pixel at the place that is most similar to the one at ``point``, or
+            matches it; null without a point, or if unknown.
+        y: the y of this pixel, from 0 at the upper edge; null like ``x``.
+        foreground: the share of places in the foreground; null if no foreground was separated.
+        similarity: the cosine of the features at ``point`` and at this pixel; for matches without a
+            point, the mean over all matched places; null for components.
+        matched: how many places were matched with one of the other image; null for other questions.
+        mutual: how many places are, in turn, the most similar to their match; null for other
+            questions.
     """
 
     layer: str
@@ -74,11 +77,12 @@ class LayerPlaces:
     """Facts about the places of one layer in all images.
 
     Attributes:
-        layer: the id of the call.
-        features: the number of features of a place.
-        places: the number of places of all images.
+        layer: the id of the layer's call, such as ``layer1.0.relu#1``.
+        features: the number of features (channels) of a place.
+        places: the number of places, added up over all images.
         prefix: how many tokens per image are left out, since they cover no part of the image.
-        explained: the share of the variance along each component; empty for other questions.
+        explained: the share of the variance along each component; empty unless ``components`` were
+            asked for.
     """
 
     layer: str
@@ -94,9 +98,9 @@ class PlacesDocument(AnalysisDocument):
 
     Attributes:
         question: ``components``, ``similarity`` or ``matches``.
-        image: the key of the image that the question starts from; empty for components.
-        other: the key of the image whose places are matched; empty unless places are matched.
-        point: the pixel of the image, from the left and the upper edge; null without one.
+        image: the key of the image with ``point``, or to be matched; empty for components.
+        other: the key of the image in which matches were found; empty for other questions.
+        point: the pixel (x, y) from the upper left corner that the user chose; null without one.
         layers: one row for each layer.
         left_out: the ids of the calls that have no places; empty if the user chose the layers.
         images: one row for each layer and image.
@@ -113,7 +117,7 @@ class PlacesDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Places on one side of ``threshold`` along the first component are in the foreground."""
+    """Separates foreground from background by a threshold of the first principal component."""
 
     components: Components
     threshold: float
@@ -126,7 +130,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The three components by which places are coloured: of all places, or of the foreground."""
+    """Three principal components, shown as red, green and blue, of all or foreground places."""
 
     components: Components
     foreground: Foreground | None = None
@@ -134,7 +138,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """For each place of one image, the most similar place of another; all arrays are (P,)."""
+    """The most similar place in another image, for each place of an image; arrays are (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats
@@ -160,7 +164,10 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Find the threshold by Otsu 1979 (A threshold selection method from gray-level histograms)."""
+    """Find the threshold of the first component that separates two groups of places best.
+
+    The method is that of Otsu 1979 (A threshold selection method from gray-level histograms).
+    """
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():
@@ -182,7 +189,7 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
-    """Return the colours of places (P, 3), and their coordinates along the components (P, 3)."""
+    """Return the RGB colours of places (P, 3), and their coordinates along components (P, 3)."""
     # A component is half bright at its mean, and dark or bright at two standard deviations. Places
     # in the background are black, and their coordinates NaN.
     coordinates = basis.components.project(features)
@@ -197,7 +204,7 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 
 def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
-    """Return the cosine of ``place`` (C,) with each of the places (P, C); 0 if either is zero."""
+    """Return the cosine of one place (C,) with each of P places (P, C); 0 where a norm is 0."""
     cosines: Floats = _normalize(features) @ _normalize(place[None])[0]
     return cosines.clip(-1, 1)
 

@@ -118,7 +118,7 @@ class PlacesQuestion:
 
     @property
     def passes(self) -> int:
-        """How many times the tensors of all images are read."""
+        """How often an answer reads all images' saved tensors; 0 if it reads only two images."""
         if self.kind == "components":
             return 1 if self.bases is not None else 4 if self.foreground else 2
         return 0 if self.other else 1
@@ -208,7 +208,7 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Normalize features (P, C), and pack them as int8 from -127 to 127 with scales (P,)."""
+    """Scale rows (P, C) to the norm 1, and pack them for the page: int8, and a scale per row."""
     # The dot product of two such rows, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127
@@ -218,7 +218,7 @@ def _pack_features(features: Features) -> dict[str, object]:
 
 
 def _pack_shares(values: NDArray[np.float64]) -> str:
-    """Return values from -1 to 1 as bytes from 1 to 255 for the page's script, and 0 for NaN."""
+    """Return values from -1 to 1 for the page: as bytes from 1 to 255, and 0 for NaN, in base64."""
     levels = 1 + np.round(127 * (values.clip(-1, 1) + 1))
     return _pack(np.nan_to_num(levels, nan=0).astype(np.uint8))
 

@@ -1,7 +1,7 @@
 """How well the features of each layer predict a label, by logistic regression.
 
-Each image is predicted by a classifier that was fitted without the image. There are two controls:
-the pixels of the photos, and the layers of another run, such as one with random weights.
+A classifier never predicts an image on which it was fitted. Two controls are probed in the same
+way: the pixels of the photos, and the layers of another run, such as one with random weights.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class ProbeRow:
     """How well a classifier on the features of one layer predicts the labels.
 
     Attributes:
-        layer: the id of the call; ``pixels`` for the pixels of the photos.
-        control: ``pixels`` or ``run`` for a control; empty for a layer of the run.
-        accuracy: the share of images whose label was predicted, as a mean over the folds.
-        spread: the standard deviation of the share over the folds.
-        folds: the share in each fold.
+        layer: the id of the layer's call; ``pixels`` for the pixels of the photos.
+        control: ``pixels`` or ``run`` (a layer of the control run); empty for a layer of the run.
+        accuracy: the share of images whose label was predicted, averaged over the folds.
+        spread: the standard deviation of this share over the folds.
+        folds: this share in each fold of the cross-validation.
         features: the number of features of an image.
-        p_value: the larger p-value of the tests against the pixels and against chance, adjusted
-            for the number of layers; null for a control.
+        p_value: the larger of two p-values, of tests against the pixels and against chance,
+            adjusted for the number of layers; null for a control.
     """
 
     layer: str
@@ -102,7 +102,7 @@ class PredictionRow:
     """The label of an image, and the label that the best layer predicts.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         label: the label.
         predicted: the label predicted by a classifier that was fitted without the image.
     """
@@ -120,10 +120,11 @@ class ProbeDocument(AnalysisDocument):
         classes: the labels, the most common one first.
         chance: the share of images with the most common label.
         unlabelled: the number of images without a label, which were left out.
-        best: the id of the call with the highest accuracy.
+        best: the id of the call (layer) with the highest accuracy.
         verdict: whether any layer is clearly above the controls, in words.
         layers: one row for each layer, in the order in which the layers ran, then the controls.
-        left_out: calls that were left out: without a class token, or with constant features.
+        left_out: the ids of calls without a class token to probe, or with the same features for all
+            images.
         confusions: what the best layer predicts for each label's images; empty pairs are left out.
         predictions: what the best layer predicts for each image.
     """
@@ -184,7 +185,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Standardize in place, a few columns at a time: a scaler needs twice its input's memory."""
+    """Standardize both in place by ``fitted``, in parts, since a scaler needs twice the memory."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -239,7 +240,10 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Probe calls, except empty layers; raise EmptyLayerError if fewer than ``least`` remain."""
+    """Probe each call; return the results by call id, without calls with an EmptyLayerError.
+
+    Raise this error if fewer than ``least`` calls remain.
+    """
     scores, left = {}, len(calls)
     for call in calls:
         try:
@@ -257,10 +261,11 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    A layer must be above the pixels and above chance, so the larger p-value counts; it is adjusted
+    A layer is tested against the pixels and against chance, and its larger p-value counts, adjusted
     for the number of layers (Holm 1979, A simple sequentially rejective multiple test procedure).
-    ``hits`` are (images,) arrays for the best layer and the pixels: whether each prediction is
-    right. With them, an exact test over all images (McNemar 1947) shows whether the folds suffice.
+    ``hits`` has two arrays (images,): which images the best layer, and the pixels, predict
+    correctly. With it, an exact test over all images (McNemar 1947) shows if there are too few
+    folds to decide.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -322,7 +327,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the control run's calls that match ``calls``, and its keys for the images ``keys``."""
+    """Return the control's calls with these ids, and its keys of these images (nothing if None)."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}
@@ -349,7 +354,7 @@ def open_control(
 def probe_pixels(
     run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
 ) -> tuple[list[Probed], str]:
-    """Probe the photos' pixels; if that fails, the list is empty, and the text is the reason."""
+    """Probe the photos' pixels, as a control. On an error, return an empty list and the reason."""
     try:
         pixels = read_pixels(run, keys)
         score = probe_features(pixels, labels, folds)

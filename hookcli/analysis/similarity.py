@@ -45,9 +45,9 @@ class PairRow:
     """How similar two layers are.
 
     Attributes:
-        a: the id of a call in the first run.
-        b: the id of a call in the second run, or in the first if there is only one.
-        cka: the linear CKA of the two calls' features: 1 is the same up to rotation and scale.
+        a: the id of a call (layer) in the first run.
+        b: the id of a call in the second run; without a second run, of another call in the first.
+        cka: the linear CKA of their features: 1 if these differ only by rotation and scale.
     """
 
     a: str
@@ -88,7 +88,7 @@ class SimilarityDocument(AnalysisDocument):
         batch: the number of images that were compared at once; all images if CKA is exact.
         left_out: the calls that were left out, since all images have the same features.
         pairs: every pair of layers; with one run, each pair once.
-        partners: for each layer of the first run, the most similar other layer.
+        partners: for each layer of the first run, the pair with the most similar other layer.
     """
 
     images: int
@@ -99,7 +99,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the unbiased linear CKA of two arrays of features (images, …)."""
+    """Return the unbiased linear CKA of two arrays (images, …) of the same four images or more."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -121,7 +121,7 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of every call in ``a`` with every call in ``b``, or in ``a`` itself."""
+    """Return the linear CKA of each call in ``a`` with each in ``b``, or in ``a`` without ``b``."""
     # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
     images = _match_images(a, b)
@@ -193,7 +193,7 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append each batch's centered similarities to ``file``, scaled to a total norm of 1."""
+    """Append the centered similarities of each batch to ``file``; together, their norm is 1."""
     if pool == "none":
         parts = call.read_columns(_PART, keys)
     else:
@@ -216,7 +216,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return ``x @ x.T`` for features ``x`` minus their mean: CKA is the same, but more exact."""
+    """Return the dot products of rows minus their mean: CKA is the same, but more exact."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]
@@ -227,7 +227,7 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Center similarities (n, n) in place, without the diagonal; scale them to be added up."""
+    """Center and scale similarities (n, n) in place, as the unbiased HSIC of a batch requires."""
     # The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     count = len(similarities)
     np.fill_diagonal(similarities, 0)

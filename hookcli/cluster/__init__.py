@@ -1,1 +1,1 @@
-"""Run on a Ray cluster: many workers run the chunks that one machine would run in order."""
+"""Run on a Ray cluster: workers share the chunks of images that one machine runs in order."""

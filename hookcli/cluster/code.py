@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy folders of the user's Python files to ``target``; return whether there are any."""
+    """Copy the user's .py files, and those beside them, to ``target``; return False without any."""
     folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)
@@ -35,7 +35,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config`` with code files that this node lacks replaced by copies in ``sent``."""
+    """Return ``config`` with copies in ``sent`` for the user's .py files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

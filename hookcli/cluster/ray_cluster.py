@@ -24,7 +24,7 @@ AUTO = "auto"
 
 
 class LostWorkerError(Exception):
-    """A worker was killed, or its node was lost."""
+    """A worker process was killed, or its machine left the cluster."""
 
 
 class RayCluster:
@@ -94,7 +94,7 @@ class RayCluster:
 
 @contextmanager
 def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayCluster]:
-    """Join or start a Ray cluster, and stop all workers at the end of the ``with`` block."""
+    """Join or start a Ray cluster; stop this run's workers at the end of the ``with`` block."""
     ray = _import_ray()
     with ExitStack() as stack:
         if not ray.is_initialized():

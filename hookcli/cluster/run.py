@@ -85,7 +85,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Return settings that name the driver's weights and device type; workers may choose others."""
+    """Fix the weights and device that ``auto`` chose here, as a worker might choose others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded

@@ -35,7 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the user's or torchvision's file of weights; None if nodes load theirs themselves."""
+    """Return the weights file to send to nodes; None if nodes make or load weights themselves."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))

@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """Facts about a node, by their names in messages, that must equal those of the driver."""
+    """Versions and hashes of a node, by their names in messages, which must equal the driver's."""
 
     node: str
     facts: dict[str, str]
@@ -52,7 +52,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk to run; ``first_image`` is the index of its first image in the run."""
+    """A chunk of images for a worker; ``first_image`` is the index in the run of the first one."""
 
     number: int
     sources: tuple[ImageSource, ...]
@@ -62,7 +62,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """The result of a chunk whose files are complete in the run folder."""
+    """What a worker sends back after it has written all files of a chunk to the run folder."""
 
     chunk: Chunk
     tops: list[TopTally]
@@ -72,7 +72,7 @@ class ChunkResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """An error that a worker sends to the driver; pickling loses its ``__cause__``."""
+    """An error that a worker sends to the driver, with the errno that pickling would lose."""
 
     raised: errors.HookcliError
     part: Chunk | None  # what was observed before the model failed; None after any other error

@@ -99,7 +99,7 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Replace a lost worker, and queue its chunk again (None: it was loading the model)."""
+        """Start another worker for a lost one, and queue the chunk that it had, if any, again."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)

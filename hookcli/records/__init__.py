@@ -1,1 +1,1 @@
-"""Records of a run's results, as strings and numbers; no record holds a tensor."""
+"""Dataclasses that hold a run's results as strings and numbers, never as tensors."""

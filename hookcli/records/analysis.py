@@ -1,4 +1,4 @@
-"""Records that the results of all analyses of finished runs share."""
+"""Dataclasses and types that the results of all analyses of finished runs share."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hookcli.records.runs import ModelInfo
 from hookcli.records.shared_fields import Command
 
 Pool: TypeAlias = Literal["mean", "max", "class"]
-"""How an image's features are pooled over its tokens or pixels: see ``SavedCall.pool_features``."""
+"""One feature vector per image: the mean or max over its tokens or pixels, or its class token."""
 
 WholePool: TypeAlias = Literal["none", "mean", "max"]
-"""Like ``Pool``, but ``none`` keeps the values of all tokens or pixels, flattened."""
+"""One feature vector per image, as in ``Pool``; ``none`` flattens all tokens or pixels."""
 
 Cosine: TypeAlias = Annotated[float, keywords(minimum=-1, maximum=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysedRun:
-    """A run that was analysed.
+    """A finished run that an analysis read.
 
     Attributes:
-        folder: the run folder as the user named it; empty for a run that was not kept.
+        folder: the run folder as the user named it; empty for a run that was not kept on disk.
         model: the model that ran, and its weights.
-        images: the number of images of the run.
+        images: the number of images in the run.
     """
 
     folder: str
@@ -37,10 +37,11 @@ class AnalysedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisDocument(Document):
-    """The result of a command that reads finished runs.
+    """The fields that the JSON output of every analysis of finished runs has.
 
     Attributes:
-        folder: the folder of the analysis, as given with ``-o`` or as hookcli chose it.
+        folder: the folder of the analysis, given with ``-o`` or by default; empty if nothing was
+            written.
         runs: the runs that were analysed.
     """
 
@@ -51,7 +52,7 @@ class AnalysisDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class ImagePictures:
-    """The part of ``report.json`` that describes images and their thumbnails."""
+    """The fields of ``report.json`` that list the images and their thumbnails."""
 
     images: tuple[ImageResult, ...]  # ``seen`` is the file of the network's input
     thumbnails: tuple[Thumbnails, ...] = ()

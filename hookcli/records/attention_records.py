@@ -17,34 +17,36 @@ Distances: TypeAlias = tuple[Distance | None, ...]
 class AttentionRow:
     """A row of ``attention.csv``: one attention call, over one image or many.
 
-    If hookcli cannot see the attention of a call, the row has a ``reason`` and no statistics.
-    ``entropy``, ``prefix_share`` and ``distance`` have each head's mean over the images, without
-    queries that pad a window or have NaN or Inf; null if no query is left. ``prefix_share`` and
-    ``distance`` are empty if hookcli cannot place the tokens on the image.
+    If hookcli cannot observe the attention of a call, the row has a ``reason`` and no statistics.
+    ``entropy``, ``prefix_share`` and ``distance`` have one number for each head: the mean over the
+    images. They leave out queries that only pad a window, and queries whose attention has NaN or
+    Inf; the number is null if no query is left. ``prefix_share`` and ``distance`` are empty if
+    hookcli does not know which part of the image each token covers.
 
     Attributes:
-        order: the position among the attention calls of a forward pass, counted from 1.
-        call_id: ``attention:`` and the path of the module; for a second call with ``#1``.
+        order: the position of the call among the attention calls of a forward pass, counted from 1.
+        call_id: ``attention:`` and the path of the module; with ``#1`` for its second call.
         module_path: the path of the module that computes the attention; empty for the model itself.
         module_type: the class name of the module that computes the attention.
         function: the torch function that hookcli observed: ``scaled_dot_product_attention``,
             ``multi_head_attention_forward`` or ``softmax``; empty if hookcli observed none.
         images: the number of images that the row covers.
-        windows: the number of windows with separate attention; 1 for the whole image.
+        windows: into how many windows (as in Swin) the call divides the image; 1 if it does not.
         heads: the number of heads.
         queries: the number of queries in each window.
         keys: the number of keys in each window.
-        query_grid: the grid of the queries: (rows, columns) or (frames, rows, columns); or empty.
-        key_grid: the grid of the keys in the same form; smaller if the model pools the keys.
+        query_grid: how many queries lie along the image's (rows, columns), or along a clip's
+            (frames, rows, columns); empty if unknown.
+        key_grid: the same for the keys; smaller than ``query_grid`` if the model pools the keys.
         prefix: the number of keys that cover no part of the image, such as a class token.
         entropy: for each head, the mean entropy of a query's attention in nats: 0 for a single key,
             log(keys) for equal attention to all keys.
-        prefix_share: for each head, the share of the attention that goes to the prefix.
-        distance: for each head, the mean distance of queries and keys on the image, weighted by the
-            attention, in steps of the grid of the queries.
-        row_error: the largest difference between 1 and the sum of a query's attention.
+        prefix_share: for each head, the share of the attention that goes to the ``prefix`` keys.
+        distance: for each head, the mean distance between a query and a key on the image, weighted
+            by the attention; 1 is one step in ``query_grid``.
+        row_error: the largest difference between 1 and a query's attention, summed over the keys.
         broken: the number of queries with NaN or Inf in their attention, over all heads and images.
-        reason: why hookcli cannot see the attention, or cannot place its tokens; otherwise empty.
+        reason: why the attention is unknown, or where on the image its tokens are; otherwise empty.
     """
 
     order: Whole
@@ -78,11 +80,11 @@ class AttentionMaps:
     of a pixel is the attention, divided by the map's largest value and scaled to 0 to 255.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         call_id: the id of the attention call.
         file: the file of the picture, relative to the run folder.
         heads: the number of heads.
-        patch_grid: the rows and columns of the grid of the call's queries on the image.
+        patch_grid: the rows and columns of the call's queries on the image, before thinning.
         query_grid: the rows and columns of blocks in the picture, without a class token's block.
         map_grid: the rows and columns of one map.
         is_thinned: whether the picture has fewer queries or smaller maps than the model computed.
@@ -101,6 +103,6 @@ class AttentionMaps:
 
 
 def mean_over_heads(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the heads' values that are not None; None if all are None."""
+    """Return the mean of the heads' values that are not None; None if there are no such values."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -10,7 +10,7 @@ from hookcli.records.layouts import NO_TOKENS, UNKNOWN, Channels, Layout, Tokens
 
 @dataclass(frozen=True, slots=True)
 class UncalledLayer:
-    """A selected layer that never ran.
+    """A selected layer that never ran, as JSON documents list it.
 
     Attributes:
         layer: the module path of the layer; ``(model)`` for the model itself.
@@ -23,13 +23,13 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, and why, as far as hookcli can tell."""
+    """A selected layer that never ran, and the reason, as far as hookcli can tell."""
 
     layer: LayerInfo
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return the record for JSON documents."""
+        """Return this as an ``UncalledLayer``, which names the layer by its path."""
         return UncalledLayer(self.layer.label, self.reason)
 
 
@@ -46,7 +46,7 @@ RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a ca
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """One module of a model, or one functional operation inside a module."""
+    """A layer: one module of a model, or one functional operation (``add``) inside a module."""
 
     # The dotted name from ``named_modules()``; empty for the model itself. For an operation, the
     # path of the module that runs it, and its name: ``layer1.0/op:add``.
@@ -65,7 +65,7 @@ class LayerInfo:
 
     @property
     def is_operation(self) -> bool:
-        """Whether this is a functional operation instead of a module."""
+        """Whether this is a functional operation, such as ``add``, instead of a module."""
         return self.module_path.rpartition("/")[2].startswith(OPERATION)
 
     @property
@@ -74,13 +74,13 @@ class LayerInfo:
         return self.module_path or ROOT_LABEL
 
     def has_call(self, call_index: int) -> bool:
-        """Return whether a call of the layer, counted from 0, is observed."""
+        """Return whether hookcli observes the layer's call number ``call_index``, from 0."""
         return not self.chosen_calls or call_index in self.chosen_calls
 
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return the layout of a tensor (with the batch axis) that the layer takes or returns."""
+        """Return which axes of an input or output are channels, rows, columns; or ``UNKNOWN``."""
         # ``pixels`` are the height and width of the network's input; ``tensor`` is as in
         # ``Call.tensor``.
         names = (name for each, name in self.inferred if each == tensor)
@@ -101,7 +101,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether a tensor with ``axes`` axes has no batch axis: (C, H, W) in a ``Conv2d``."""
+    """Return whether tensors of so many axes have no batch axis: (C, H, W) in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -109,7 +109,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tensor of one call of one layer."""
+    """One tensor of one call of a layer: an input, an output, or the gradient of one of them."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass
@@ -119,16 +119,16 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """The key of the tensor, the same as that of its gradient: ``output:1``, ``input:x``."""
+        """Which input or output this is, or is the gradient of: ``output:1``, ``input:x``."""
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of this tensor, as ``LayerInfo.layout_of`` does."""
+        """Return which axes of this tensor are channels, rows, columns; or ``UNKNOWN``."""
         return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property
     def id(self) -> str:
-        """The id for tables and filters: ``layer1.0.relu#1``, ``attn[1]``, ``param:fc.bias``."""
+        """The id that tables show and filters take: ``layer1.0.relu#1``, ``param:fc.bias``."""
         if self.side == "param":
             return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
         side = "" if self.side == "output" else f"{self.side}:"

@@ -1,4 +1,4 @@
-"""The command that repeats a request, and the differences between two requests."""
+"""The command that repeats a run, and the differences between the requests of two runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run, with the options of all requests."""
+    """Return the command that repeats a run, as words; ``requests`` hold further options."""
     # Left out are options of the machine and the folder, options whose ``Flag.repeats`` is False,
     # and default values, unless ``Flag.always`` is True.
     options = [
@@ -42,26 +42,26 @@ def command_words(
 
 
 def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return ``words``; None if they name a model or images in memory, which no command can."""
+    """Return ``words``, or None if they name a model or an image that exists only in memory."""
     models = (words[2], *(word for word in words if word.startswith("model=")))
     is_held = any(name.endswith(IN_MEMORY) for name in models)
     return None if is_held or any(word.startswith(HELD) for word in words) else words
 
 
 def list_options(config: RunConfig) -> tuple[str, ...]:
-    """Return the verb and the options of a run whose model or images are in memory; else empty."""
+    """Return the verb and options of a run that no command can repeat; otherwise, ``()``."""
     words = command_words(config.command, config)
     named = {config.run.model.name, *config.run.images.names, "--pair", config.run.images.pair}
     return () if repeatable(words) else tuple(word for word in words[1:] if word not in named)
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the command in a file of a run; for things in memory, ``hookcli`` and the options."""
+    """Return the command in ``manifest.json``, or if it is null, ``hookcli`` and the options."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of a command that change tensors before saving, with their values."""
+    """Return a command's options that change tensors before saving, such as ``--pool mean``."""
     found = []
     for index, word in enumerate(command):
         if word in SAVED_IN_PART:
@@ -72,13 +72,13 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options``: options that reduce tensors, and the dtypes."""
+    """Split ``saved`` into the options that reduce tensors, and the values of dtype options."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return the words of a command that repeats a run and saves its tensors, with ``pool``."""
+    """Return ``command`` with options that save tensors, reduced by ``pool`` (``none``: whole)."""
     kept: list[str] = []
     words = iter(command)
     for word in words:
@@ -93,7 +93,7 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield the differences between the request of an earlier run and a new request, as phrases."""
+    """Yield a phrase for each difference of two requests, such as ``with torch 2.4, not 2.5``."""
     # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
     # conv, not --layers linear``. Only the keys of the new request are compared.
     for key, new in new_request.items():
@@ -133,7 +133,11 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield (name, old, new) of each differing option that affects outputs; missing is None."""
+    """Yield (name, old value, new value) of each option that two commands give differently.
+
+    Only options that change the model's outputs count. The value of an option that a command does
+    not give is None; for ``--mode``, it is the default.
+    """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
     flags = (flag for config in both for _, flag, _ in list_values(config) if flag.in_diff)
@@ -151,7 +155,7 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return a phrase such as ``with --layers conv[1:4], not --layers conv[1:3]``, or nothing."""
+    """Return a phrase such as ``with --pool mean, not --pool max``; empty if nothing differs."""
     # The order of options does not count, since two versions of hookcli may write them differently.
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []
@@ -167,7 +171,6 @@ def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
 
 
 def _tell_difference(only_old: Sequence[object], only_new: Sequence[object]) -> str:
-    """Return ``with OLD, not NEW``; if one side is empty, ``with OLD`` or ``without NEW``."""
     if not only_old:
         return f"without {_some(only_new)}"
     with_old = f"with {_some(only_old)}"
@@ -180,7 +183,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the phrases of a command by option, such as ``{"--layers": ["--layers conv"]}``."""
+    """Map each option of a command to every use of it: ``{'--layers': ['--layers conv']}``."""
     # The words before the first option are under ``command``, ``model`` and ``images``.
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"

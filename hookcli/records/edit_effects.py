@@ -1,4 +1,4 @@
-"""The effects of a run's edits, which change values inside the model."""
+"""What the edits of a run did; an edit (``--edit``) changes values inside the model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class EditEffects:
-    """The effects of the edits in some forward and backward passes."""
+    """What the edits of a run did in some forward and backward passes."""
 
     used: set[str] = field(default_factory=set)  # the texts of the edits that were applied
     # for ``NaN`` and ``Inf``, the text of the first edit that turned finite numbers into it
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:
-        """Add the effects of later passes."""
+        """Add what the edits did in later passes."""
         self.used |= later.used
         self.made = later.made | self.made

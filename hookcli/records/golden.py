@@ -1,4 +1,4 @@
-"""The content of a golden file: the statistics of a run, and the facts on which they depend."""
+"""The content of a golden file: the statistics of a run, kept to be compared with later runs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ SketchText: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SketchForm:
-    """The form of the sketches in a golden file.
+    """The format of the sketches in a golden file.
 
-    A sketch sums up a tensor. Only sketches of the same version can be compared.
+    A sketch sums up a tensor in a few numbers, by a random projection. Only sketches of the same
+    version can be compared.
 
     Attributes:
-        version: the version of the form.
-        buckets: the number of values in a sketch.
-        dtype: the type of the values in a sketch, little-endian.
+        version: the version of the format.
+        buckets: the number of values in each sketch.
+        dtype: the dtype of the values, which are little-endian.
     """
 
     version: Annotated[Whole, keywords(const=VERSION)] = VERSION
@@ -60,9 +61,9 @@ class _CallColumns:
     """The fields of ``GoldenCall`` that come before the statistics.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         call_id: the id of the call, as tables show it: ``layer1.0.relu#1``.
-        shape: the shape of one image's part of the tensor, with a leading axis of 1.
+        shape: the shape of one image's part of the tensor, with a batch axis of 1.
         dtype: torch's name of the dtype, such as ``float32``.
     """
 
@@ -81,8 +82,8 @@ class GoldenCall(Statistics, _CallColumns):
     """The statistics and the sketch of one tensor of one call, for one image.
 
     Attributes:
-        sketch: the sketch of the tensor, in base64; null without one.
-        reason: why the gradient is missing; left out if no gradient is missing.
+        sketch: the sketch of the tensor, in base64; null if the run kept no sketches.
+        reason: why a gradient is missing; left out for all other tensors.
     """
 
     sketch: SketchText | None
@@ -94,7 +95,7 @@ class ImageFacts:
     """The facts about an image that a golden file holds.
 
     Attributes:
-        key: the name of the image in the run.
+        key: the image's unique name in the run.
         file: the file name, as the user gave it.
         sha256: the SHA-256 of the file's bytes.
         width: the width in pixels, after the image was turned upright.
@@ -121,13 +122,13 @@ class GoldenFile(Document):
     """A golden file, which ``hookcli golden`` writes and ``hookcli diff`` compares with a run.
 
     Attributes:
-        kind: the kind of the file.
-        sketch: the form of the sketches.
+        kind: ``golden``, which tells the file from other JSON files.
+        sketch: the format of the sketches in ``calls``.
         hookcli: the version of hookcli that ran the model.
         versions: the versions of everything that can affect the statistics.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
         images: the images in the order of the run.
-        calls: the calls, image by image; a module comes after the modules that it calls.
+        calls: the tensors of all calls, image by image; a module follows the modules that it calls.
     """
 
     kind: Annotated[str, keywords(const=KIND)] = KIND
@@ -151,5 +152,5 @@ class GoldenFile(Document):
 
 
 def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
-    """Return a run's golden file without calls, made from the content of ``manifest.json``."""
+    """Return a golden file with the facts of a ``manifest.json``, but with empty ``calls``."""
     return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

@@ -1,4 +1,4 @@
-"""Records of a run's images: their predictions, why images were skipped, and their files."""
+"""Records of a run's images: predictions, reasons why images were skipped, and image files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of an image file, by which hookcli finds out later whether the file has changed."""
+    """Size, time and hash of an image file, which show later whether the file has changed."""
 
     file: str  # the path or URL; for an image in a tensor file, its name follows
     size: int = -1  # in bytes; -1 if unknown, as for a missing file
@@ -71,12 +71,12 @@ class Prediction:
 
     @property
     def is_share(self) -> bool:
-        """Whether the value is from 0 to 1, and is shown as a percentage."""
+        """Whether the value is a share from 0 to 1, which hookcli shows as a percentage."""
         return self.measure in _SHARES
 
     @property
     def text(self) -> str:
-        """The value as people see it; empty without a value."""
+        """The value as text, such as ``93.1%`` or ``2.5 pixels``; empty if it is None."""
         if self.value is None:
             return ""
         if self.is_share:
@@ -86,10 +86,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The number from which a backward pass started.
+    """The number of the model's output that a backward pass differentiates or an ablation compares.
 
     Attributes:
-        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, a function, or a description.
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, the user's function as
+            ``FILE.py:FUNCTION``, or a description such as ``mean flow in pixels``.
         value: the number; null when it is not finite.
         target: the index of the class; null when the score is not about a class.
         category: the name of the class; empty when the score is not about a class.
@@ -103,7 +104,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Intensities:
-    """The range of values that became black to white in a picture of more than 8 bits.
+    """How the values of a picture of more than 8 bits were mapped to black, grey and white.
 
     Attributes:
         low: the value that became black; smaller values were clipped.
@@ -112,7 +113,7 @@ class Intensities:
         largest: the largest finite value in the picture.
         clipped: how many values lie outside the range, infinite values included.
         nan_count: how many values are NaN; they became black.
-        rule: the rule of the range, as ``--range`` takes it; ``own`` for the picture's own range.
+        rule: the value of ``--range``, or ``own`` if the picture's own extremes became the range.
     """
 
     low: float
@@ -125,13 +126,13 @@ class Intensities:
 
     @property
     def share(self) -> float:
-        """The share of the range that the values of the picture use."""
+        """How much of the range from ``low`` to ``high`` the picture's values span, 0 to 1."""
         used = min(self.largest, self.high) - max(self.smallest, self.low)
         return max(0.0, used) / ((self.high - self.low) or 1.0)
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Merge the intensities of several pictures into one; None for an empty sequence."""
+    """Merge intensities: the widest range, and the summed counts; None without pictures."""
     if not several:
         return None
     return Intensities(
@@ -146,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, is a warning) on how values of more than 8 bits became intensities."""
+    """Yield sentences on how more than 8 bits became black to white, each with whether it warns."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -171,19 +172,19 @@ def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, b
 
 
 def range_text(low: float, high: float) -> str:
-    """Return a range as people write it: ``-1024 to 3071``."""
+    """Return a range as text, such as ``-1024 to 3071``."""
     return " to ".join(f"{v:.0f}" if v == int(v) else f"{v:.6g}" for v in (low, high))
 
 
 def suggest_range(low: float, high: float) -> str:
-    """Return ``range=(LOW, HIGH)`` for a message, rounded so that no value is outside the range."""
+    """Return text such as ``range=(-1024, 3071)``, with the range rounded outwards."""
     high = high if high > low else low + 1
     ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Round a number down to six significant digits, or up if ``up``, and return it as text."""
+    """Return a number as text; round a fraction down, or ``up``, to six significant digits."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
@@ -196,18 +197,18 @@ class ImageResult:
     """An image that went through the model.
 
     Attributes:
-        key: the name of the image in the run, unique and safe as a file name.
+        key: the image's unique name in the run, which is safe as a file name.
         file: the file as the user gave it; bytes that are not UTF-8 become ``%XX``, and ``%``
             before two hexadecimal digits becomes ``%25``.
         width: the width in pixels, after the image was turned upright.
         height: the height in pixels, after the image was turned upright.
         sha256: the SHA-256 of the file's bytes.
-        predictions: the predictions, the best first; empty for an unknown form of the output.
+        predictions: the predictions, the best first; empty for an output in an unknown form.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
         seen: the file of a picture of the network's input, in the run folder; empty without one.
-        part: left, top, right and bottom of the part that the network saw, in pixels; known only
-            for runs that save whole tensors, and if the preprocessing only resizes and crops.
-        intensities: the range of values of a picture of more than 8 bits; missing for others.
+        part: left, top, right and bottom, in pixels, of what the network saw of the image; left out
+            unless the run saves whole tensors and the preprocessing only resizes and crops.
+        intensities: how more than 8 bits became black to white; left out for other pictures.
         note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.
         score: the number from which the backward pass started; null without a backward pass.
         unedited: the predictions of the model without edits; empty in a run without edits.
@@ -231,7 +232,10 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (key in A, key in B) of each image that both runs have; A and B map keys to hashes."""
+    """Pair the images of two runs by content, or else by key; yield (key in A, key in B).
+
+    ``a`` and ``b`` map the keys of the runs' images to the SHA-256 hashes of the files.
+    """
     # Images match by content, preferably with the same key; and by key if no content matches.
     contents: dict[str, list[str]] = {}
     for key, content in b.items():
@@ -247,5 +251,5 @@ def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` evenly spread indices of ``count`` items, with both ends; may repeat."""
+    """Return ``wanted`` evenly spaced indices from 0 to ``count`` - 1; indices may repeat."""
     return [round(index * (count - 1) / max(1, wanted - 1)) for index in range(wanted)]

@@ -41,7 +41,7 @@ class TensorStats(Statistics, _TensorForm):
     by their magnitudes. All statistics are also columns of ``records.parquet``.
 
     Attributes:
-        shape: the shape of the tensor; in a batch, of one image's part: ``(1, C, H, W)``.
+        shape: the shape of the tensor or, in a batch, of one image's part: ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
     """
 
@@ -61,7 +61,7 @@ class TensorStats(Statistics, _TensorForm):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelRange:
-    """Each channel's smallest and largest value; both NaN for a channel that contains NaN."""
+    """The smallest and the largest value of each channel; both are NaN for a channel with NaN."""
 
     low: Sequence[float]
     high: Sequence[float]
@@ -85,16 +85,18 @@ class LayerRecord:
         >>> {record.call.id: record.stats.mean for record in captured.records}
 
     Attributes:
-        image: the key of the image; empty outside a run over images.
+        image: the image's key, its unique name in the run; empty for ``hookcli.capture``.
         call: the call, and the tensor that the record describes.
-        layout: the meaning of the tensor's axes.
+        layout: which axes of the tensor are batch, channels, rows and columns.
         stats: the statistics of the tensor.
-        channels: the range of each channel; None when the layout has no channel axis.
-        histogram: the number of a sample's values in equal intervals from the smallest to the
-            largest value of the tensor; empty without a sample.
-        change: the L2 norm of the edits' change, divided by the unedited norm; None without edits.
-        reason: why the gradient is missing and the statistics are None; otherwise empty.
-        sketch: the 268 bytes of ``hookcli.distance.sketch``; empty without a sketch.
+        channels: each channel's smallest and largest value; None if the channel axis is unknown.
+        histogram: how many values of a sample of the tensor are in each of several equal intervals,
+            from the tensor's smallest to its largest value; empty if no sample was taken.
+        change: the L2 norm of the change by edits, divided by the unedited tensor's L2 norm; None
+            without edits.
+        reason: why a gradient is missing, and with it the statistics; empty for all other tensors.
+        sketch: 268 bytes that sum up the tensor, as ``hookcli.distance.sketch`` computes them;
+            empty if none are kept.
     """
 
     image: str
@@ -134,21 +136,23 @@ class RecordRow(Statistics, _RecordColumns):
     hookcli makes the columns of the file, their types and their descriptions from this class.
 
     Attributes:
-        image: the key of the image.
+        image: the image's key, its unique name in the run.
         call_id: the id of the call, as tables show it: layer1.0.relu#1.
         module_path: the module's dotted name; empty for the model itself.
         module_type: the class name of the module, or the name of the operation.
         call_index: 0 for the module's first call in a forward pass, then 1, and so on.
         side: output, input, grad_output, grad_input, or param for the gradient of a parameter.
-        output_key: the name of the tensor if there are several, or of the parameter.
+        output_key: the tensor's name if the call has several, or the parameter's; otherwise empty.
         order: the position of the call in the order in which the observed calls started, from 1.
-        shape: the shape of one image's part of the tensor, with a leading axis of 1.
+        shape: the shape of one image's part of the tensor, with a batch axis of 1.
         dtype: torch's name of the dtype, such as float32.
         layout: the meaning of the axes, such as NCHW.
-        change: the L2 norm of the edits' change, divided by the unedited norm; null without edits.
-        reason: why the gradient is missing; empty if no gradient is missing.
+        change: the L2 norm of the change by edits, divided by the unedited tensor's L2 norm; null
+            without edits.
+        reason: why a gradient is missing; empty for all other tensors.
         grid: the file of the tensor's picture, relative to the run folder; empty without one.
-        sketch: the 67 float32, little-endian, of ``hookcli.distance.sketch``; null without one.
+        sketch: 67 little-endian float32 that sum up the tensor, as ``hookcli.distance.sketch``
+            computes them; null if none are kept.
     """
 
     change: float | None = None
@@ -161,6 +165,6 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row of ``records.parquet``; missing and null cells get the field's default."""
+    """Return a row of ``records.parquet``; default values replace missing and null cells."""
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Channels(Enum):
-    """The position of the channel axis in a layer's output, as far as the layer's type shows it."""
+    """Where the channel axis of a layer's output is, as far as the type of the layer shows it."""
 
     FIRST = "first"
     LAST = "last"
@@ -32,23 +32,23 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The member for an elementwise layer after a layer with this member, FIRST or LAST."""
+        """``LIKELY_FIRST`` or ``LIKELY_LAST``, for an elementwise layer after one of this kind."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
     def is_last(self) -> bool:
-        """Whether channels are last, or likely last."""
+        """Whether this is ``LAST`` or ``LIKELY_LAST``."""
         return self in (Channels.LAST, Channels.LIKELY_LAST)
 
     @property
     def needs_inference(self) -> bool:
-        """Whether a forward pass must show the layout, since the layer's type does not decide."""
+        """Whether only a forward pass can show the axis, since the layer's type does not."""
         return self not in (Channels.FIRST, Channels.LAST, Channels.WINDOWS)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The meaning of the axes of a tensor."""
+    """Which axes of a tensor are batch, channels, rows and columns."""
 
     # ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``: N is the
     # batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
@@ -66,17 +66,17 @@ class Layout:
 
     @property
     def is_spatial(self) -> bool:
-        """Whether a channel is a map of more than one value, which can be drawn as a picture."""
+        """Whether each channel is a map of more than one value, which a picture can show."""
         return self.height * self.width > 1
 
     @property
     def frame_axis(self) -> int | None:
-        """The axis of the frames of a clip; None for anything else."""
+        """The index of the axis of video frames; None if the tensor has no such axis."""
         return self.name.index("D") if self.name in ("NCDHW", "NDHWC") else None
 
     @property
     def channels_first(self) -> tuple[int, ...]:
-        """The order of axes that permutes a tensor to (N, C, …); empty without a channel axis."""
+        """The order of axes, for ``permute``, that gives (N, C, …); empty if C is unknown."""
         if self.channel_axis is None:
             return ()
         rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
@@ -84,13 +84,13 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of the tokens that cover the image; everything for other layouts than NLC."""
+        """The slice of the tokens (NLC) that cover the image; of other layouts, the whole axis."""
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
+        """Return ``shape`` rearranged for maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
         # A tensor gets it by ``permute(channels_first)`` and the slice ``image_tokens``. The
         # layout must have a channel axis and, with NLC, rows and columns.
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
@@ -104,7 +104,7 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The form of a model's token sequences: one token per image patch, and extra tokens."""
+    """What a model's token sequences hold: a token per image patch, and others (class token)."""
 
     patch: tuple[int, int] | None = None  # height and width in pixels, if a layer shows them
     before: int | None = None  # extra tokens before the patches' tokens; None if unknown
@@ -123,7 +123,7 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor (N, …); ``UNKNOWN`` if type and shape do not decide."""
+    """Return the layout that shape and layer type imply; ``UNKNOWN`` if they do not decide."""
     # Feature maps must have the proportions of ``pixels``, the height and width of the network's
     # input, up to rounding by less than one row or column; None means square.
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
@@ -144,7 +144,7 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout called ``name`` for a tensor of ``shape``, or ``UNKNOWN`` if none fits."""
+    """Return the layout that a run recorded as ``name``; ``UNKNOWN`` if ``shape`` does not fit."""
     # The number of tokens before the image's tokens is the smallest with which the remaining tokens
     # form an image in the proportions of ``pixels``.
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
@@ -177,7 +177,7 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return height, width and prefix of an image in ``length`` tokens; None if none fits."""
+    """Return an image's (height, width, tokens before) in ``length`` tokens; None if none fits."""
     # The prefix is the number of tokens before the image's tokens.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
@@ -234,13 +234,13 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map has the input's aspect ratio, up to rounding; None means a square."""
+    """Return whether a map has the aspect ratio of ``pixels`` (None: 1), up to rounding."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the size of an image of ``tokens`` tokens in the input's proportions; else (0, 0)."""
+    """Return (height, width) of an image of ``tokens`` tokens shaped like ``pixels``, or (0, 0)."""
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

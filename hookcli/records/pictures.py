@@ -22,8 +22,8 @@ class TileBoxes:
         top: the distance of the first tile from the upper edge of the picture.
         width: the width of a tile.
         height: the height of a tile.
-        step_x: the distance between the left edges of two tiles that are side by side.
-        step_y: the distance between the upper edges of two tiles that are one below the other.
+        step_x: the distance between the left edges of neighbouring tiles in a row.
+        step_y: the distance between the upper edges of neighbouring tiles in a column.
         columns: the number of tiles in a row.
     """
 
@@ -67,8 +67,8 @@ class Grid:
     """A picture of one call's feature maps for one image, with one channel per tile.
 
     Attributes:
-        image: the key of the image.
-        call_id: the id of the call.
+        image: the image's key, its unique name in the run.
+        call_id: the id of the layer's call, such as ``layer1.0.relu#1``.
         file: the file of the picture, relative to the run folder.
         size: the width and height of the picture, in pixels.
         places: the positions of the tiles; null if the picture shows bars instead of tiles.
@@ -76,10 +76,10 @@ class Grid:
         low: the smallest value of each tile's channel.
         high: the largest value of each tile's channel.
         mean: the mean of each tile's channel; null for a channel that contains NaN or Inf.
-        spread: the standard deviation of each tile's channel; null with NaN or Inf.
+        spread: the standard deviation of each tile's channel; null for channels with NaN or Inf.
         score: for each tile's channel, the mean inside the box of ``--focus`` minus the mean
             outside the box, in standard deviations of the channel; empty without ``--focus``.
-        maps: the same channels at the resolution of the layer; null for bars and for a sheet.
+        maps: the channels at the layer's resolution; null for bars, and for a sheet of all layers.
     """
 
     image: str
@@ -102,12 +102,13 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class HeatPicture:
-    """A picture of a map that was drawn over an image.
+    """A picture of a map, such as a Grad-CAM, that was drawn over its image.
 
     Attributes:
-        image: the key of the image.
-        kind: the kind of the map; ``mean``, ``max``, ``sum`` and ``l2`` are over channels.
-        call_id: the id of the call; empty for a saliency map and for a rollout.
+        image: the image's key, its unique name in the run.
+        kind: ``cam`` (Grad-CAM), ``saliency``, ``attention``, ``rollout``, or how the channels of a
+            layer became one map: ``mean``, ``max``, ``sum`` or ``l2``.
+        call_id: the id of the layer's call; empty for a saliency map and for an attention rollout.
         file: the file of the picture, relative to the run folder.
     """
 
@@ -119,7 +120,7 @@ class HeatPicture:
 
 @dataclass(frozen=True, slots=True)
 class Thumbnails:
-    """A picture that holds the thumbnails of several images, side by side in rows.
+    """A picture that holds the thumbnails of several images, in rows.
 
     Attributes:
         file: the file of the picture, relative to the run folder.

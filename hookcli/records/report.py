@@ -64,7 +64,7 @@ _VERSIONS: dict[str, dict[str, Any]] = {
     },
 }
 DEFINED_VERSIONS: dict[str, Any] = {"properties": _VERSIONS, "required": [*_VERSIONS]}
-"""The JSON Schema of a run's versions; a run may also have the versions of other libraries."""
+"""The JSON Schema of the versions that every run records; a run may record further versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class TopChannel:
 
     Attributes:
         channel: the channel, counted from 0.
-        images: the keys of the images; the image with the largest value is first.
+        images: the keys (unique names) of the images; the image with the largest value is first.
         values: the largest value of the channel in each image; null if it is not finite.
     """
 
@@ -118,7 +118,7 @@ class FocusBox:
 
     Attributes:
         box: left, top, width and height of the box in pixels of the image, as the user gave them.
-        seen: the box in shares of the width and height of the network's input.
+        seen: left, top, width and height of the box, as shares of the network's input.
     """
 
     box: tuple[int, int, int, int]
@@ -127,11 +127,11 @@ class FocusBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Document):
-    """The request of an earlier run, with the facts that identify the run.
+    """What a run was asked to do, with the versions, the code and the model that it used.
 
     Attributes:
         hookcli: the version of hookcli that wrote the file.
-        command: the words of the command that repeats the run.
+        command: the words of the command that repeats the run; null if no command can.
         versions: the versions of everything that can affect the results.
         code: the SHA-256 of each source file of the user's model and score function, by file name.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
@@ -170,12 +170,12 @@ class RequestFile(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun(RequestFile):
-    """The request of a run over images, and its results.
+    """What a run over images was asked to do, and its results.
 
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
             such a batch, repeating the run may give different bytes.
-        features: the saved call whose tensors are the model's features, or come nearest; or null.
+        features: the saved call whose tensors describe the images best; null if hookcli knows none.
     """
 
     uncalled: UncalledLayers
@@ -207,18 +207,19 @@ class ReportDocument(FinishedRun):
 
     Attributes:
         layers: the rows of ``layers.csv``.
-        histograms: by call id, the number of the first image's values in equal intervals from the
-            smallest to the largest value; empty without a sample.
+        histograms: by call id, how many values of the first image's tensor are in each of several
+            equal intervals, from the smallest to the largest value; empty if no sample was taken.
         grids: the pictures of feature maps, and the channels that their tiles show.
-        heats: the pictures of maps that were drawn over images.
+        heats: the pictures of maps, such as Grad-CAMs, that were drawn over images.
         heatless: by call id, why ``--heat`` drew no map of the call.
-        thumbnails: pictures with thumbnails of the first 2,000 images or more; empty for one image.
+        thumbnails: pictures with thumbnails of the first 2,000 images at least; empty for one
+            image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
-        attention_maps: the maps of the attention calls, image by image; empty if none is drawn.
+        attention_maps: the maps of the attention calls, image by image; empty if none are drawn.
         focus: the box of ``--focus``; null without ``--focus``.
         written: by call id, what overwrote the call's output in place: a module (``by relu
             (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        top_images: by call id, the shown channels and their top images; empty for one image.
+        top_images: by call id, the images that fire some channels most; empty for one image.
         ranked_images: by call id, the images with the largest values of every channel; empty for
             one image, and for more than 50,000 channels.
         colours: the colours of feature maps from the lowest level to the highest, evenly spaced.
@@ -240,7 +241,7 @@ class ReportDocument(FinishedRun):
 
     @property
     def shown_versions(self) -> Iterator[tuple[str, str]]:
-        """The (package, version) pairs on the page: hookcli, torch, torchvision and others."""
+        """The (package, version) pairs that the page shows, such as ``('torch', '2.5.1')``."""
         for name, version in self.versions.items():
             is_shown = name in _SHOWN_VERSIONS or name not in DEFINED_VERSIONS["required"]
             if is_shown or (name == "timm" and version):
@@ -258,7 +259,7 @@ class ReportDocument(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The differences between a run folder and the files that the run wrote."""
+    """What is missing from a run folder, or damaged in it."""
 
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files

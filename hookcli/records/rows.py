@@ -65,22 +65,22 @@ class LayerRow(Statistics, _CallColumns):
         call_id: the id in tables and filters: ``layer1.0.relu#1``, ``attn[1]``, ``input:fc``.
         module_path: the module's path; empty for the model; ``layer1.0/op:add`` for an operation.
         call_index: 0 for the module's first call in a forward pass, then 1, and so on.
-        output_key: the name of the tensor if there are several, or of the parameter; else empty.
-        shape: the shape of one image's part, (1, …); of the first image if the shapes differ.
+        output_key: the tensor's name if the call has several, or the parameter's; otherwise empty.
+        shape: the shape for one image, (1, …); if images differ, the shape for the first.
         dtype: torch's name of the dtype, such as ``float32``.
         layout: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``:
             N is the batch, C channels, H rows, W columns, D frames, and L tokens.
-        dead_channels: the number of channels of zeros alone; null without a channel axis.
-        channels: the number of channels for the first image; null without a channel axis.
+        dead_channels: how many channels are zero everywhere; null if the channel axis is unknown.
+        channels: the number of channels for the first image; null if the channel axis is unknown.
         images: the number of images that the row covers.
         params: the number of parameters of the module and of all modules inside it.
-        norm: the L2 norm of one image's finite values; over several images, the root mean square.
+        norm: the L2 norm of the finite values; for several images, the norms' root mean square.
         ratio: a parameter's gradient norm divided by the parameter's norm; null in other rows.
-        change: the L2 norm of the change by edits, divided by the unedited tensor's norm; over
+        change: the L2 norm of the change by edits, divided by the unedited tensor's L2 norm; for
             several images, the root mean square; null without edits.
         sparsity: the share of zeros in the weight of a pruned layer; null for other layers.
-        reason: why the gradient is missing; empty if no gradient is missing.
-        layout_note: ``inferred from inputs or parts``, or empty if type or shape decide.
+        reason: why a gradient is missing; empty for all other tensors.
+        layout_note: ``inferred from inputs or parts``, or empty if the type or the shape decides.
     """
 
     dead_channels: Whole | None
@@ -120,11 +120,11 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """One tensor that a call returns, or a layer that returns no tensor or is never called.
+    """A row of ``hookcli layers``: a tensor that a layer returns, or a layer that returns none.
 
     Attributes:
-        order: the position of the call in the order of their starts, from 1; null without a tensor.
-        call_id: the id of the call, as filters accept it.
+        order: the position of the call in the order of starts, from 1; null without a tensor.
+        call_id: the id of the call, as layer filters accept it.
         module_path: the module's path; empty for the model; ``layer1.0/op:add`` for an operation.
         shape: the shape of the tensor for one image; null without a tensor.
         layout: the meaning of the tensor's axes, such as ``NCHW``; empty without a tensor.
@@ -136,7 +136,7 @@ class SurveyRow:
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
         share: the row's share of the model's floating-point operations, or of the parameters or
             output bytes by which the listing is sorted, from 0 to 1; null if unknown.
-        counted_flops: the operations that hookcli counted, also if ``flops`` is null.
+        counted_flops: the operations that hookcli counted, even if it cannot count all of them.
     """
 
     order: AtLeastOne | None
@@ -162,14 +162,14 @@ class ModelTotal:
         params: the number of the model's parameters. A weight that a parametrization,
             ``weight_norm`` or LoRA computes counts once, as if it were a parameter itself; the
             packed weights of quantized modules count, too.
-        flops: the operations of a forward pass, two per multiply-add; null if incomplete.
+        flops: the operations of a forward pass, two per multiply-add; null if not all are known.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
-        counted_flops: the operations that hookcli counted, also if ``flops`` is null.
+        counted_flops: the operations that hookcli counted, even if it cannot count all of them.
         uncounted: the operators that hookcli cannot count, each with the module that called it, as
             ``library::operator in module``; for a file, the operators alone, or with their nodes.
         stored_params: the number of values in the model's ``parameters()``; null for a file.
         nodes: the number of nodes of a file with a graph; null for a model.
-        left_out: the nodes that belong to no layer: their number, their operation, and the reason.
+        left_out: of a file, the nodes that belong to no layer: number, operation and reason.
     """
 
     params: Whole
@@ -184,7 +184,7 @@ class ModelTotal:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A torchvision model as the metadata of its weights describes it.
+    """A torchvision model, as the metadata of its weights describes it.
 
     Attributes:
         name: the name that ``hookcli inspect`` takes.
@@ -212,8 +212,8 @@ class FileRow:
     Attributes:
         file: the path of the file from the working directory; bytes that are not UTF-8 become
             ``%XX``, and ``%`` before two hexadecimal digits becomes ``%25``.
-        call_id: the id of the file's call; empty for a page, and for the list of images.
-        shape: the shape of the file's array, (images, …); null for a file without an array.
+        call_id: the id of the call whose values the file holds; otherwise empty.
+        shape: the shape of the array in the file, (images, …); null for a file without an array.
     """
 
     file: str

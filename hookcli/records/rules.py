@@ -23,4 +23,4 @@ RULES: dict[str, float] = {
 }
 """Every rule with its default threshold, the most serious rule first."""
 SHARES = ("dead", "constant", "saturated", "narrow")
-"""The rules whose threshold is a share, from 0 to 1; other thresholds have no upper limit."""
+"""The rules whose threshold must be from 0 to 1; other thresholds have no upper limit."""

@@ -35,17 +35,18 @@ class ModelInfo:
     Attributes:
         name: the name under which the user requested the model.
         task: the task of the model, such as ``classification``.
-        weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
+        weights: where the weights come from: an enum member, a file, or ``random (seed 0)``.
         trained: whether all weights are trained, so that no result depends on random numbers.
         warning: a warning about the weights, for example that they are random; otherwise empty.
-        sha256: the SHA-256 of the weights file, or of the state dict of the user's own model;
-            empty for random weights, and if hookcli cannot compute it.
+        sha256: the SHA-256 of the weights file, or of the state dict of the user's own model; empty
+            for random weights, and if hookcli cannot compute it.
         device: torch's name of the device.
         dtype: the dtype of the parameters and of the pixels.
         preprocessing: how the pixels are prepared, in words; ``none: exact pixels`` for tensors.
         input_shape: the shape of the network's input (1, …) for an image of usual size, or for the
             first tensor file; each image has its own in ``pixels_shape``.
-        notes: changes to the model that affect its output unasked, each with the alternatives.
+        notes: sentences on what affects the model's output without being asked for, such as parts
+            in another dtype, and on what to do about it.
     """
 
     name: str
@@ -63,10 +64,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class FeatureCall:
-    """The saved call whose tensors describe the images best: the features of the model.
+    """The saved layer call whose output describes images best: the features of the model.
 
     Attributes:
-        call_id: the id of the call.
+        call_id: the id of the layer's call, such as ``layer1.0.relu#1``.
         reason: why hookcli chose the call, in words.
     """
 
@@ -76,7 +77,7 @@ class FeatureCall:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that deserves a closer look.
+    """Something in a run that deserves a closer look, such as dead channels of a layer.
 
     Attributes:
         rule: the rule, as ``--fail-on`` and ``--rule`` take it.
@@ -98,7 +99,10 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images that get large pictures: all up to 200, or up to 200 that findings name."""
+    """Return the images that get large pictures on the page.
+
+    Up to 200 images all get one. Of more images, only those that a finding names do, at most 200.
+    """
     if len(images) <= MOST_IMAGES:
         return images
     named = {key for finding in findings for key in finding.images}
@@ -106,5 +110,5 @@ def choose_pictured(
 
 
 def weights_text(model: ModelInfo) -> str:
-    """Return where the weights come from, and a note if they are not trained."""
+    """Return where the weights come from, followed by a warning if they are not trained."""
     return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"

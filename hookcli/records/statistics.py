@@ -15,15 +15,15 @@ from typing import Any, Literal, TypeAlias
 from hookcli.outside.documents import Share, Whole
 
 Pairs: TypeAlias = Mapping[str, tuple[float, float]]
-"""Each statistic of two sets of values, by its name, as a pair with one item per set.
+"""The statistics of two tensors to be merged: by name, a pair of values, one of each tensor.
 
-``numel`` has the two numbers of values, and ``finite`` the two numbers of finite values.
+``numel`` has their numbers of values, and ``finite`` their numbers of finite values.
 """
 
 OVER = {"number": "finite", "share": "numel", "count": "numel"}
-"""For each unit of a statistic, the count of values that a statistic of this unit depends on.
+"""By the unit of a statistic, which count of values must not be 0 for the statistic to be known.
 
-If this count is 0, the statistic is unknown.
+Where it is 0 for one of two tensors, merging takes the statistic of the other one.
 """
 
 _Merge: TypeAlias = Callable[[str, Pairs], float]
@@ -40,7 +40,7 @@ class Statistic:
     heading: str = ""  # of its column in tables; empty for none
 
     def with_default(self, default: float | None) -> Any:
-        """Return a dataclass field for the statistic; its default value is ``default``."""
+        """Return a dataclass field that declares the statistic, with this default value."""
         return field(default=default, metadata={"statistic": self, "text": self.text})
 
     def format(self, value: float | None) -> str:
@@ -72,7 +72,6 @@ def _merge_deviations(name: str, pairs: Pairs) -> float:
 
 
 def _average(one: float, two: float, pairs: Pairs) -> float:
-    """Return the mean of ``one`` and ``two``, weighted by the sets' numbers of finite values."""
     size, other_size = pairs["finite"]
     return (size * one + other_size * two) / (size + other_size)
 
@@ -132,7 +131,7 @@ def figures_of(stats: Statistics) -> dict[str, Any]:
 def layer_cells(
     call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the row of a notebook table for one call: the text of each cell, by column heading."""
+    """Return a row of a notebook's table of calls: the text of each cell, by column heading."""
     shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
     return {"call": call_id, "type": module_type, "shape": shape, **shown}
 
@@ -143,7 +142,7 @@ STATISTICS: Mapping[str, Statistic] = {
 """The declarations of all statistics, by name, in the order of the columns."""
 
 IN_EVERY_VERSION = ("mean", "std", "min", "max", "nan_count", "inf_count")
-"""The statistics that files of every version have; files of earlier versions may lack the rest."""
+"""The statistics that files of every hookcli version have; older files may lack the others."""
 
 COUNTS = [name for name in STATISTICS if STATISTICS[name].unit == "count"]
 
@@ -152,7 +151,7 @@ _read_all = operator.attrgetter(*STATISTICS)
 _MERGES = [(name, OVER[each.unit], each.merge) for name, each in STATISTICS.items()]
 
 SHOWN = {name: each for name, each in STATISTICS.items() if each.heading}
-"""The statistics that tables show."""
+"""The statistics that tables show, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +166,7 @@ class TotalStats(Statistics):
         return self.numel - self.nan_count - self.inf_count
 
     def merge(self, other: TotalStats) -> TotalStats:
-        """Return the statistics of the values of ``self`` and ``other`` together."""
+        """Return the statistics of all values of ``self`` and ``other`` together."""
         both = zip(_read_all(self), _read_all(other), strict=True)
         pairs = dict(zip(STATISTICS, both, strict=True))
         pairs["numel"] = (self.numel, other.numel)

@@ -21,7 +21,7 @@ class SavedTensor:
         tensor: the name of the tensor in the shard.
         shape: the shape of the tensor, (images, …).
         dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
-        images: for each row of the tensor, the key of the image.
+        images: the key (unique name) of the image in each row of the tensor.
         channels: the saved channels, counted from 0; left out if all channels were saved.
     """
 

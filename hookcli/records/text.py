@@ -20,19 +20,19 @@ def count(number: int, noun: str) -> str:
 
 
 def figure_text(value: float | None) -> str:
-    """Return a distance as text with three digits, or ``not finite``; empty for None."""
+    """Return a number with three significant digits, or ``not finite``; empty for None."""
     if value is None:
         return ""
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Fill ``form`` with ``rest`` (``{}``) and a plural (``{s}``); empty if ``rest`` is below 1."""
+    """Return text such as `` and 3 more`` for ``rest`` unnamed things; empty if there are none."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 
 def fact_text(value: object) -> str:
-    """Return as text a fact that a run depended on: ``none`` for None and for empty values."""
+    """Return a value as text: ``none`` if empty, texts joined by ``; ``, a shape as ``1x3x8x8``."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

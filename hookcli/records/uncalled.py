@@ -26,12 +26,12 @@ class UncalledGroup:
 
     @property
     def is_few(self) -> bool:
-        """Whether ``names`` lists every layer by its name."""
+        """Whether there are so few layers that ``names`` lists the full name of each."""
         return len(self.layers) <= _FEW
 
 
 def group_uncalled(uncalled: Iterable[tuple[str, str]]) -> list[UncalledGroup]:
-    """Group (layer name, reason) pairs by reason, in the order of each group's first layer."""
+    """Group pairs (layer name, why it did not run) by reason, in the order of the pairs."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
         kind = _HOLDER.sub(r"inside the \1 that holds it", reason)
@@ -58,7 +58,7 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Return names as ``layer{1-4}.conv{1-2}``; empty if this text would also match other names."""
+    """Return names as ``layer{1-4}.conv{1-2}``; empty if this would match other names, too."""
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Skip images whose number of channels is not the first's, unless the input is known."""
+        """Return images with as many channels as the first, or all if the model names its input."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -117,7 +117,7 @@ class ChunkRunner:
         return fitting
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape; if that fails, run halves. Return how many failed."""
+        """Run images of one shape; if that fails, run each half. Return how many images failed."""
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.to_device(stacked)
         done = self._run_forward(batch, pixels)
@@ -140,7 +140,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch; describe a failure in words, as an error's traceback would keep tensors."""
+        """Run a batch. Return a failure as text, since errors keep tensors, or raise to stop."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

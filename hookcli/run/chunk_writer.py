@@ -1,4 +1,4 @@
-"""Write finished chunks while the model works on the next chunk, and add them up in order."""
+"""Write finished chunks of images in a thread, while the model works on the next chunk."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
-    """Writes chunks in a thread, in their order, and adds each to the totals.
+    """Writes chunks (groups of images) in order, in a thread, and adds their results to the totals.
 
-    ``done`` is the number of chunks that are written and added to the totals; ``top`` has the top
-    images of the written chunks.
+    ``done`` is the number of chunks that are written and added. ``top`` has the images with the
+    largest values of each channel in these chunks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ChunkWriter:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Add the oldest queued chunk to the totals; an interrupted wait leaves it in the queue."""
+        """Wait until the oldest chunk is written, and add it. Ctrl-C leaves it in the queue."""
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 class ProgressListener:
-    """Receives the progress of a run. This base class ignores the progress."""
+    """A caller overrides these methods to see the progress of a run; here, they do nothing."""
 
     def resumed(self, done: int) -> None:
-        """Called when ``--resume`` continues a run; it had finished ``done`` images, perhaps 0."""
+        """Called when ``--resume`` continues a run that has finished ``done`` images, or none."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Called when more images are finished: now ``done``, of which ``skipped`` were skipped."""
+        """Called after a chunk: ``done`` images are finished; ``skipped`` of them were skipped."""
 
     def worked(self, node: str, images: int) -> None:
         """Called when the machine ``node`` of a cluster has finished ``images`` more images."""

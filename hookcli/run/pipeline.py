@@ -84,7 +84,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the run's ``RunFolder``, without creating or opening the folder yet."""
+    """Return the ``RunFolder`` of a run, which a ``with`` block of the caller opens or creates."""
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
@@ -116,7 +116,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C wait until the running batch ends; this works in the main thread."""
+    """Within the block, the first Ctrl-C waits until the batch has ended (main thread only)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
