@@ -153,7 +153,7 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """Nothing in the model matches a form (``conv``, a glob) of a layer filter or an edit."""
+    """Nothing matches a pattern that the user gave to choose layers: ``conv``, ``layer4.*``."""
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")

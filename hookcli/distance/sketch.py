@@ -11,9 +11,9 @@ where own and row are two fixed streams of signs: bit 63 of the outputs of split
 (https://prng.di.unimi.it/splitmix64.c), started with two fixed seeds. The number of buckets is a
 prime. Values at a regular stride, such as a usual width or number of channels or tokens, therefore
 do not all fall into one bucket. For the same reason, ``own`` repeats after a prime number of rows
-of 67 values, 2,039. ``row`` never repeats, so no two stretches of a tensor have the same signs, and
-a sketch measures a shift of all values as accurately as noise. ``own`` alone would measure a shift
-badly, because every 136,613 values would add the same sums again.
+of 67 values, 2,039. ``row`` never repeats, so no two long stretches of a tensor have the same
+signs, and a sketch measures a shift of all values as accurately as noise. ``own`` alone would
+measure a shift badly, because every 136,613 values would add the same sums again.
 
 Any change here that changes a sketch must increase ``records.golden.VERSION``, because sketches of
 different versions cannot be compared.

@@ -89,7 +89,7 @@ def has_natural_range(file: str) -> bool:
 
 
 def _is_signed(image: Image.Image) -> bool:
-    """Return whether the file has signed integers, which Pillow reads as unsigned ones."""
+    """Return whether a TIFF file has signed integers of 8 bits, which Pillow reads as unsigned."""
     tags = getattr(image, "tag_v2", {})
     return image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED
 

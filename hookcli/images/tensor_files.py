@@ -1,4 +1,4 @@
-"""Tensor files (``.npy``, ``.safetensors``): floats are used unchanged, integers are pictures."""
+"""Tensor files (``.npy``, ``.safetensors``): floats become pixels unchanged, integers a picture."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Task:
     def repeat(self, pixels: Tensor) -> Tensor:
         """Return the pixels (C, H, W) of a tensor file as one input of the model.
 
-        ``stacked`` says along which axis, and how often, they are stacked for a clip or a pair.
+        If an input consists of several pictures (a clip, or a pair), all of them are this picture.
         """
         if self.stacked is None:
             return pixels

@@ -1,4 +1,4 @@
-"""Vision models of transformers, built by the library itself: no code of a repository runs."""
+"""Vision models of the library transformers, which builds them; no code of a hub folder runs."""
 
 from __future__ import annotations
 

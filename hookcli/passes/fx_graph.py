@@ -164,7 +164,7 @@ def expose_values(
 ) -> fx.GraphModule:
     """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
 
-    It takes one more input for each name in ``fed``, which replaces this tensor where it is used.
+    The copy has a further input for each name in ``fed``: it replaces the tensor of that name.
     """
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}

@@ -74,7 +74,7 @@ class _Signature:
 
     @property
     def role(self) -> tuple[str, object]:
-        """A key that is equal for calls in different blocks that may be compared."""
+        """A key: calls in different blocks are compared with each other if their keys are equal."""
         return role_of(self.module_path).name, self.form
 
     @property

@@ -72,7 +72,7 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a map over the network's input now, not in a thread, with the palette ``ember``."""
+        """Write a picture of a heat map over the photo, in this thread, with palette ``ember``."""
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:

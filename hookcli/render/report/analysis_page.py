@@ -1,4 +1,4 @@
-"""Render the page of an analysis: a frame that all analyses share, and the verb's section."""
+"""Render the page of an analysis: what all analyses show, and a section for this one."""
 
 from __future__ import annotations
 
