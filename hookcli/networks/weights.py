@@ -292,7 +292,7 @@ def _bare(path: str) -> str:
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
     """Return the prefix, such as ``module.``, that a file puts before the names in the model.
 
-    Return "" if the file has the plain names, or if fewer than half of the model's names have the same prefix in it.
+    Return "" if the file has the plain names, or the same prefix before fewer than half of them.
     Raise a WeightsError if several prefixes fit equally.
     """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
