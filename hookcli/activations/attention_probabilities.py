@@ -92,7 +92,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
-    """Apply the input projection to queries (index 0) or keys (1): (N, heads, tokens, width)."""
+    """Return projected queries (index 0) or keys (index 1), with axes (N, heads, tokens, width)."""
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(index * width, (index + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

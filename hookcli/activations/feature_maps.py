@@ -110,7 +110,7 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Rearrange an activation: (N, C, h, w), of a clip (N, C, D, h, w), of a sequence (N, C, L)."""
+    """Rearrange images to (N, C, h, w), clips to (N, C, D, h, w), and sequences to (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

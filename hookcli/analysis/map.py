@@ -135,7 +135,7 @@ class Neighbours:
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
     """Find the ``count`` nearest images of each image, and near duplicates, by ``features``.
 
-    ``near`` is the largest distance of near duplicates; None leaves it to ``NEAR`` and ``CLOSER``.
+    ``near`` is the largest distance between near duplicates; if it is None, hookcli chooses it.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors

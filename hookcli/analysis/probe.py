@@ -240,9 +240,9 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Probe each call; return the results by call id, without calls with an EmptyLayerError.
+    """Probe each call; return results by call id, without calls that raise an EmptyLayerError.
 
-    Raise this error if fewer than ``least`` calls remain.
+    If fewer than ``least`` calls remain, let this error pass.
     """
     scores, left = {}, len(calls)
     for call in calls:

@@ -35,7 +35,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config`` with copies in ``sent`` for the user's .py files that this node lacks."""
+    """Return a config in which copies in ``sent`` replace .py files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

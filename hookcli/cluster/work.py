@@ -52,7 +52,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk of images for a worker; ``first_image`` is the index in the run of the first one."""
+    """A chunk of images for a worker; ``first_image`` is its first image's index in the run."""
 
     number: int
     sources: tuple[ImageSource, ...]

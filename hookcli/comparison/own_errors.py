@@ -141,8 +141,8 @@ class Blamer:
         """Find the culprits: calls with own errors above ``rtol`` and those of similar calls.
 
         An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, it
-        must be above what rounding explains. A call that only one side has has no own error; it is
-        blamed in place of a culprit that directly follows it. A call is not blamed if B does not
+        must be above what rounding explains. A call that the other side lacks has no own error; it
+        is blamed in place of a culprit that directly follows it. A call is not blamed if B does not
         show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
@@ -232,7 +232,7 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image; ``feed(call_id)``, unless it is None, replaces each output for later calls."""
+    """Run an image. If ``feed(call_id)`` is an array, later calls get it in place of the output."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
@@ -292,7 +292,7 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return a call's own error: 0 if at most ``find_floor``, Inf if shapes or NaN differ."""
+        """Return a call's own error: 0 up to ``find_floor``, Inf if the shapes or NaN differ."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:

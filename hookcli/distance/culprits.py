@@ -176,7 +176,7 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
 
 
 def _find_factor(others: Sequence[float]) -> float:
-    """Return how many times the median of ``others`` an own error may be to count as usual."""
+    """Return the multiple of the median of ``others`` up to which an own error counts as usual."""
     logs = [math.log(each) for each in others if 0 < each < math.inf]
     if len(logs) < _MANY:
         return OUTSTANDING

@@ -144,10 +144,10 @@ def is_gate(operator: str) -> bool:
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
     """Return the absolute error that the output of operators of a fixed range may have.
 
-    These are operators such as sigmoid, and gates such as SiLU if all inputs are negative; for
-    others, it is 0. ``dtype`` is the coarsest from which the output was computed. Dtypes of 16 bits
-    have the error of float32, in which libraries compute a function before they round the result
-    once.
+    These are operators such as sigmoid and, if ``is_saturated`` (all inputs are negative), gates
+    such as SiLU. For others, the error is 0. ``dtype`` is the coarsest dtype from which the output
+    was computed. Dtypes of 16 bits have the error of float32, in which libraries compute a function
+    before they round the result once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0

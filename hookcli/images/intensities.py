@@ -33,7 +33,7 @@ class Samples:
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
-    """Return what is known of values of a dtype: which are black and white in every picture.
+    """Return which values of a dtype are black and white in every picture, if this is known.
 
     ``kind`` is numpy's letter for the dtype, such as ``u``. For example, unsigned integers of 12
     bits reach from 0 to 4095; signed ones have no natural range.

@@ -48,7 +48,7 @@ class Files:
     label: str  # where the files come from, for people
 
     def find(self, name: str) -> Path | None:
-        """Return the file's path, or None if there is none; raise an OSError if unreachable."""
+        """Return a file's path; None if there is none. If it is unreachable, raise an OSError."""
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:

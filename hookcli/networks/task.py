@@ -62,7 +62,7 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the requested preprocessing; detection changes that inside the model instead."""
+        """Return the requested preprocessing; in detection, change the model's own transform."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 

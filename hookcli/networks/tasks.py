@@ -41,8 +41,8 @@ class Classification(Task):
     """Models that return a row of numbers for each image.
 
     ``reading`` says what they are: ``logits`` of classes of which one is true, ``labels`` (logits
-    of classes that may all be true), ``probabilities``, or ``values`` without classes. Unless it is
-    a value, a single number belongs to class 1 of two classes, 0 and 1.
+    of classes that may all be true), ``probabilities``, or ``values`` without classes. If a row has
+    one number, and this is not a value, it is the number of class 1 of two classes, 0 and 1.
     """
 
     word: TaskWord = "classification"

@@ -196,7 +196,7 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return the request and the model with as many classes as the file, if the file then fits."""
+    """Return request and model, unchanged unless another number of classes makes the file fit."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)

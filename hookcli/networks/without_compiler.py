@@ -81,7 +81,7 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:
-    """Call torch's ``is_compile_supported``, and only then import it, which loads the compiler."""
+    """Import torch's ``is_compile_supported``, which loads the compiler, and call it."""
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 
@@ -99,7 +99,7 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Put a stand-in with names ``offered`` in place of ``module`` in the block, if not loaded."""
+    """In the block, replace ``module`` by a stand-in with ``offered``, unless it is imported."""
     if _package_of(module) in sys.modules:
         yield
         return

@@ -74,7 +74,7 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Set how messages begin: ``what`` and ``verb``, or "raised" and the exception's type."""
+        """Let messages begin with ``what`` and ``verb``, by default "raised" and the error type."""
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()

@@ -57,7 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the torch function of a node, and a text that all nodes of its call share; or None."""
+    """Return a node's torch function and a text shared by its call's nodes; None if unknown."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -80,7 +80,7 @@ def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
 
 
 def list_module_calls(node: fx.Node) -> list[str]:
-    """Return the module calls around a node, as ``name_calls`` wrote them, without the model's."""
+    """Return the module calls around a node, except the model's, as ``name_calls`` wrote them."""
     return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
 
 

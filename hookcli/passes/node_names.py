@@ -53,7 +53,7 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return each node's values, with the modules that their names show; empty if none does."""
+    """Return each node's values with the modules in their names; [] if no name shows a module."""
     # ``dependent`` values depend on the inputs; ``classes`` has the modules' classes, if known
     every = [[*_read_values(node)] for node in nodes]
     found = [

@@ -506,7 +506,7 @@ def _choose_attention_layers(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Convert a pixel of the image to (x, y) in shares of the model input's sides; None to None."""
+    """Convert a pixel of the image to shares (x, y) of the input's sides; None without a pixel."""
     if pixel is None:
         return None
     if len(sources) != 1:

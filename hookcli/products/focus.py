@@ -56,7 +56,7 @@ def map_box(
 ) -> Tensor:
     """Return masks (2, H, W): the shares of each input pixel inside and outside a box of the image.
 
-    Raise a RequestError that names ``option`` if no pixel is inside by the share ``least`` or more.
+    Raise a RequestError that names ``option`` if the box covers no pixel by ``least`` or more.
     """
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())

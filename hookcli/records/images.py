@@ -147,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on how more than 8 bits became black to white, each with whether it warns."""
+    """Yield sentences on the scaling of values of over 8 bits, and whether each is a warning."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -208,7 +208,7 @@ class ImageResult:
         seen: the file of a picture of the network's input, in the run folder; empty without one.
         part: left, top, right and bottom, in pixels, of what the network saw of the image; left out
             unless the run saves whole tensors and the preprocessing only resizes and crops.
-        intensities: how more than 8 bits became black to white; left out for other pictures.
+        intensities: how values of more than 8 bits were scaled to 8; left out for other pictures.
         note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.
         score: the number from which the backward pass started; null without a backward pass.
         unedited: the predictions of the model without edits; empty in a run without edits.

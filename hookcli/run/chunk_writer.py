@@ -67,7 +67,7 @@ class ChunkWriter:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Wait until the oldest chunk is written, and add it. Ctrl-C leaves it in the queue."""
+        """Add the oldest chunk to the totals once it is written; Ctrl-C leaves it in the queue."""
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1

@@ -7,7 +7,7 @@ class ProgressListener:
     """A caller overrides these methods to see the progress of a run; here, they do nothing."""
 
     def resumed(self, done: int) -> None:
-        """Called when ``--resume`` continues a run that has finished ``done`` images, or none."""
+        """Called when ``--resume`` continues a run; ``done`` images (maybe 0) are finished."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Called after a chunk: ``done`` images are finished; ``skipped`` of them were skipped."""

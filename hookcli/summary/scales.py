@@ -197,7 +197,7 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the indices of the calls of this role in the block before and after, or None."""
+    """Return the indices of calls of this role in the blocks before and after; None if missing."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
     # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)

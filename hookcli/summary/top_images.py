@@ -125,7 +125,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Decode what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
+    """Decode what ``to_bytes`` saved; None if the data is damaged or does not fit ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         top = TopTally(saved.count, saved.chunks)

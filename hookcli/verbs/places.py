@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return the question of the options; raise a RequestError if they do not go together."""
+        """Return the question that the options ask; raise a RequestError if they conflict."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]

@@ -49,7 +49,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Parse a value in a message: a Python literal, also in ``NAME(…)``, or a word such as FILE."""
+    """Parse a value in a message: a word (FILE) or a Python literal, also inside ``NAME(…)``."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)

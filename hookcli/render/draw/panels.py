@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of a photo and a map per layer, or of two photos with the marks of a layer."""
+    """Return a PNG of one photo and a map per layer, or of two marked photos per layer."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

@@ -237,7 +237,7 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return (channel, score) of up to five that fire more inside the ``--focus`` box, in order."""
+    """Return up to five channels that fire more inside the ``--focus`` box, and scores, sorted."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
