@@ -139,7 +139,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print an error to stderr, and as JSON to stdout if asked and still empty; return ``code``."""
+    """Print an error to stderr, and as JSON to an empty stdout if wanted; return ``code``."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])

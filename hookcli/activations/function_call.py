@@ -95,10 +95,10 @@ def read_call(
 def letters_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
-    """Name the axes of a matrix product as ``einsum`` does: axes that belong together share a name.
+    """Name the axes of a matrix product as ``einsum`` does: matching axes have the same name.
 
-    Return each factor with the names of its axes, and the names of the product's axes; None if a
-    factor of another function than ``einsum`` is a vector.
+    Return each factor with the names of its axes, and the names of the product's axes. Return None
+    if a factor is a vector, unless the function is ``einsum``.
     """
     # Products of vectors give None; a ValueError means that there are not two factors.
     if name == "einsum":

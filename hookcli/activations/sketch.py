@@ -1,7 +1,7 @@
 """Compute sketches, the random projections of ``hookcli.distance.sketch``, by torch in a hook.
 
-hookcli sums in float64, in blocks of 136,613 values (1 MB per row), after which the signs repeat. A
-block of one image fits into the CPU's cache. hookcli never waits to copy a value from a GPU.
+Values get fixed signs, and are summed in float64, in blocks of 136,613 values (1 MB per row). One
+image's block fits into the CPU's cache. hookcli never waits to copy a value from a GPU.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the pixel indices of a sum, mean or maximum: the lowest index of what it reduces."""
+    """Reduce a trail as a sum, mean or maximum would; keep the lowest of the pixel indices."""
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)

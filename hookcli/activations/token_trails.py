@@ -332,7 +332,7 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return pixels of ``q[..., None, :] * k[..., None, :, :]``; None for other products."""
+        """Return the trail of ``q[..., None, :] * k[..., None, :, :]``; None for other products."""
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)
@@ -408,7 +408,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return which tokens of a trail (pixel indices) a product sums over: rows {0}, columns {1}."""
+    """Return which tokens of a trail a product sums over: 0 means rows, and 1 means columns."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.

@@ -134,7 +134,7 @@ class SavedCall:
 
     @property
     def places(self) -> int:
-        """The number of places (tokens, map pixels) for the first image; 0 for other outputs."""
+        """The number of places (tokens, map pixels) of the first image; 0 if it has none."""
         shape = self.run.saved[self.call_id][0].shape
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None

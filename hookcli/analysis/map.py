@@ -180,7 +180,7 @@ def _link(
 ) -> tuple[NDArray[np.int64], int]:
     """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
 
-    An image without duplicates is crowded if all N images in its row of ``nearest`` (images, N) are
+    An image that is in no pair is crowded if all N images in its row of ``nearest`` (images, N) are
     within ``near``: there may be more, for which hookcli has not searched.
     """
     counts = [_count_alike(each, near) for each in distances]

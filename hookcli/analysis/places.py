@@ -49,8 +49,8 @@ class PlacesRow:
         image: the image's key, its unique name in the run.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the x, from 0, of the pixel at the place that is most similar to the one at ``point``, or
-            matches it; null without a point, or if unknown.
+        x: the x, from 0 at the left edge, of a pixel in the place that is most similar to the place
+            at ``point``, or matches it; null without a point, or if unknown.
         y: the y of this pixel, from 0 at the upper edge; null like ``x``.
         foreground: the share of places in the foreground; null if no foreground was separated.
         similarity: the cosine of the features at ``point`` and at this pixel; for matches without a

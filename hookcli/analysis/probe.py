@@ -185,7 +185,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Standardize both in place by ``fitted``, in parts, since a scaler needs twice the memory."""
+    """Scale both in place by the mean and deviation of ``fitted``, in parts to save memory."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -264,8 +264,8 @@ def judge(
     A layer is tested against the pixels and against chance, and its larger p-value counts, adjusted
     for the number of layers (Holm 1979, A simple sequentially rejective multiple test procedure).
     ``hits`` has two arrays (images,): which images the best layer, and the pixels, predict
-    correctly. With it, an exact test over all images (McNemar 1947) shows if there are too few
-    folds to decide.
+    correctly. If ``hits`` is given, an exact test over all images (McNemar 1947) shows whether
+    there are too few folds to decide.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -327,7 +327,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the control's calls with these ids, and its keys of these images (nothing if None)."""
+    """Return the counterparts of ``calls`` and ``keys`` in the control; two empty lists if None."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

@@ -121,7 +121,7 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of each call in ``a`` with each in ``b``, or in ``a`` without ``b``."""
+    """Return the linear CKA of each call in ``a`` with each in ``b`` (if empty, in ``a``)."""
     # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
     images = _match_images(a, b)
@@ -216,7 +216,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return the dot products of rows minus their mean: CKA is the same, but more exact."""
+    """Subtract the mean row, which CKA ignores, for accuracy; return the rows' dot products."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]

@@ -1,1 +1,1 @@
-"""Run on a Ray cluster: workers share the chunks of images that one machine runs in order."""
+"""Run on a Ray cluster, whose workers share the chunks of images of a run."""

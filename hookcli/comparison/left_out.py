@@ -24,9 +24,9 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield the calls of A that are not in ``common``, the ids that B has, too, each with a reason.
+    """Yield each call of A whose id is not in ``common`` (the ids that B also has), with a reason.
 
-    ``types`` has the module types of A's calls in running order, ``reasons`` known reasons, by id.
+    ``types`` has the types of A's modules in running order; ``reasons`` has known reasons, by id.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map calls of B that fuse calls of A to the last of these, a leftover Identity to ""."""
+        """Map each fused call of B to the last call of A in it, and a leftover Identity to ""."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -287,7 +287,7 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether A's output ``a`` and B's output ``b`` both repeat the call before."""
+        """Return whether ``a`` (A's output) and ``b`` (B's) both equal that of the call before."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
@@ -310,7 +310,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return the first call of only A since the last shared call with these values, or ""."""
+        """Return the next unpaired call of A that has these values, or "" if none has them."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0

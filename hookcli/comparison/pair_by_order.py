@@ -49,7 +49,7 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
-    """Map each call id of B that has a counterpart to the id of that call in A."""
+    """Map the id of each call of B that has a counterpart in A to the counterpart's id."""
     # hookcli first pairs calls with similar values, in any order; then the longest sequences of
     # calls with equal types and shapes; then single such calls nearby, because a tool may swap
     # branches; then the last calls between two pairs, which replace a layer. A convolution of B

@@ -264,7 +264,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the index in A of call ``key`` (path, index) of B, which may lack calls."""
+        """Return the index in A of B's call ``key`` (path, index); B may lack calls of A."""
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key

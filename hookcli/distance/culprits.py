@@ -143,7 +143,7 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield limits for the figures of each call, above which they are unusual for similar calls."""
+    """Yield, for each call, the limits above which its figures are unusual among similar calls."""
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing
     # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.

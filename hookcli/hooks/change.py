@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Replace tensors by aliases where ``needs_one`` says so; ``follow`` gets the aliases."""
+        """Return ``inputs`` with aliases of what ``needs_one`` selects; call ``follow`` on each."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

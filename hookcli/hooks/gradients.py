@@ -97,7 +97,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can get a gradient; until it does, keep a reason why not."""
+        """Return whether a tensor can get a gradient; store why it has none until it has one."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH

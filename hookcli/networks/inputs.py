@@ -120,7 +120,7 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """A model's inputs by name. The first missing names that the model looks up get the pixels."""
+    """A model's inputs by name. A missing name that the model looks up gets the next pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)

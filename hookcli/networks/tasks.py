@@ -371,7 +371,7 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the tensor of an output that may hold features instead of logits, or None."""
+    """Return an output's tensor that may hold features instead of logits, or None if none may."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

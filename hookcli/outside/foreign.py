@@ -112,7 +112,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return the first line of an error with quotes for backticks, which mark parameters."""
+    """Return the first line of an error; quotes replace backticks, which would mark parameters."""
     return first_line(error).replace("`", "'")
 
 

@@ -535,7 +535,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Counts consecutive calls of a simple layer: an operator that comes again is a new call."""
+    """Numbers the calls of a simple layer; a new call begins when an operator comes again."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -581,7 +581,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map a value that is quantized and at once dequantized to the name of the dequantized one."""
+    """Map each value that is only quantized and dequantized again to the dequantized value."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

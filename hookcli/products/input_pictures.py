@@ -1,4 +1,4 @@
-"""Thumbnails, and pictures of the network's input: for all images, or for some of over 200."""
+"""Thumbnails, and pictures of the network's input (of over 200 images, only some get these)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """``LIKELY_FIRST`` or ``LIKELY_LAST``, for an elementwise layer after one of this kind."""
+        """The kind to assume of a later elementwise layer: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property

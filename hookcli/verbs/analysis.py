@@ -110,7 +110,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the chosen calls of those that a run saved; an error may hint at ``pool``."""
+        """Return a run's saved calls that are chosen; an error may suggest saving with ``pool``."""
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())

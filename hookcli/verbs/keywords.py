@@ -54,7 +54,7 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter: the fields in ``names``, separated by spaces, become no keywords."""
+    """Annotates a parameter, whose fields in ``names`` (separated by spaces) get no keywords."""
 
     names: str
 

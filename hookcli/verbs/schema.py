@@ -137,7 +137,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Restrict a document's schema to the command ``name``; give a jsonl line the version too."""
+    """Restrict a document's schema to the command ``name``; a line of jsonl gets the version."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

@@ -154,7 +154,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return a bar per index of ``axis`` (per value if None); if too many, means of neighbours."""
+    """Return bars, one per index of ``axis`` (per value if None), or fewer that join neighbours."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -254,7 +254,7 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Split an axis at ``starts``; return each part's value of largest magnitude, or its NaN."""
+    """Split an axis; return each part's value of largest magnitude, or NaN if the part has one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

@@ -213,7 +213,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance; None unless it limits the relative L2 and a log axis can show it."""
+    """Return the tolerance if it limits the relative L2 and a log axis can show it, else None."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

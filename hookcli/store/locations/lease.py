@@ -132,7 +132,7 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Raise an OutputError if a run holds the lock, else return the newest lock's number, or 0."""
+    """Raise an OutputError if a run holds the lock; return the newest lock's number (0: none)."""
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile
