@@ -529,6 +529,7 @@ def test_a_complete_run_is_left_as_it_is(run, eighteen, small_parts):
     times = {file: file.stat().st_mtime_ns for file in Path("out").rglob("[!.]*")}
     code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
+    assert run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume", "-q").err == ""
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("[!.]*")} == times
 
 
