@@ -1,4 +1,4 @@
-"""The ``hookcli`` command: its subcommands, and how an error becomes an exit code."""
+"""Run the ``hookcli`` command and its subcommands, and turn each error into an exit code."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print an error to stderr, and as JSON to an empty stdout if wanted; return ``code``."""
+    """Print an error to stderr, and to stdout if it is empty and must be JSON; return ``code``."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The requests of the user: a frozen config for each command, with all options and defaults.
+"""Define what a user can request: one frozen config per command, with all options and defaults.
 
 A config is made of requests, and each request is about one subject: the model, the images, the run
 folder, the findings. A function that needs one subject takes that request, not the whole config.
@@ -101,7 +101,7 @@ _SAVE_HELP = "Also save tensors, or the attention of all heads."
 
 @dataclass(frozen=True, slots=True)
 class GridStyle:
-    """Pictures: how feature maps are drawn.
+    """Pictures: The part of a request that says how feature maps are drawn.
 
     Attributes:
         mode: ``auto`` means ``none`` for more than 200 images. Otherwise, it means ``layers`` for a
@@ -160,7 +160,7 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """Tensors: which part of each tensor to save, and in which form."""
+    """Tensors: The part of a request that says what to save of each tensor, and in which form."""
 
     UNASKED: ClassVar[tuple[str, str]] = (
         "`pool`, `save.dtype` and `save.channels` are for `tensors.save`",
@@ -185,7 +185,7 @@ class SaveStyle:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Score: the number whose gradient is computed, or whose change ranks channels."""
+    """Score: The part of a request that defines the score whose gradient or change is computed."""
 
     target: Annotated[
         str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
@@ -196,13 +196,13 @@ class ScoreRequest:
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether to compute the gradient of the network's input; here, always False."""
+        """Whether to compute the gradient of the network's input; always False in this class."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """Gradients: the score that is differentiated, and what to record and draw."""
+    """Gradients: The part of a request that says what to differentiate, record and draw."""
 
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
@@ -226,7 +226,7 @@ class BackwardStyle(ScoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Channels: which channels to zero, and how many in one forward pass."""
+    """Channels: The part of a request that says which channels to zero, and how many per pass."""
 
     channels: Annotated[
         tuple[int, ...] | None,
@@ -243,12 +243,12 @@ class AblationStyle:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Model: its weights, where it runs, and how images are prepared for it.
+    """Model: The part of a request about the model, its device, and the preparation of images.
 
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        size: None keeps the preprocessing of the weights, and so do None for ``mean``, ``std`` and
+        size: None keeps the preprocessing of the weights. So does None for ``mean``, ``std`` and
             ``interpolation``.
         resize: None scales the short side in proportion to ``size``.
         bands: An empty tuple uses all bands of the pictures.
@@ -390,7 +390,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Images: which to use, and how to read their names.
+    """Images: The part of a request that says which images to use, and how to read them.
 
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
@@ -450,7 +450,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What all commands that run images through a model ask for."""
+    """The part of a request that is common to all commands that run images through a model."""
 
     model: ModelRequest
     images: ImageRequest
@@ -489,7 +489,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class FolderRequest:
-    """Output: where to write a run, and what it may replace there."""
+    """Output: The part of a request that says where to write a run, and what it may replace."""
 
     out: Annotated[
         Location | None,
@@ -511,12 +511,12 @@ class FolderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """Tensors: which tensors to save, in addition to their statistics.
+    """Tensors: The part of a request that says which tensors to save besides their statistics.
 
     Attributes:
         max_disk: The limit is in 1e9 bytes, for the tensors of all layers and images together.
-        only: With ``save``, which layers to observe instead of ``layers``: ``features`` is the
-            single layer whose tensors describe images best, ``act`` all activation functions. None
+        only: With ``save``, the layers to observe instead of ``layers``. ``features`` is the single
+            layer whose tensors describe images best, and ``act`` is all activation functions. None
             keeps ``layers``.
     """
 
@@ -543,7 +543,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: the thresholds of the rules, and which rules make a command fail."""
+    """Findings: The part of a request that sets thresholds, and says which rules fail a command."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -567,7 +567,7 @@ class FindingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """Machine: the Ray cluster, and the cores and GPUs of each worker.
+    """Machine: The part of a request that names the Ray cluster, and what each worker may use.
 
     Attributes:
         cpus: Each worker also runs torch with this number of threads.
@@ -595,7 +595,7 @@ class ClusterRequest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """Machine: processes and threads on this machine, or a cluster."""
+    """Machine: The part of a request that sets the processes, threads or cluster of a run."""
 
     workers: Workers = 0  # None for as many as save time
     threads: Annotated[
@@ -608,7 +608,7 @@ class MachineRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Attention: which layers to analyse head by head, and what to draw.
+    """Attention: The part of a request that says which layers' heads to analyse and draw.
 
     Attributes:
         layers: The attention of all modules inside these layers is analysed, too.
@@ -642,7 +642,7 @@ class AttentionRequest:
 
 @dataclass(frozen=True, slots=True)
 class _RunOptions:
-    """What all commands that write a run folder ask for."""
+    """The part of a request that is common to all commands that write a run folder."""
 
     run: RunRequest
     folder: FolderRequest = FolderRequest()
@@ -746,7 +746,7 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """In ``hookcli compare``: run the second variant in another way, such as by ONNX Runtime."""
+    """Says how ``hookcli compare`` exports or compiles the second variant before it runs it."""
 
     way: str  # such as ``onnx``
     file: Path | None = None  # of the exported model; None exports the model
@@ -766,7 +766,7 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``; ``run`` is the first variant, and the reference."""
+    """The request of ``hookcli compare``; ``run`` describes the first variant, the reference."""
 
     run: RunRequest
     other: VariantRequest

@@ -1,4 +1,4 @@
-"""All errors that end a command and are not bugs, with the exit code of the command.
+"""Define all errors that end a command and are not bugs, with the exit codes of the command.
 
 HookcliError
 ├── RequestError              2   the request cannot be met as it was made
@@ -39,7 +39,7 @@ INTERRUPTED = 130
 
 
 def choose_code(*, failed: bool = False, skipped: bool) -> int:
-    """Return the exit code: 7 for a failed rule, else 6 for skipped images, or 0 without either."""
+    """Return the exit code: 7 if a rule ``failed``, else 6 if an image was ``skipped``, else 0."""
     if failed:
         return FAILED_RULE
     return SKIPPED if skipped else DONE
@@ -85,7 +85,7 @@ class HookcliError(Exception):
         return [*hint, *vars(self).get("notes", ())]
 
     def add_note(self, note: str, /) -> None:
-        """Add a note below the hint. Python would add it to a copy of the list, and lose it."""
+        """Add a note below the hint; Python's own method would add it to a list that is lost."""
         vars(self).setdefault("notes", []).append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -135,11 +135,11 @@ class InterruptError(HookcliError):
 
 
 class Termination(SystemExit):
-    """Raised on SIGTERM; its own class tells it from a ``sys.exit()`` in the user's code."""
+    """Raised on SIGTERM; a ``sys.exit()`` in the user's code raises SystemExit itself."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return ``did you mean A, B?`` with names like ``wanted``, or ``otherwise`` without any."""
+    """Return ``did you mean A, B?`` with ``known`` names like ``wanted``, else ``otherwise``."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 
@@ -153,7 +153,7 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """Nothing matches a pattern that the user gave to choose layers: ``conv``, ``layer4.*``."""
+    """Nothing in the model matches a pattern that the user gave, such as ``layer4.*``."""
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
@@ -166,11 +166,11 @@ class NoLayerMatchedError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A form of the layer filter, such as ``conv[1:4]``, is not well-formed."""
+    """A form that chooses layers, as ``conv[1:4]`` does, is not well-formed."""
 
 
 class EditSyntaxError(RequestError):
-    """An edit is not well-formed; the message has the position in ``text``, counted from 1."""
+    """An edit is not well-formed; the message names the position of the mistake, counted from 1."""
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"`edits` {text!r}: at position {start + 1}: {what}", hint)
@@ -181,7 +181,7 @@ class NoBoxError(RequestError):
 
 
 class NestedTensorError(RequestError):
-    """A layer returned a nested tensor, which has no single shape, as hookcli needs."""
+    """A layer returned a nested tensor, which lacks the single shape that hookcli needs."""
 
     def __init__(self) -> None:
         super().__init__("a layer returned a nested tensor, which has no shape of its own")

@@ -1,4 +1,4 @@
-"""Compute statistics and maps of attention heads, and roll attention out over the layers."""
+"""Compute statistics and maps of attention heads, and the attention rollout over all layers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def measure_attention(
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
     """Average the attention maps of the queries that lie in one cell of the image grid.
 
-    Return (heads[, frames], rows, columns), or None if the keys have no grid or the cell no query.
+    Return (heads[, frames], rows, columns), or None if the keys have no grid or no query is found.
     """
     # ``CLASS_TOKEN`` chooses the first query that covers no part of the image.
     if not places.key_grid:
@@ -149,7 +149,7 @@ def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | No
 
 
 def _distances(places: TokenPlaces) -> Tensor:
-    """Return how far keys are from queries, in query cells, as (windows, queries, keys)."""
+    """Return the distance of each key from each query, in query cells: (windows, queries, keys)."""
     squares = torch.zeros(*places.queries.shape, places.keys.shape[1])
     queries, keys = places.queries.clamp(min=0), places.keys.clamp(min=0)
     for many, few in zip(reversed(places.query_grid), reversed(places.key_grid), strict=False):
@@ -191,9 +191,9 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return how many rows and columns attention maps may have to fit into ``limit`` bytes.
+    """Return the largest number of rows and columns with which maps fit into ``limit`` bytes.
 
-    The result is at most 14, None if the maps fit unreduced, and 1 if nothing else fits.
+    The result is at most 14. It is None if the maps fit as they are, and 1 if no number fits.
     """
     # ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
     # ``limit`` is in bytes, one per head, query and key.
@@ -222,7 +222,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return evenly spaced cells of a grid, at most ``side`` rows and columns; None keeps all."""
+    """Return the cells of evenly spaced rows and columns, at most ``side`` each; None takes all."""
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
         [(2 * index + 1) * length // (2 * kept) for index in range(kept)] for length, kept in sizes

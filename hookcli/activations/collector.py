@@ -1,4 +1,4 @@
-"""The observer that a run calls with each tensor, to take statistics, pictures and copies."""
+"""Define the observer that takes statistics, pictures and copies of each tensor of a run."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return each row's L2 distance from the row in ``plain``, relative to the latter's norm."""
+    """Return the L2 distance of each row from that in ``plain``, divided by the latter's norm."""
     # Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)

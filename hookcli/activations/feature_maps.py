@@ -110,13 +110,13 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Rearrange images to (N, C, h, w), clips to (N, C, D, h, w), and sequences to (N, C, L)."""
+    """Rearrange values to (N, C, h, w), of clips to (N, C, D, h, w), of sequences to (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the maps (C, h, w) of an activation (1, …); of a clip, only the middle frame."""
+    """Return the maps (C, h, w) of an activation (1, …), which for a clip show its middle frame."""
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]
@@ -169,14 +169,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale maps to uint8 levels below ``count``; NaN and Inf become ``count``."""
+    """Scale values from ``low`` to ``high`` to levels below ``count``, which marks NaN and Inf."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale maps to uint8 levels with zero at ``count // 2``; NaN and Inf become ``count``."""
+    """Scale values to levels such that zero becomes ``count // 2``; ``count`` marks NaN and Inf."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

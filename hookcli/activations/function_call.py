@@ -1,4 +1,4 @@
-"""Describe a call of a torch function: how it moves values, and which axes a product sums."""
+"""Describe how a call of a torch function moves values, and which axes a product sums over."""
 
 from __future__ import annotations
 

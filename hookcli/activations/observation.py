@@ -1,4 +1,4 @@
-"""The figures that a hook computes from a tensor, and their conversion to records on the host."""
+"""Hold the figures that a hook computes from a tensor, and convert them to records on the host."""
 
 from __future__ import annotations
 

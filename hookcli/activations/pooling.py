@@ -1,4 +1,4 @@
-"""Copy the part of an activation that a run saves: some channels, pooled, in another dtype."""
+"""Choose channels of an activation, pool them, and convert their dtype, as a run saves them."""
 
 from __future__ import annotations
 

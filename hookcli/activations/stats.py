@@ -1,4 +1,4 @@
-"""Statistics of one activation, computed inside a hook on the activation's own device.
+"""Compute statistics of one activation inside a hook, on the activation's own device.
 
 Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in float32, or in
 float64 for tensors of float64 or integers. If a value is not finite, or too large or small for sums
@@ -38,7 +38,7 @@ class RowStats:
 
 
 def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
-    """Compute the statistics of each row (one image), and the range of each channel in it."""
+    """Compute each row's statistics and, unless ``channel_axis`` is None, each channel's range."""
     values = as_real(rows.detach())
     if values.dtype not in (torch.float32, torch.float64):
         values = values.to(torch.float32 if values.is_floating_point() else torch.float64)

@@ -51,7 +51,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return pixel indices for the output of a convolution, pooling or interpolation."""
+    """Return the trail of the output (``shape``) of a convolution, pooling or interpolation."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -126,7 +126,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return self if ``other`` is None or equal, else a copy with ``reason`` and no cells."""
+        """Return self, or a copy with ``reason`` and no cells if ``other`` is given and differs."""
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (

@@ -424,6 +424,6 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the lowest and highest pixel of a trail along an image axis; (0, 0) without pixels."""
+    """Return the first and last position of a trail on an image axis; (0, 0) without pixels."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

@@ -1,1 +1,1 @@
-"""Answer questions of finished runs, from their saved tensors, without torch."""
+"""Answer questions about finished runs, from their saved tensors, without torch."""

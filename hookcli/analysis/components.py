@@ -1,4 +1,4 @@
-"""Principal component analysis of features that are read in blocks, to save memory."""
+"""Find the principal components of features, which are read in blocks to save memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved tensors as features: one row per image, or per place (a token, or a pixel of a map)."""
+"""Read saved tensors as features of images, or of places (tokens, or pixels of a map)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SavedCall:
                 self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
-        """Yield rows of a saved tensor; images with inputs of different sizes come separately."""
+        """Yield rows ``start`` to ``stop``, in blocks of images whose inputs have the same size."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
         for size, group in groupby(tensor.images[start:stop], self.pixels.get):
             keys = tuple(group)
@@ -110,7 +110,7 @@ class SavedCall:
     def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
         """Return a row of features (images, C) for each image in ``keys``, by default all.
 
-        The values of an image are reduced to their mean or maximum over tokens or the pixels of
+        ``how`` reduces the values of an image to their mean or maximum over tokens or the pixels of
         maps, or to the class token. Values without rows and columns are flattened instead.
         """
         self._check_pool(how)
@@ -199,7 +199,7 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield the flattened values of the images in parts of some columns: (images, columns).
+        """Yield the flattened values of the images, (images, columns), a few columns at a time.
 
         A part has about ``most`` bytes. ``keys`` chooses the images and their order; None takes
         all.
@@ -232,7 +232,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls of a run with saved tensors, in the order in which the calls started."""
+    """Return the calls with saved tensors that match ``forms``, in the order of their start."""
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
@@ -253,7 +253,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that the run names for features, else the last, and the reason in words."""
+    """Return the call that the run names for features, or else the last one; and why, in words."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
@@ -297,7 +297,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Rearrange values to maps (N, C, h, w), for clips (N, C, D, h, w), for sequences (N, C, L)."""
+    """Rearrange values to (N, C, h, w), of clips to (N, C, D, h, w), of sequences to (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

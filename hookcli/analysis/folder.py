@@ -1,4 +1,4 @@
-"""The folder of an analysis, whose files ``analysis.json`` lists."""
+"""Check and write the folder of an analysis, whose files ``analysis.json`` lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images of a run: find one by name, convert pixels to places (tokens or pixels of a map)."""
+"""Find images of a run by name, and convert pixels to places (tokens or pixels of a map)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Geometry:
         """Return the index of the place that covers the pixel (x, y), counted row by row.
 
         ``grid`` has the numbers of (rows, columns). Raise RequestError if the network did not see
-        the pixel, or if the run does not say what it saw.
+        the pixel, or if the run does not say which pixels were seen.
         """
         x, y = point
         width, height = self.size

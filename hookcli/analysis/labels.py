@@ -1,4 +1,4 @@
-"""The labels of images: names of folders, a CSV file, or values from Python."""
+"""Read the labels of images from names of folders, from a CSV file, or from Python values."""
 
 from __future__ import annotations
 

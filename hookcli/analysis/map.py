@@ -1,4 +1,4 @@
-"""Compare a run's images by their features in one layer: a map, near duplicates, outliers."""
+"""Map a run's images by their features in one layer; find near duplicates and outliers."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _link(
     """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
 
     An image that is in no pair is crowded if all N images in its row of ``nearest`` (images, N) are
-    within ``near``: there may be more, for which hookcli has not searched.
+    within ``near``, because hookcli has not searched for more of them.
     """
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]

@@ -1,4 +1,4 @@
-"""The places of a layer (tokens, or pixels of a map): components, similarity and matches."""
+"""Find components, similar places and matches of a layer's places (tokens or map pixels)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ARRAYS = ("mean", "axes", "spread", "explained")
 
 @dataclass(frozen=True, slots=True)
 class PlacesRow:
-    """What was found for one layer and one image; places are tokens, or pixels of a map.
+    """What ``hookcli places`` found for one layer and image; places are tokens or map pixels.
 
     Attributes:
         layer: the id of the layer's call, such as ``layer1.0.relu#1``.
@@ -55,7 +55,7 @@ class PlacesRow:
         foreground: the share of places in the foreground; null if no foreground was separated.
         similarity: the cosine of the features at ``point`` and at this pixel; for matches without a
             point, the mean over all matched places; null for components.
-        matched: how many places were matched with one of the other image; null for other questions.
+        matched: how many places were matched with one in the other image; null for other questions.
         mutual: how many places are, in turn, the most similar to their match; null for other
             questions.
     """
@@ -130,7 +130,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Three principal components, shown as red, green and blue, of all or foreground places."""
+    """Three principal components, as red, green and blue, of all places or the ``foreground``."""
 
     components: Components
     foreground: Foreground | None = None

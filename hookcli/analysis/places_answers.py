@@ -208,7 +208,7 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Scale rows (P, C) to the norm 1, and pack them for the page: int8, and a scale per row."""
+    """Scale rows (P, C) to the norm 1, and pack them for the page as int8, with a scale per row."""
     # The dot product of two such rows, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127
@@ -218,7 +218,7 @@ def _pack_features(features: Features) -> dict[str, object]:
 
 
 def _pack_shares(values: NDArray[np.float64]) -> str:
-    """Return values from -1 to 1 for the page: as bytes from 1 to 255, and 0 for NaN, in base64."""
+    """Encode values from -1 to 1 for the page in base64, as bytes from 1 to 255, or 0 for NaN."""
     levels = 1 + np.round(127 * (values.clip(-1, 1) + 1))
     return _pack(np.nan_to_num(levels, nan=0).astype(np.uint8))
 

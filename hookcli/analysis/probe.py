@@ -1,4 +1,4 @@
-"""How well the features of each layer predict a label, by logistic regression.
+"""Measure how well the features of each layer predict a label, by logistic regression.
 
 A classifier never predicts an image on which it was fitted. Two controls are probed in the same
 way: the pixels of the photos, and the layers of another run, such as one with random weights.
@@ -185,7 +185,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Scale both in place by the mean and deviation of ``fitted``, in parts to save memory."""
+    """Subtract the mean of ``fitted`` from both arrays, and divide by its deviation, in place."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -242,7 +242,7 @@ def probe_layers(
 ) -> dict[str, Probed]:
     """Probe each call; return results by call id, without calls that raise an EmptyLayerError.
 
-    If fewer than ``least`` calls remain, let this error pass.
+    Raise this error only if fewer than ``least`` calls remain.
     """
     scores, left = {}, len(calls)
     for call in calls:
@@ -263,9 +263,9 @@ def judge(
 
     A layer is tested against the pixels and against chance, and its larger p-value counts, adjusted
     for the number of layers (Holm 1979, A simple sequentially rejective multiple test procedure).
-    ``hits`` has two arrays (images,): which images the best layer, and the pixels, predict
-    correctly. If ``hits`` is given, an exact test over all images (McNemar 1947) shows whether
-    there are too few folds to decide.
+    ``hits`` has a boolean array (images,) for the best layer, and another if pixels were probed:
+    True for a correct prediction. If ``hits`` is given, an exact test over all images (McNemar
+    1947) shows whether there are too few folds to decide.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -327,7 +327,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the counterparts of ``calls`` and ``keys`` in the control; two empty lists if None."""
+    """Return the counterparts of ``calls`` and ``keys`` in ``control``, or empty lists if None."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

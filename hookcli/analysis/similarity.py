@@ -1,4 +1,4 @@
-"""How similar layers are: linear centered kernel alignment (CKA) of every pair of layers.
+"""Compute how similar layers are, by linear centered kernel alignment (CKA) of every pair.
 
 The estimate is the unbiased one of Song et al. 2012 (Feature selection via dependence maximization,
 JMLR 13, equation 5): hookcli centers the matrix of similarities so that an image's similarity to
@@ -99,7 +99,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the unbiased linear CKA of two arrays (images, …) of the same four images or more."""
+    """Return the unbiased linear CKA of two arrays (images, …) of the same 4 or more images."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -121,7 +121,10 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of each call in ``a`` with each in ``b`` (if empty, in ``a``)."""
+    """Return the linear CKA of each call in ``a`` with each in ``b``, or in ``a`` without ``b``.
+
+    ``pool`` reduces maps. ``may_leave_out`` skips calls with the same features for all images.
+    """
     # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
     images = _match_images(a, b)
@@ -193,7 +196,7 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append the centered similarities of each batch to ``file``; together, their norm is 1."""
+    """Append the centered similarities of all batches to ``file``, scaled to a joint norm of 1."""
     if pool == "none":
         parts = call.read_columns(_PART, keys)
     else:
@@ -216,7 +219,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Subtract the mean row, which CKA ignores, for accuracy; return the rows' dot products."""
+    """Return the dot products of the rows after subtracting the mean row, which CKA ignores."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]

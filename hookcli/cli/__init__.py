@@ -1,1 +1,1 @@
-"""The command line: turns options into requests, calls the verb, and prints what it returns."""
+"""Turn options of the command line into requests, call the verb, and print what it returns."""

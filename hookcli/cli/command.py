@@ -1,4 +1,4 @@
-"""Make a Typer command of a verb, a function such as ``hookcli.inspect``; print what it returns."""
+"""Make a Typer command of a verb (a function such as ``hookcli.inspect``); print its outcome."""
 
 from __future__ import annotations
 

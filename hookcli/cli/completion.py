@@ -24,7 +24,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def save_model_names(source: str | None = None) -> None:
-    """Save model names of ``source`` (None: torchvision) for completion, if the cache allows it."""
+    """Save the model names of ``source`` (None means torchvision) for completion, if possible."""
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()

@@ -77,7 +77,7 @@ class PanelCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raise a RequestError if an option that takes only one value is given several times."""
+        """Parse arguments; raise a RequestError if an option for a single value is given twice."""
         *_, given = self.make_parser(ctx).parse_args(args=list(args))
         for option, number in Counter[Any](given).items():
             has_one = option.param_type_name == "option" and not option.multiple

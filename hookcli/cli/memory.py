@@ -1,4 +1,4 @@
-"""Collect garbage less often: importing torch makes a million objects that never become garbage.
+"""Collect garbage less often, because importing torch makes a million objects that stay.
 
 Python 3.11 collects garbage once per 700 new objects; checking all objects takes 0.2 s. Freeing all
 objects at exit, which ``end_process`` skips, takes 0.4 s, and twice as long with torch's compiler.

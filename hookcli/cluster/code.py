@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the user's .py files and those beside them to ``target``; return False if none exist."""
+    """Copy the .py files of ``config``, and those beside, to ``target``; return False if none."""
     folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)

@@ -1,4 +1,4 @@
-"""A run on a cluster: hand out chunks, add up the results in order, and close the run."""
+"""Run on a cluster: hand out chunks, add up the results in order, and close the run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Fix the weights and device that ``auto`` chose here, as a worker might choose others."""
+    """Replace ``auto`` by the weights and device chosen here, since workers might choose others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded

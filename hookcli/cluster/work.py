@@ -1,4 +1,4 @@
-"""The messages between the driver, which starts the run, and its workers: setup, work, results."""
+"""Define the messages between the driver, which starts the run, and its workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """Versions and hashes of a node, by their names in messages, which must equal the driver's."""
+    """The versions and hashes of a worker's node, by name, which must equal the driver's."""
 
     node: str
     facts: dict[str, str]

@@ -1,4 +1,4 @@
-"""A worker of a cluster, which loads the model once and runs the chunks that the driver sends."""
+"""Define the worker, which loads the model once, and runs the chunks that the driver sends."""
 
 from __future__ import annotations
 

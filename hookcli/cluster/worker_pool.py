@@ -1,4 +1,4 @@
-"""The workers of a run on a cluster: hand out chunks to workers, and replace killed workers."""
+"""Hand out the chunks of a run to the workers of a cluster, and replace killed workers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Start another worker for a lost one, and queue the chunk that it had, if any, again."""
+        """Replace the lost worker ``member``, and queue its chunk ``work`` again, if it had one."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)

@@ -29,8 +29,8 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
     """Compare the outputs of A and B for one image, and return how far they agree.
 
-    None if the outputs cannot be compared, for example if their shapes differ. ``b`` may come from
-    an export, which returns tensors without the tuples and dictionaries around them.
+    Return None for outputs that cannot be compared, such as of different shapes. ``b`` may come
+    from an export, which returns tensors without the tuples and dictionaries around them.
     """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):

@@ -56,6 +56,7 @@ def diff_runs(
     """Compare two runs, image by image and call by call.
 
     If ``match`` is None, calls are paired by id, and both runs must be of one model or its export.
+    With ``keeps_images``, the result also has the rows of every image, not only of the worst one.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -203,7 +204,7 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs whose call the exported graph has; add the other calls to ``left_out``."""
+    """Yield pairs with a call of the graph (A if ``is_graph_a``); add others to ``left_out``."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)
@@ -277,7 +278,7 @@ def _measure_pair(
 ) -> CallPair:
     """Pair two calls, and measure their distance on the best data that both runs have.
 
-    These are whole tensors, else sketches, else tensors pooled in the same way, else statistics.
+    Whole tensors are best, then sketches, then tensors pooled in the same way, then statistics.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)

@@ -1,4 +1,4 @@
-"""``hookcli compare``: run two models, A and B, and compare their tensors layer by layer.
+"""Run two models, A and B, for ``hookcli compare``, and compare their tensors layer by layer.
 
 Both run one image at a time. hookcli keeps each tensor of A on the host until B has run the same
 call, and measures each tensor of B inside the hook. After an image, only figures remain, and the
@@ -70,6 +70,7 @@ def compare_sides(
     """Run models A and B on every image, and compare them call by call.
 
     ``blames`` also finds the calls that cause the difference; both runners must observe all layers.
+    ``match`` says how calls are paired. ``keeps_images`` also keeps the rows of every image.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
@@ -273,7 +274,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether a pair gets no row, as the side without the call may merge it with others.
+        """Return whether a pair gets no row because the side without the call may have merged it.
 
         ``call_id`` is empty if A has no such call, and ``other`` if B has none.
         """

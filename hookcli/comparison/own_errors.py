@@ -1,4 +1,4 @@
-"""Own errors: run B once more on A's tensors, and find the calls that differ by themselves.
+"""Run B once more on A's tensors, and find the calls that differ by themselves (own errors).
 
 hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
 own error of a call is the distance of its own output from A's. To know how much of the error is
@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each fused call of B to the last call of A in it, and a leftover Identity to ""."""
+        """Map a fused call of B to the last call of A in it, and a leftover Identity of B to ""."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -138,10 +138,10 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Find the culprits: calls with own errors above ``rtol`` and those of similar calls.
+        """Find the culprits: calls with larger own errors than ``rtol`` and than similar calls.
 
-        An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, it
-        must be above what rounding explains. A call that the other side lacks has no own error; it
+        An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, the
+        limit is what rounding explains. A call that the other side lacks has no own error; it
         is blamed in place of a culprit that directly follows it. A call is not blamed if B does not
         show which layers cause its error.
         """
@@ -190,7 +190,7 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Return, for each shared call, the calls of only A and of only B directly before it."""
+        """Map each shared call to the calls just before it, first those of only A, then only B."""
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -232,7 +232,7 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image. If ``feed(call_id)`` is an array, later calls get it in place of the output."""
+    """Run an image; if ``feed(call_id)`` is an array, it replaces the output of that call."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
@@ -287,12 +287,12 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether ``a`` (A's output) and ``b`` (B's) both equal that of the call before."""
+        """Return whether ``a`` (of A) and ``b`` (of B) equal the previous outputs of A and B."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return a call's own error: 0 up to ``find_floor``, Inf if the shapes or NaN differ."""
+        """Return a call's own error: 0 if within ``find_floor``, Inf if shapes or NaN differ."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -310,7 +310,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return the next unpaired call of A that has these values, or "" if none has them."""
+        """Return A's next unpaired call whose values equal ``array``, or "" if there is none."""
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -331,7 +331,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Group the errors ``moved`` of A's unpaired calls by the next paired call."""
+        """Map each paired call of A to the errors (``moved``) of unpaired calls just before it."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -394,7 +394,7 @@ def _feed_moved(
 ) -> TensorArray | None:
     """Return A's output of a call as ``move`` changes it, or None if A has no such call.
 
-    Numbers that are too large for B's dtype, which ``held`` has by call id, become Inf.
+    Numbers that are too large for the dtype of B's call, which ``held`` has by id, become Inf.
     """
     values = own.feed(call_id)
     if values is None:

@@ -1,4 +1,4 @@
-"""The calls of models A and B for one image, and the pairing of those that compute the same.
+"""Keep the calls of models A and B for one image, and pair those that compute the same.
 
 Paired calls have the same id, unless an export computes several calls in one or leaves some out.
 """
@@ -48,7 +48,7 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of A and B for one image: ``keep`` observes A's tensors, then ``measure`` B's."""
+    """The calls of A and B for one image; ``keep`` observes A's tensors, and ``measure`` B's."""
 
     keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
     graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
@@ -141,7 +141,7 @@ class SeenCalls:
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: TensorArray, b: TensorArray) -> None:
-        """Store the distance of two tensors, or the order of axes if B is a transposed A."""
+        """Store the distance of tensors of one shape, and the axis order if ``b`` is transposed."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         axis = self.axis_of(partner)
@@ -277,7 +277,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return A's calls whose layers B's graph does not name, and that follow the last pair."""
+        """Return A's calls after the last pair, if B's graph does not name their layers."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]

@@ -38,7 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run an image and return the output; add its layers to ``called``, edits to ``effects``."""
+    """Return an image's output; add layers that ran to ``called``, and edits to ``effects``."""
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)

@@ -1,1 +1,1 @@
-"""The distance between two tensors, and the comparison of the distance with a tolerance."""
+"""Measure the distance between two tensors, and compare the distance with a tolerance."""

@@ -1,4 +1,4 @@
-"""How much a difference inside a model changes the model's answers."""
+"""Describe how much a difference inside a model changes the model's answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Share: TypeAlias = Annotated[float, keywords(minimum=0, maximum=1)]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How far the answers of A and B agree.
+    """How far the answers of A and B agree, for one image or for all images.
 
     Attributes:
         kind: what the answers are: the ``top class``, ``labels`` that may all be true, ``masks``,

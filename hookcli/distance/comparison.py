@@ -1,4 +1,4 @@
-"""The result of comparing two runs: one row per call, other changes, and the verdict."""
+"""Hold the result of comparing two runs: one row per call, other changes, and the verdict."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class ChangedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A call of only one of A and B that was not compared, since this is no difference in results.
+    """A call that only A or only B has, left out because this is no difference in results.
 
     Attributes:
         call_id: the id of the call.

@@ -80,7 +80,7 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """Pairs (own error, rounding) of the tensor and, if known, its median and worst channel."""
+        """Pairs (own error, rounding) of the tensor and, if known, the median and worst channel."""
         if not self.channels:
             return ((self.own, self.rounding),)
         (median, worst), (usual, most) = self.channels, self.channel_rounding
@@ -187,7 +187,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return the module path in a call's id; the id of a functional operation is returned whole."""
+    """Return the module path in a call's id, or the whole id of a functional operation."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

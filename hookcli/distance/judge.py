@@ -54,7 +54,7 @@ def find_floor(
 ) -> float:
     """Return the absolute error that ``floor_of`` tolerates in the outputs of a pair of calls.
 
-    With ``of_channels``, any channel may be saturated: the inputs of its SiLU are all negative.
+    ``of_channels`` assumes that in some channel, all inputs of gates such as SiLU are negative.
     """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
@@ -86,7 +86,7 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge a pair, and update its call's row; a hidden row is listed only after ``show``."""
+        """Judge a pair, and update its row; if ``is_hidden``, only ``show`` lists the row."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:
@@ -107,7 +107,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """List the hidden rows of these calls, too: ids in A, or in B if A lacks the call."""
+        """List the hidden rows of calls, too; an id is that in A or, if A lacks the call, in B."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:

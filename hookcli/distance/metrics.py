@@ -1,4 +1,4 @@
-"""The distance between two tensors, computed by numpy in float64.
+"""Compute the distance between two tensors, by numpy in float64.
 
 The distance between the tensors themselves is exact. The distance between their sketches is an
 estimate, and the distance between their figures (statistics such as the mean) is a lower bound.
@@ -89,7 +89,7 @@ def measure_arrays(
 ) -> Distance:
     """Return the exact distance of B from A, two arrays of one shape.
 
-    If ``axis`` is given, the channels along it are measured, too (``measure_channels``).
+    If ``axis`` is given, ``measure_channels`` also measures the channels along it, with ``floor``.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
@@ -120,7 +120,7 @@ def measure_channels(
 ) -> tuple[float, float] | None:
     """Return the median and the maximum of the channels' relative L2 distances between A and B.
 
-    None if the arrays are empty, or hold NaN or Inf.
+    Differences up to ``floor`` count as 0. Return None if the arrays are empty, or not finite.
     """
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     # the median norm of the channels that are not zero. A channel whose difference has at most the
@@ -205,7 +205,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two arrays, None if one is zero; complex values count as two reals."""
+    """Return the cosine of two arrays (None if one is zero); complex values count as two reals."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None

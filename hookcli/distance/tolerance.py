@@ -1,4 +1,4 @@
-"""The tolerated distance between two runs: metrics, defaults by dtype, and the user's settings."""
+"""Define the tolerated distance between two runs, with defaults by dtype for each metric."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Tolerance: how far a call of B may be from the same call of A.
+    """Tolerance: The part of a request that says how far a call of B may be from that of A.
 
     A call passes if the size of B - A is at most ``atol + rtol * (size of A)``. The metric defines
     the size: the root mean square (``rel-l2``), the largest magnitude (``max-abs``) or the mean

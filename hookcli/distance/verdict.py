@@ -1,4 +1,4 @@
-"""A comparison in sentences: the verdict, the call that differs first, and all other changes."""
+"""Describe a comparison in sentences: the verdict, the first difference, and all other changes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Edits and pruning: reading ``--edit`` and ``--prune``, and changing the model accordingly."""
+"""Parse ``--edit`` and ``--prune``, and change the model as they demand."""

@@ -1,4 +1,4 @@
-"""The languages of ``--edit`` and ``--prune``.
+"""Parse the texts of ``--edit`` and ``--prune``.
 
 An edit is ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``. LAYERS may contain colons, and so may WHAT
 (``clamp=0:``). WHAT therefore begins at the last verb that follows a colon, SIDE is a leading

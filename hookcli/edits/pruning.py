@@ -1,4 +1,4 @@
-"""Pruning: ``torch.nn.utils.prune`` sets weights of a model to zero during a run."""
+"""Set weights of a model to zero during a run, by ``torch.nn.utils.prune``."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Apply an edit. Norms are over the axes ``together``, means over these except channels."""
+    """Apply an edit; norms use the axes ``together``, and means all of these but the channels."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))
@@ -199,7 +199,7 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Round to the dtype of ``values``; a number beyond its range, which torch refuses, is Inf."""
+    """Round to the dtype of ``values``, and to Inf beyond its range, which torch would refuse."""
     return values.new_tensor(number, device="cpu").item()
 
 

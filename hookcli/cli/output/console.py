@@ -1,4 +1,4 @@
-"""Everything that reaches the terminal: data on stdout, messages on stderr."""
+"""Print everything that reaches the terminal: data on stdout, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def no_data() -> Iterator[None]:
 
 
 def keep_stdout() -> None:
-    """Reserve stdout for hookcli's data: from now on, the output of libraries goes to stderr."""
+    """Reserve stdout for hookcli's data, and send the output of libraries to stderr from now on."""
     with contextlib.suppress(OSError, ValueError):  # a stream was closed before hookcli started
         stdout = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

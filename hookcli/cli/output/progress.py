@@ -21,7 +21,7 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Bar(Progress):
-    """Shows progress on stderr during the ``with`` block; ``quiet`` hides notes on resuming."""
+    """Shows progress on stderr in a ``with`` block, if ``is_shown``, and notes unless ``quiet``."""
 
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False

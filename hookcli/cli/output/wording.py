@@ -23,12 +23,12 @@ _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
 def to_words(text: str) -> str:
-    """Return a message in which options and commands replace names of fields and functions."""
+    """Return a text in which options and commands replace the names of fields and functions."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option of a field such as ``size``, or the command of a function, or ``""``."""
+    """Return a field's option and ``value``, or a function's command and ``arguments``, or ""."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
@@ -49,7 +49,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Parse a value in a message: a word (FILE) or a Python literal, also inside ``NAME(…)``."""
+    """Parse a value in a message, which is a Python literal, perhaps in ``NAME(…)``, or a word."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)
