@@ -58,6 +58,7 @@ def test_the_same_region_has_the_same_colour_in_two_photos(tmp_path):
     maps = MAPS[:2].copy()
     maps[1, :, :2, :2] = maps[0, :, 1:3, 2:]  # at another place
     call = open_call(tmp_path / "run", maps)
+    assert call.pixels == dict.fromkeys(("photo0", "photo1"), (8, 8))
     one, two = (each.colours.reshape(4, 4, 3) for each in answer_components(call, find_basis(call)))
     assert np.array_equal(two[:2, :2], one[1:3, 2:])
     assert len(np.unique(one.reshape(-1, 3), axis=0)) > 8

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from hookcli.errors import OutputError, RequestError
+from hookcli.images import remote
 from hookcli.images.find import find_files
 from hookcli.images.prepare import _begin_worker
 from hookcli.images.read import file_state, read_images
@@ -50,6 +51,13 @@ def test_a_folder_means_the_images_in_it_in_the_order_of_a_folder_here(tmp_path)
     assert found(PHOTOS) == (here, [])
     assert found(f"{PHOTOS}/") == (here, [])
     assert found(PHOTOS, recursive=False) == (["a.jpg", "b.png"], [])
+
+
+def test_a_question_mark_is_a_pattern_in_a_bucket_and_a_query_in_a_web_page():
+    put("a1.png")
+    assert remote.is_pattern(f"{PHOTOS}/a?.png")
+    assert not remote.is_pattern(f"{PHOTOS}/a1.png")
+    assert not remote.is_pattern("https://example.org/a.png?size=9")
 
 
 @pytest.mark.usefixtures("small_parts")

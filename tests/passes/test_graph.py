@@ -181,6 +181,7 @@ def test_every_node_is_in_one_call_or_left_out_with_a_reason():
         ("Constant", "does not depend on the input"),
         ("flatten", "only moves values"),
     ]
+    assert (graph.root.depth, graph.root.is_leaf) == (0, False)
 
 
 def paths_of(nodes, **facts):
