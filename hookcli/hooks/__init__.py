@@ -1,1 +1,1 @@
-"""Choosing modules and registering hooks on them; no other folder registers hooks."""
+"""Choose modules and register hooks on them, which code in other folders never does."""

@@ -1,4 +1,4 @@
-"""Gradients of the inputs and outputs of modules, and of parameters."""
+"""Observe the gradients of the inputs and outputs of modules, and of parameters."""
 # ``register_full_backward_hook`` raises on models that work in place, such as torchvision's resnet
 # and vgg. So hooks are put on tensors during the forward pass: on the output, and on an alias of
 # each input, whose gradient belongs to one module alone. When code overwrites a tensor, an earlier
@@ -97,7 +97,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can get a gradient; store why it has none until it has one."""
+        """Return whether a tensor can get a gradient; until it does, store why it has none."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -158,7 +158,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Let float and complex parameters require gradients in the block; discard the gradients."""
+    """In the block, let float and complex parameters require gradients, which are discarded."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -1,4 +1,4 @@
-"""The modules of a model: families (``conv``), channel axes, tokens, and why one did not run."""
+"""List the modules of a model with their channel axes, and explain why one did not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infer in a forward pass which axis holds channels, if neither type nor shape shows it."""
+"""Infer in a forward pass which axis holds channels, if a layer's type does not show it."""
 
 from __future__ import annotations
 

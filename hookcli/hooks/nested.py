@@ -45,7 +45,10 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return ``value``, or a copy in which ``change(key, tensor)`` has replaced tensors."""
+    """Return ``value``, or a copy in which ``change(key, tensor)`` has replaced tensors.
+
+    ``key`` and ``inside`` are for the function's calls of itself on the parts of ``value``.
+    """
     if isinstance(value, Tensor):
         return change(key, value)
     if id(value) in inside:

@@ -32,7 +32,10 @@ def observe(
     at: str = DEFAULTS.at,
     called: dict[str, str] | None = None,
 ) -> Iterator[None]:
-    """Call ``observer(call, tensor)`` for inputs, outputs or both of ``layers`` in the block."""
+    """Call ``observer(call, tensor)`` in the block for tensors that ``layers`` take or return.
+
+    ``at`` chooses inputs, outputs or both. ``called`` gets the paths of the layers that ran.
+    """
     # The observer runs inside the hook, and must reduce or copy the tensor before it returns:
     # torchvision's ``ReLU(inplace=True)`` and ``out += identity`` overwrite it right afterwards.
     # ``called`` maps the module path of every layer that ran to what it took or returned instead of

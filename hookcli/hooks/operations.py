@@ -1,4 +1,4 @@
-"""Functional operations: the torch functions that a model calls between its modules.
+"""Listen to functional operations, the torch functions that a model calls between its modules.
 
 ``out += identity``, ``torch.cat`` and ``F.relu`` are not modules, so no hook fires on them. A
 ``TorchFunctionMode`` sees every torch function that a model calls
@@ -163,7 +163,7 @@ def name_aten(target: str) -> str:
 
 
 class _Own(threading.local):
-    """Whether hookcli's own code runs in this thread, so that listeners get no operations."""
+    """Records whether hookcli's own code, which listeners ignore, runs in this thread."""
 
     runs = False
 
@@ -271,7 +271,7 @@ class OpenOperation:
     in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
-        """Return whether the operation took tensors, and wrote to one or returned new memory."""
+        """Return whether an operation on tensors wrote to one of them, or returned new memory."""
         tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False

@@ -1,4 +1,4 @@
-"""Count a module's parameters, also where torch's ``parameters()`` does not return them all."""
+"""Count a module's parameters, even if torch's ``parameters()`` does not return them all."""
 
 from __future__ import annotations
 

@@ -147,7 +147,10 @@ class PlacedHooks:
         always: bool = False,
         first: bool = False,
     ) -> None:
-        """Call ``hook(module, args, output)`` after each forward pass of ``module``."""
+        """Call ``hook(module, args, output)`` after each forward pass of ``module``.
+
+        ``always`` includes passes that raise, and ``first`` puts ``hook`` before other hooks.
+        """
         # With ``always``, also if it raised, with None as the output; ``first``: before others
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
@@ -172,7 +175,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook`` with the gradient of ``tensor`` or None; its result replaces the gradient."""
+    """Call ``hook`` on the gradient of ``tensor``; a result other than None replaces it."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

@@ -171,7 +171,7 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds outputs that the model overwrites; ``watch`` calls ``started`` and ``finished``."""
+    """Finds outputs that the model overwrites; its methods are listeners for ``watch``."""
 
     # Every write to a tensor increments a counter, which is read at the start and end of every
     # call. Tensors have none under ``torch.inference_mode``, so the forward pass must run under

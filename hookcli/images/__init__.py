@@ -1,1 +1,1 @@
-"""Finding, reading and preparing images: from the names that the user gives to pixels."""
+"""Find, read and prepare images: turn the names that the user gives into pixels."""

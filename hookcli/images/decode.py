@@ -1,4 +1,4 @@
-"""Decode a file to upright pictures: RGB of 8 bits, or as many bands as the file has.
+"""Decode a file to upright pictures, which are 8-bit RGB or have as many bands as the file has.
 
 An image object that has raised an exception is never used again: a second try would return partial
 pixels. At most two full-size pictures are in memory at a time; the largest takes 340 MB.
@@ -227,7 +227,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Scale the transparent value of a PNG to 8 bits, as Pillow scales pixels; refuse 16 bits."""
+    """Scale a PNG's transparent grey value as Pillow scales pixels; refuse a colour of 16 bits."""
     # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
     # reduced pixels do not show which of them had a transparent colour of 16 bits.
     transparent = image.info.get("transparency")
@@ -255,7 +255,7 @@ def _decode_frames(
 
 
 def _open_raster(file: BinaryIO) -> ImageFile:
-    """Open an image file with Pillow; try common formats first, since loading all is slow."""
+    """Open an image with Pillow; try common formats first, since loading all formats is slow."""
     file.seek(0)
     Image.preinit()
     try:

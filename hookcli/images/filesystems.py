@@ -1,4 +1,4 @@
-"""One interface to image files by name, whether they are on this machine or at URLs."""
+"""Define one interface to image files, whether they are on this machine or at URLs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """Functions that the modules ``local`` and ``remote`` both have; they may raise an OSError."""
+    """Lists the functions of the modules ``local`` and ``remote``, which may raise an OSError."""
 
     def check(self, name: str) -> None: ...
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...

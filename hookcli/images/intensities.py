@@ -35,8 +35,8 @@ class Samples:
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
     """Return which values of a dtype are black and white in every picture, if this is known.
 
-    ``kind`` is numpy's letter for the dtype, such as ``u``. For example, unsigned integers of 12
-    bits reach from 0 to 4095; signed ones have no natural range.
+    ``kind`` is numpy's letter for the dtype. For example, unsigned integers (``u``) of 12 bits
+    reach from 0 to 4095; signed ones have no natural range. With ``is_white_zero``, 0 is white.
     """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)
@@ -45,7 +45,7 @@ def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
 
 
 class BandPicture:
-    """A picture of two bands, or of more than three: float32 ``values`` (H, W, C) from 0 to 255."""
+    """Holds a picture of two bands or more than three: float32 ``values`` (H, W, C), 0 to 255."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self.values = values
@@ -60,7 +60,10 @@ class BandPicture:
 def draw(
     values: Array, style: ReadStyle, samples: Samples | None = None
 ) -> tuple[Image.Image | BandPicture, Intensities | None]:
-    """Return an array (H, W, C) as a picture, and the range scaled to 0 to 255; None for uint8."""
+    """Return an array (H, W, C) as a picture, and the range of values that became 0 to 255.
+
+    The range is None for uint8. Without ``samples``, the dtype decides the natural range.
+    """
     values = _choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
     samples = samples or samples_of(values.dtype.kind, 8 * values.dtype.itemsize)

@@ -1,4 +1,4 @@
-"""The functions of ``filesystems.Filesystem`` for images on this machine."""
+"""Implement ``filesystems.Filesystem`` for images on this machine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the images in a folder, depth first; enter no folder twice, even by several links."""
+    """Return the images in a folder and, if ``recursive``, in inner folders; skip ``leave_out``."""
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
     waiting = [(folder, True)]

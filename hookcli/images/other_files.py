@@ -1,4 +1,4 @@
-"""Readers of pictures that Pillow does not read: TIFF with any number of bands, and DICOM."""
+"""Read pictures that Pillow does not read: TIFF with any number of bands, and DICOM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
 
 
 def turn(values: Array, orientation: int) -> Array:
-    """Return values (H, W, C) turned upright; ``orientation`` is that of EXIF 2.3."""
+    """Turn values (H, W, C) upright; ``orientation`` is the value of the EXIF tag of this name."""
     if orientation in (5, 6, 7, 8):
         values = values.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):

@@ -140,7 +140,7 @@ class FirstImage:
         return self._images[self._index]
 
     def __call__(self) -> Tensor | None:
-        """Prepare the first usable image again; return its pixels (1, …), or None without one."""
+        """Prepare the first usable image; return its pixels (1, …), or None if there is none."""
         for index in range(self._index, len(self._images)):
             pixels = prepare_image(self._fitter, self._images[index]).pixels
             if pixels is not None and (self._is_known or self._accepts(pixels[None])):
@@ -234,7 +234,7 @@ def _start_workers(loader: DataLoader[PreparedImage | HookcliError]) -> Iterator
 
 
 def _is_shared_memory_short() -> bool:
-    """Return whether /dev/shm is nearly full: a worker that shares pixels might wait forever."""
+    """Return whether /dev/shm is so full that a worker might wait forever to share its pixels."""
     try:
         return shutil.disk_usage("/dev/shm").free < _LEAST_SHARED  # noqa: S108
     except OSError:
@@ -242,7 +242,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Returns images, or hookcli's errors: torch would change the messages of raised errors."""
+    """Returns images and hookcli's errors, because torch would change the text of raised errors."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

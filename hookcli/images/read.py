@@ -98,7 +98,7 @@ def _make_key(name: str, taken: dict[str, int]) -> str:
 
 
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
-    """Return the images in ``files`` without their contents; one file may hold several."""
+    """Return the images in ``files``, or the pages that ``style`` chooses, without contents."""
     images: list[ImageSource] = []
     taken: dict[str, int] = {}
     for file in files:
@@ -246,7 +246,7 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
-    """Read a file twice, to hash it and to decode it, as its bytes may not fit into memory."""
+    """Read a file twice, to hash and to decode it, because its bytes may not fit into memory."""
     with choose_filesystem(file).open_file(file) as stream:
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):

@@ -1,4 +1,4 @@
-"""The functions of ``filesystems.Filesystem`` for images at URLs."""
+"""Implement ``filesystems.Filesystem`` for images at URLs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return the URLs that match a glob; hidden files only if a name in it begins with a dot."""
+    """Return the URLs that match a glob, and hidden files only if ``/.`` is in the glob."""
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 

@@ -1,4 +1,4 @@
-"""How a picture file is read, and why it may not be a usable image."""
+"""Say how a picture file is to be read, and why it may not be a usable image."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ DECODING_ERRORS = (
 
 
 class UndecodableError(Exception):
-    """A file is not a usable image; the text of the error says why."""
+    """Raised for a file that is not a usable image; the text of the error says why."""
 
 
 class NoRangeError(UndecodableError):
-    """One of several pictures has values without a natural range, such as signed integers."""
+    """Raised if one of several pictures has values without a natural range, such as int16."""
 
     def __init__(self, low: float, high: float) -> None:
         self._why = (

@@ -1,4 +1,4 @@
-"""Tensor files (``.npy``, ``.safetensors``): floats become pixels unchanged, integers a picture."""
+"""Read tensor files (``.npy``, ``.safetensors``), using floats as pixels and drawing integers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the name and the values of each image: (C, H, W), (H, W, C) or, of integers, (H, W)."""
+    """Yield the name and the values of each image: (C, H, W), (H, W, C) or, if integers, (H, W)."""
     # In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor
     # of several images, it ends with the row, such as ``[3]``. A single image has no name.
     for name, array in _load_arrays(path, data).items():
@@ -39,7 +39,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return the arrays by ``:NAME``, or by an empty text if there is only one array."""
+    """Map ``:NAME`` to each array in a file, or map an empty text to the only array."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":

@@ -1,1 +1,1 @@
-"""Integrations of hookcli into other programs: pytest."""
+"""Integrate hookcli into other programs; so far, into pytest."""

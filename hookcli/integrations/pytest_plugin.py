@@ -1,4 +1,4 @@
-"""The pytest plugin, which imports torch only when a test calls ``activations.check``."""
+"""Provide the pytest plugin; it imports torch only when a test calls ``activations.check``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UPDATE = "--activations-update"
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What a test gets from the fixture ``activations``."""
+    """Compares models with golden files; the fixture ``activations`` returns an instance."""
 
     folder: Path  # of the test file; names of images and golden files are relative to it
     update: bool = False  # whether ``check`` writes golden files instead of comparing with them

@@ -1,1 +1,1 @@
-"""Building models by name, with their weights and their preprocessing."""
+"""Build models by name, with their weights and their preprocessing."""

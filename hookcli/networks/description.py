@@ -1,4 +1,4 @@
-"""Facts about any model: how to prepare its images, and how to read its output."""
+"""Describe any model: how to prepare its images, and how to read its output."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ModelDescription:
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return what the model's first layer gets for ``pixels`` (N, …): here, the same pixels."""
+        """Return what the first layer gets for ``pixels`` (N, …): by default, the same pixels."""
         return pixels
 
     def normalisation(self) -> MeanStd:
@@ -89,7 +89,8 @@ class ModelDescription:
         """Return masks of the layers' input that show where a box in the image is.
 
         The two masks (2, H, W) say, from 0 to 1, how much of each input pixel is inside the box,
-        and how much is in the image, but outside the box.
+        and how much is in the image, but outside the box. ``as_pixels`` says that the image is a
+        tensor file, which the preprocessing does not change.
         """
         # hookcli prepares a white box like the image. Both masks are 0 at padding. ``size`` is
         # (width, height), ``box`` left, top, width and height, in pixels of the image.
@@ -108,11 +109,10 @@ class ModelDescription:
         """Return left, top, right and bottom of the part of an image that the model's layers get.
 
         The unit is a pixel of the image. The part is larger than the image if the preprocessing
-        adds a border, and None if the preprocessing does more than resize and crop. hookcli
-        prepares two test pictures of the same size, whose brightness rises from left to right and
-        from top to bottom: the brightness of an input pixel shows which pixel of the image it comes
-        from. For a large photo, hookcli first tries smaller test pictures, and uses the part that
-        they show if pictures of half their size show the same.
+        adds a border, and None if the preprocessing does more than resize and crop. ``as_pixels``
+        says that the image is a tensor file, which the preprocessing does not change. hookcli
+        prepares two test pictures, in which the brightness of a pixel shows its column or row. For
+        a large photo, smaller pictures are enough if those of half their size show the same.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:
@@ -152,7 +152,7 @@ class ModelDescription:
     ) -> tuple[list[Tensor], Tensor]:
         """Return the brightness, from 0 to 1, of grey pictures in the layers' input, (H, W) each.
 
-        A mask comes second: the pixels that show the picture at all.
+        ``as_pixels`` skips the preprocessing. The mask of all picture pixels comes second.
         """
         # The second tensor says which pixels depend on the picture at all; padding does not.
         # ``pictures`` draws one after the other, and none is kept, as they may be large.
@@ -177,10 +177,7 @@ class ModelDescription:
 
 
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
-    """Return the start and the end of the layers' input along an axis, in pixels of the image.
-
-    Return None if the input pixels are spaced unevenly, or all show the same pixel.
-    """
+    """Return where the layers' input starts and ends along ``axis``, in pixels of the image."""
     # In ``ramped``, the layers see a ramp from 0 to 1 over the image; ``seen`` says which pixels
     # show a part of the image. The result is None if the pixels are uneven, or all show the same.
     lines = seen.any(1 - axis)

@@ -1,4 +1,4 @@
-"""The device that a model runs on, and the number of threads on a CPU."""
+"""Choose the device that a model runs on, and the number of threads on a CPU."""
 
 from __future__ import annotations
 

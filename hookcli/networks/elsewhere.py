@@ -130,7 +130,7 @@ def _explain_code(message: str, code: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds, and Python code to load it. What is unknown or not needed is empty."""
+    """Says what a file holds, and how to load it in Python; unknown fields are empty."""
 
     what: str = ""  # the content in words, such as ``an ONNX graph``
     model: str = ""  # the Python expression for the ``nn.Module`` in the file

@@ -1,4 +1,4 @@
-"""A hash of a model's weights, which shows whether two runs used the same weights."""
+"""Hash a model's weights, to show whether two runs used the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in files that hold a graph of operators: ONNX files, and programs of ``torch.export``."""
+"""Describe models in files that hold a graph of operators: ONNX, and ``torch.export``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a model: in a folder, or in a repository of the Hugging Face hub."""
+"""Find the files of a model, in a folder or in a repository of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FolderFiles(Files):
 
 
 class Repository(Files):
-    """A repository of the Hugging Face hub; all files that it returns are of the same commit."""
+    """Finds files in a repository of the Hugging Face hub, all of them in the same commit."""
 
     is_remote = True
 
@@ -134,7 +134,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Return why a library has no weights for one of its models; empty if it may have some."""
+        """Return why the library has no weights for its model; empty if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:

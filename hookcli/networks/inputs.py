@@ -1,4 +1,4 @@
-"""The arguments with which a model is called for an image, and its layers' input as a picture."""
+"""Make the arguments with which a model is called, and draw pixels as a picture."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """The keyword arguments of a call, kept as the last item of the tuple of its arguments."""
+    """Holds a call's keyword arguments; it is the last item in the tuple of all arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """Names and shapes of tensors that no batch can repeat: their first axis is not 1."""
+        """Names and shapes of tensors that no batch can repeat, as the first axis is not 1."""
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
@@ -120,7 +120,7 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """A model's inputs by name. A missing name that the model looks up gets the next pixels."""
+    """Holds a model's inputs by name; looking up a missing name gives the next of the pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)
@@ -195,7 +195,7 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return pixels (C, H, W) for drawing: without normalization, or stretched to 0 to 1."""
+    """Undo the normalization of pixels (C, H, W), or stretch them to 0 to 1 if this fails."""
     # hookcli scales them if ``mean`` has another number of channels, or if the result would be far
     # outside the range from 0 to 1, because the pixels were normalized in another way.
     if len(pixels) == len(mean):

@@ -1,4 +1,4 @@
-"""A model that is ready to run: built, on its device, with its weights and its preprocessing."""
+"""Make a model ready to run: build it on its device, with its weights and its preprocessing."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class LoadedModel(ModelDescription):
         return score
 
     def find_embedding(self, output: object) -> Tensor | None:
-        """Return the features that a model without a classifier returned; otherwise, None."""
+        """Return the features in an output; None if it has none, or the model has a classifier."""
         if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)

@@ -1,4 +1,4 @@
-"""Training and evaluation mode of a model."""
+"""Set a model to training or evaluation mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the modules of a model, also if parts are compiled or belong to TorchScript."""
+"""Find the modules of a model, even if parts are compiled or belong to TorchScript."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Map every path to a module, which may have several, to the first path to the same module."""
+    """Map each path of each module to the module's first path, since a module may have several."""
     first: dict[int, str] = {}
     pairs = model.named_modules(remove_duplicate=False)
     found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}

@@ -1,4 +1,4 @@
-"""The image encoders of open_clip's models, which return an embedding of the picture."""
+"""Build the image encoders of open_clip's models, which return an embedding of the picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """Models called ``open_clip:NAME/TAG``, where TAG names trained weights, or models in files.
+    """Builds the model ``open_clip:NAME/TAG``, where TAG names trained weights, or one in files.
 
     The files are in a folder, ``open_clip:FOLDER``, or in a revision of a repository of the hub,
     ``open_clip:hf-hub:ORG/NAME@REV``.

@@ -1,4 +1,4 @@
-"""The user's models: in memory, or from code (``FILE.py:FUNCTION`` or ``package.module:NAME``)."""
+"""Find the user's models: in memory, or in code (``FILE.py:FUNCTION``, ``package.module:NAME``)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield a name by which ``find_model`` finds a model, or its copy, while the block lasts.
+    """Yield a name by which ``find_model`` finds a module (with ``copies``, a copy) in the block.
 
     With ``keeps_dtype``, a model whose values have several dtypes keeps them. If another thread
     holds the same model, wait until it has finished.
@@ -219,7 +219,7 @@ def is_as_it_is(name: str) -> bool:
 
 
 class Held(OwnCode):
-    """A module that a Python program gave hookcli; it keeps its weights and its memory format."""
+    """Provides a module that a Python program holds, with its own weights and memory format."""
 
     label: ClassVar[str] = "memory"
     keeps_format: ClassVar[bool] = True

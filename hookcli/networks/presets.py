@@ -1,4 +1,4 @@
-"""Torchvision's transforms with the user's changes, and descriptions of transforms in words."""
+"""Make torchvision's transforms with the user's changes, and describe transforms in words."""
 
 from __future__ import annotations
 

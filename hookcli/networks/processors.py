@@ -1,4 +1,4 @@
-"""Image processors of transformers, and the tasks of models that use one."""
+"""Wrap the image processors of transformers, and define the tasks of models that use one."""
 
 from __future__ import annotations
 

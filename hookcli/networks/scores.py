@@ -1,4 +1,4 @@
-"""The score of a model's output: the scalar at which a backward pass starts."""
+"""Compute the score of a model's output, the scalar at which a backward pass starts."""
 
 from __future__ import annotations
 

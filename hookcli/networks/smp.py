@@ -1,4 +1,4 @@
-"""Segmentation models of segmentation_models_pytorch: an architecture with an encoder."""
+"""Build models of segmentation_models_pytorch, each of which is an architecture with an encoder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TASK = _Segmentation()
 
 @dataclass(frozen=True, slots=True)
 class Smp(hub.FileSource):
-    """Models called ``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER`` or ``smp:hf-hub:ORG/NAME@REV``."""
+    """Builds ``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER`` or ``smp:hf-hub:ORG/NAME@REV``."""
 
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"

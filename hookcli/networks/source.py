@@ -1,4 +1,4 @@
-"""The base class of the sources of models (torchvision, timm, the user's code), with defaults."""
+"""Define the base class of the sources of models (torchvision, timm, the user's code)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ModelWithWeights:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model that hookcli can build. Each subclass is for one source of models, such as timm."""
+    """Builds one model. Each subclass is for one source of models, such as timm."""
 
     name: str  # as the user wrote it
     builder: Callable[..., nn.Module]  # builds the untrained module
@@ -133,7 +133,7 @@ class Source:
         return None
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return why no trained weights fit ``request``; empty if it is worth loading them."""
+        """Return why no trained weights fit ``request``, or an empty text if some may fit."""
         return ""
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:

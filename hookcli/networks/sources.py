@@ -1,4 +1,4 @@
-"""All sources of models, and the choice of a source by the name of a model."""
+"""List all sources of models, and choose the source of a model by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
 def choose_source(name: str) -> type[Source]:
-    """Return the source to which the form of ``name`` points; it may not have such a model."""
+    """Return the source to which the form of ``name`` points, even if it has no such model."""
     return next(source for source in SOURCES if source.takes(name))
 
 

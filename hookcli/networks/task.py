@@ -1,4 +1,4 @@
-"""The base class of tasks, such as classification, and the preprocessing of pictures to pixels."""
+"""Define the base class of tasks, such as classification, and turn pictures into pixels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UnfitPictureError(NoImageError):
 
 
 class Task:
-    """What a model takes and returns; the methods here are for one picture of a fixed size."""
+    """Says what a model takes and returns; the methods here are for one picture of a fixed size."""
 
     word: TaskWord  # in manifests and ``hookcli models``
     # the height and width of a usual image, for transforms that do not crop
@@ -82,7 +82,7 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Say how ``count`` pictures become one input; some of them may not be in ``pictures``."""
+        """Say how ``count`` pictures become one input; ``pictures`` may lack some of these."""
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
@@ -94,7 +94,7 @@ class Task:
     # What its layers see
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return what the model's first layer gets for ``pixels`` (N, …): here, the same pixels."""
+        """Return what the first layer gets for ``pixels`` (N, …): by default, the same pixels."""
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
@@ -210,8 +210,7 @@ def _suggest_bands(bands: int, takes: int) -> str:
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
     """Return a picture's values (H, W, C).
 
-    A Pillow picture is grey here, drawn by hookcli to test a transform; its first band is repeated
-    ``bands`` times.
+    hookcli tests transforms with grey Pillow pictures, whose band is repeated ``bands`` times.
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values

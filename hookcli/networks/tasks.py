@@ -1,4 +1,4 @@
-"""The tasks of models, such as detection: how they take images, and how to read their outputs."""
+"""Define the tasks of models, such as detection: how to make inputs and read outputs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 
 
 class Classification(Task):
-    """Models that return a row of numbers for each image.
+    """Handles models that return a row of numbers for each image.
 
-    ``reading`` says what they are: ``logits`` of classes of which one is true, ``labels`` (logits
-    of classes that may all be true), ``probabilities``, or ``values`` without classes. If a row has
-    one number, and this is not a value, it is the number of class 1 of two classes, 0 and 1.
+    ``reading`` says what the numbers are: ``logits`` of classes of which one is true, ``labels``
+    (logits of classes that may all be true), ``probabilities``, or ``values`` without classes. If a
+    row has one number that is not a value, the classes are 0 and 1, and the number is that of 1.
     """
 
     word: TaskWord = "classification"
@@ -371,7 +371,7 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return an output's tensor that may hold features instead of logits, or None if none may."""
+    """Return the tensor in an output that may hold features instead of logits, if there is one."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

@@ -1,4 +1,4 @@
-"""Models of timm, if it is installed: built, loaded and preprocessed in timm's own way."""
+"""Build and load models of timm, and prepare their images, in timm's own way."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _import_timm = partial(import_library, "timm", "timm")
 
 @dataclass(frozen=True, slots=True)
 class Timm(hub.FileSource):
-    """Models called ``timm:NAME``, ``timm:FOLDER`` or ``timm:hf-hub:ORG/NAME@REV``.
+    """Builds the model ``timm:NAME``, ``timm:FOLDER`` or ``timm:hf-hub:ORG/NAME@REV``.
 
     timm's ``save_for_hf`` writes such folders. REV is a revision on the Hugging Face hub.
     """

@@ -1,4 +1,4 @@
-"""Models of torchvision, and the metadata of their weights."""
+"""Build models of torchvision, and read the metadata of their weights."""
 
 from __future__ import annotations
 

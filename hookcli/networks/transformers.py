@@ -1,4 +1,4 @@
-"""Vision models of the library transformers, which builds them; no code of a hub folder runs."""
+"""Let the library transformers build its vision models; no code from a hub folder runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Transformers(hub.FileSource):
-    """Models called ``hf:NAME@REV``, ``hf:FOLDER``, or ``hf-config:TYPE`` (the type's default)."""
+    """Builds ``hf:NAME@REV``, ``hf:FOLDER`` or ``hf-config:TYPE`` (with the type's defaults)."""
 
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"

@@ -1,4 +1,4 @@
-"""A model with its weights: trained, random, or from a file."""
+"""Give a model its weights, which are trained, random, or from a file."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return request and model, unchanged unless another number of classes makes the file fit."""
+    """Return request and model, with another number of classes if this makes the file fit."""
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)

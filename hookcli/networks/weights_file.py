@@ -79,7 +79,7 @@ def load_content(file: Path) -> tuple[object, str]:
 
 
 def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
-    """Turn a library's exceptions in the block, except ``UNREACHABLE``, into a WeightsError."""
+    """Turn errors, except ``UNREACHABLE``, into a WeightsError with ``what`` and ``verb``."""
     return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
 
 
@@ -201,7 +201,7 @@ def _find_part(content: object, key: str) -> object:
 
 
 def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
-    """Return the keys, such as ``ema.model``, at which ``content`` has a dictionary of tensors."""
+    """Return keys of up to ``depth`` names, such as ``ema.model``, of dictionaries of tensors."""
     found = []
     for name, inner in _list_parts(content) if depth else ():
         if isinstance(name, str) and "param_groups" not in dict(_list_parts(inner)):

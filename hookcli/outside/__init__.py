@@ -1,1 +1,1 @@
-"""Handling of text, files, names and code from outside hookcli, and output for other programs."""
+"""Handle text, files, names and code from outside hookcli, and write for other programs."""

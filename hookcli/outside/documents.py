@@ -52,7 +52,7 @@ LEFT_OUT = MappingProxyType({"left out": True})
 
 
 def keywords(**values: object) -> Meta:
-    """Return constraints for the JSON Schema, which hookcli does not check when it reads files."""
+    """Return constraints for the JSON Schema; hookcli does not check them when it reads files."""
     return Meta(extra_json_schema=values)
 
 
@@ -87,11 +87,11 @@ _MOST_LEVELS = 64  # of nesting; documents of hookcli have fewer than ten
 
 
 class DamagedError(ValueError):
-    """A file is not a valid file of hookcli; the text of the error says where and why."""
+    """Raised for a file that is not a valid file of hookcli; the text says where and why."""
 
 
 class LaterVersionError(DamagedError):
-    """A file has a schema version that hookcli does not read; callers add the name of the file."""
+    """Raised for a schema version that hookcli cannot read; callers add the name of the file."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:

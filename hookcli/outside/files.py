@@ -35,11 +35,11 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path drops the second slash of a 
 
 
 class OutsideError(OSError):
-    """A file in a run folder is a link to a file outside the run folder."""
+    """Raised for a file in a run folder that is a link to a file outside the run folder."""
 
 
 class NotRegularError(OSError):
-    """A path leads to a pipe, a device or a socket, which hookcli never opens."""
+    """Raised for a path to a pipe, a device or a socket, which hookcli never opens."""
 
 
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
@@ -54,7 +54,7 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file or a link to one. Others raise an OSError, NUL in a name a ValueError."""
+    """Open a file; raise an OSError if it is not regular, a ValueError if its name has a NUL."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8

@@ -1,4 +1,4 @@
-"""Options of the command line, as annotations of fields: ``Flag("--tile PX", "Longest side.")``."""
+"""Declare command-line options as annotations of fields: ``Flag("--tile PX", "Longest side.")``."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def list_values(
 ) -> Iterator[tuple[Field, Flag, Any]]:
     """Yield the fields of a request that have an option, each with the option and its value.
 
-    Inner fields are named like ``run.model.seed``; requests of ``left_out`` types are skipped.
+    Names begin with ``path``, as in ``run.model.seed``; requests of ``left_out`` types are skipped.
     """
     kind: Any = type(request)
     for field in list_fields(kind):

@@ -20,7 +20,7 @@ _BUILT = "it runs when the model is built; try it in Python first"
 
 
 class Surroundings:
-    """A ``with`` block that restores the working directory and the standard streams at its end.
+    """Restores the working directory and the standard streams at the end of a ``with`` block.
 
     A second block of the same object starts in the directory to which the foreign code changed in
     the first one: a Python file may call ``os.chdir`` when it is imported, and read files later.
@@ -46,9 +46,9 @@ class Surroundings:
 
 
 class Forgiveness:
-    """A ``with`` block that suppresses exceptions, even ``SystemExit``, but not Ctrl-C.
+    """Suppresses exceptions in a ``with`` block, even ``SystemExit``, but not Ctrl-C.
 
-    Put only the access to a foreign object into it, because it also hides mistakes of hookcli.
+    Put only the access to a foreign object into the block: mistakes of hookcli are hidden, too.
     """
 
     def __enter__(self) -> None:
@@ -59,7 +59,7 @@ class Forgiveness:
 
 
 class ForeignCode:
-    """A ``with`` block that turns any error of foreign code, even SystemExit, into a ModelError.
+    """Turns errors of foreign code in a ``with`` block, even SystemExit, into a ModelError.
 
     Use it for calls into libraries, too, if they take values that come from files.
     """
@@ -74,7 +74,10 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Let messages begin with ``what`` and ``verb``, by default "raised" and the error type."""
+        """Give ``error`` the text ``what verb: …``, with "raised" as default verb, and ``hint``.
+
+        Errors of the types in ``passes`` stay as they are. Blocks may share ``surroundings``.
+        """
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
         self._surroundings = surroundings or Surroundings()

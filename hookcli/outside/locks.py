@@ -1,4 +1,4 @@
-"""Locks between the processes of a machine, through filelock; each lock is a file of its own."""
+"""Make locks between the processes of a machine with filelock; each lock is a file of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def take_lock(file: Path, wait: float = 0.0) -> BaseFileLock | None:
-    """Lock a file, creating it if necessary; None if others lock it for ``wait`` seconds.
+    """Lock a file, creating it if necessary; return None if it stays locked for ``wait`` seconds.
 
     The lock ends with the process. A file system without locks raises an OSError.
     """

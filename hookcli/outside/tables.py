@@ -1,4 +1,4 @@
-"""Rows as CSV and Markdown text."""
+"""Write rows as CSV and Markdown text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of files and folders that are on this machine or elsewhere: paths and URLs."""
+"""Convert names of files and folders to paths on this machine, or to URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """The URL of a remote folder or file, with ``/``, ``name`` and ``absolute`` of a ``Path``."""
+    """Names a remote folder or file; ``/``, ``name`` and ``absolute`` work as in a ``Path``."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The only module that calls a model, and that tells the model's errors from hookcli's own.
+"""Call a model, which happens only here, and tell the model's errors from hookcli's own.
 
 hookcli makes the error message from the traceback, so a successful forward pass costs no extra
 time. Making the message can run code of the model that raises again; hookcli ignores this.
@@ -81,7 +81,7 @@ def call_backward(value: Tensor) -> None:
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """Return the output of the model for ``pixels`` (N, …), which the model may overwrite."""
+    """Return the model's output for ``pixels`` (N, …); the model may overwrite ``pixels``."""
     with torch.inference_mode():
         inputs = loaded.inputs
         return call_model(loaded.module, inputs.arguments_of(pixels), seed=inputs.seed)

@@ -1,4 +1,4 @@
-"""``hookcli.capture``: hooks for use from Python, in a notebook, a script or a training loop."""
+"""Provide ``hookcli.capture``, which sets hooks in a notebook, a script or a training loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, repr=False)
 class Captured:
-    """The records and tensors of a ``hookcli.capture`` block.
+    """Holds the records and tensors of a ``hookcli.capture`` block.
 
     Example:
         >>> with hookcli.capture(model, layers="conv", keep=True) as captured:

@@ -1,4 +1,4 @@
-"""The packages, the processor and the settings on which the results of a run depend."""
+"""List the packages, the processor and the settings on which the results of a run depend."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return a node's torch function and a text shared by its call's nodes; None if unknown."""
+    """Return a node's torch function and a text that all nodes of the same call share, or None."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -109,7 +109,7 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Map a node to its function, a text that its call's nodes share, and the call's index."""
+    """Map a node to its function, a text that all nodes of the call share, and the call's index."""
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:

@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield the values of a call that nodes outside it read; none if its last value is not read."""
+    """If any node reads a call's last values, yield the call's values that nodes outside read."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:

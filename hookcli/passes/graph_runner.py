@@ -1,4 +1,4 @@
-"""Run a model that is a graph: the base of the runners for exported and compiled models."""
+"""Define the base class of the runners of graphs: exported and compiled models, and ONNX files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """What the output is: logits, probabilities or values; None if no linear layer is last."""
+        """What the output is (logits, probabilities, values); None if no linear layer is last."""
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
@@ -109,7 +109,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the FLOPs, by name of the computed value, and the operators that lack a count."""
+        """Return the FLOPs by name of the computed value, and the operators that have no count."""
         return {}, ("a compiled model",)
 
     def find_quantized(

@@ -110,7 +110,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn a module's full path from the names of its node's weights, which begin with it."""
+        """Learn a module's full path, with which the names of its node's weights begin."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))
@@ -179,7 +179,7 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return which call of its module this is: the number in its name, or else its position."""
+        """Return which call of a module has ``names``: their number, or else their position."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)

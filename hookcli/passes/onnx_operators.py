@@ -138,7 +138,7 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
 def _measure(
     name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
 ) -> dict[str, int]:
-    """Return a constant's name with its number of elements; empty if it seems to be no weight."""
+    """Return a constant's name and size; empty if it is no weight or smaller than ``least``."""
     import onnx
 
     size = math.prod(tensor.dims)

@@ -1,4 +1,4 @@
-"""The interface through which runs and comparisons run a model.
+"""Define the interface through which runs and comparisons run a model.
 
 ``passes/eager`` implements this interface for modules of PyTorch. Code that receives a ``Runner``
 can ask for layers, tensors and the model's output, but not for modules.
@@ -81,10 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Return how tensors are computed, by call id: the least precise dtype, and the operator.
-
-        The dtype is the least precise one of all tensors from which this tensor is computed.
-        """
+        """Map call ids to the least precise dtype that a tensor comes from, and the operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:

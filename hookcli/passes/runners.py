@@ -1,4 +1,4 @@
-"""The ways of running a model other than PyTorch's own: exported, compiled, or from a file."""
+"""Make a runner for an exported or compiled model, or for a model in a graph file."""
 
 from __future__ import annotations
 

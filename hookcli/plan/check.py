@@ -1,4 +1,4 @@
-"""Checks of options that need neither the content of images nor a model."""
+"""Check options, as far as this needs neither the content of images nor a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that measures how long the stages of a run take."""
+"""Measure how long the stages of a run take."""
 
 from __future__ import annotations
 

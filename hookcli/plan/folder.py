@@ -1,4 +1,4 @@
-"""The folder of a run: its name, the files that the run may write, and its present content."""
+"""Name the folder of a run, plan the names of its files, and check what is in it already."""
 
 from __future__ import annotations
 

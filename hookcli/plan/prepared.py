@@ -1,4 +1,4 @@
-"""A model that is ready to run with its images, its attention, and the settings of the run."""
+"""Prepare a model to run, with its images, its attention, and the settings of the run."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """The settings of a run; a cluster pickles them and sends them to its workers."""
+    """Holds the settings of a run; a cluster pickles them and sends them to its workers."""
 
     plan: Plan
     limits: dict[str, float]  # the thresholds by rule
@@ -193,9 +193,9 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """Make a runner of a module; find operations such as ``op:add`` if any form names operations.
+    """Make a runner of a module; find its operations if a filter chooses any, such as ``op:add``.
 
-    Forms choose layers: those of the request, and in ``also`` those of other options.
+    ``also`` has the filters of other options. If ``has_weights`` is false, nothing is pruned.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -256,7 +256,7 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Return the ``id`` of each object that B must not share with A; True if B may copy it."""
+    """Map the ``id`` of each object that B must not share with A to whether B may copy it."""
     # B may copy a module or a parameter only if it is as the user's code made it.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
@@ -305,7 +305,7 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
 
 
 def list_outputs(side: Side) -> Side:
-    """Return ``side`` with the model itself among its layers: its outputs are always compared."""
+    """Return ``side`` with the whole model among the layers, so that its outputs are compared."""
     runner = side.runner
     if isinstance(runner, EagerRunner):
         root = list_layers(runner.module)[0]
