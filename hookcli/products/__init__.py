@@ -1,1 +1,1 @@
-"""The products (pictures, tables, tensors) that a run can make, one module each."""
+"""Make the products of a run, which are its pictures, its tables and its saved tensors."""

@@ -1,4 +1,4 @@
-"""The product of ``--attention``: statistics and pictures of heads, and maps for the page."""
+"""Make what ``--attention`` asks for: statistics and pictures of heads, and maps for the page."""
 
 from __future__ import annotations
 

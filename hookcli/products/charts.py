@@ -1,4 +1,4 @@
-"""Charts of a whole run, drawn from the content of ``report.json``: overview and gradient flow."""
+"""Draw the overview and the gradient flow of a whole run from the content of ``report.json``."""
 
 from __future__ import annotations
 

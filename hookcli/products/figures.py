@@ -1,4 +1,4 @@
-"""The statistics of all tensors: ``records.parquet`` for each chunk, and totals for the page."""
+"""Write the statistics of each chunk's tensors to Parquet, and collect totals for the page."""
 
 from __future__ import annotations
 

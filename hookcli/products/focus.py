@@ -1,4 +1,4 @@
-"""The box of ``--focus``, mapped from the image to the network's input."""
+"""Map the box of ``--focus`` from the image to the network's input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return masks (2, H, W): shares of pixels inside and outside ``box``; None without a box."""
+    """Return the shares (2, H, W) of each pixel inside and outside ``box``; None without a box."""
     # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     if box is None:
         return None
@@ -54,9 +54,9 @@ def find_focus(
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Return masks (2, H, W): the shares of each input pixel inside and outside a box of the image.
+    """Return the shares (2, H, W) of each input pixel inside and outside a box of the image.
 
-    Raise a RequestError that names ``option`` if the box covers no pixel by ``least`` or more.
+    Raise a RequestError about ``option`` if the box covers none, or below ``least`` of each pixel.
     """
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())

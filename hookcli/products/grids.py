@@ -1,4 +1,4 @@
-"""Pictures of feature maps: a grid for each call, or a sheet for each image."""
+"""Draw feature maps in one picture (grid) for each call, or in one (sheet) for each image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps drawn over the network's input: channels of a layer, Grad-CAM, saliency and attention."""
+"""Draw maps over the network's input: channels of a layer, Grad-CAM, saliency and attention."""
 
 from __future__ import annotations
 

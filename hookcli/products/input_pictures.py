@@ -1,4 +1,4 @@
-"""Thumbnails, and pictures of the network's input (of over 200 images, only some get these)."""
+"""Draw the network's input for all images, or for some if a run has over 200; draw thumbnails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of images that get a picture: those of findings, and up to 100 top images."""
+    """Return the keys of the images to draw: those that findings name, and up to 100 top images."""
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
@@ -79,7 +79,7 @@ def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
 
 
 def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
-    """Write a picture of the network's input; return its file, or None if the image changed."""
+    """Write a picture of the network's input, and return the file; None if the image changed."""
     from hookcli.images.prepare import prepare_image
 
     ready = prepare_image(end.fitter, source)

@@ -1,4 +1,4 @@
-"""The stages in the life of a product (a kind of result of a run), and what each stage gets."""
+"""The base class of products (the kinds of results of a run), and what its methods get."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class RunningChunk:
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
-        """Return a JPEG of the network's input for an image, which must not have been skipped."""
+        """Return a JPEG of the network's input for the image ``key``, which was not skipped."""
         pixels = self.prepared[key].pixels
         if key not in self._shown and pixels is not None:
             self._shown[key] = self._show(pixels)
@@ -150,7 +150,7 @@ class RunEnd:
 
 
 class Product:
-    """One kind of result of a run. A method that a product does not override does nothing."""
+    """The base class of each kind of result of a run; most methods do nothing unless overridden."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope

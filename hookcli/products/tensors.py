@@ -1,4 +1,4 @@
-"""Saved tensors, and the saved attention of all heads, as safetensors files with an index."""
+"""Save tensors, and the attention of all heads, in safetensors files with an index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Run the model on an image to measure what a run saves; refuse more than ``max_disk``."""
+        """Estimate the size by one forward pass; raise a RequestError if above ``max_disk``."""
         from hookcli.passes.forward import measure_saved
 
         config = self.scope.config
@@ -88,7 +88,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Raise a RequestError if ``total`` bytes are more than ``most`` GB (1e9 bytes each)."""
+    """Raise a RequestError with ``hint`` if ``total`` bytes exceed ``most`` GB of 1e9 bytes."""
     if total > most * 1e9:
         raise RequestError(
             f"the tensors would take {total / 1e9:.4g} GB, more than `max_disk={most:g}`",

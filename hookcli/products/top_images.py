@@ -1,4 +1,4 @@
-"""The images with each channel's largest values: a table of all, and a selection for the page."""
+"""List the images with each channel's largest values: all in a table, and some for the page."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Choose channels of each call (``asked``, or those that stand out), with their top images."""
+    """Return channels (``asked``; if None, those that stand out) of each call, with top images."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

@@ -1,4 +1,4 @@
-"""A finished run as an object that reads the run's tables and tensors on demand."""
+"""Open a finished run as an object that reads the run's tables and tensors on demand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(La
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run, opened with ``load_run``.
+    """A finished run, which ``load_run`` opens.
 
     Each table and each array is read from its file when you ask for it. If the file is missing or
     damaged, that raises a RequestError.
@@ -87,7 +87,7 @@ class Run:
 
     @property
     def folder(self) -> Location:
-        """The run folder: its path, or its URL."""
+        """The path or the URL of the run folder."""
         return self.files.location
 
     @property
@@ -309,7 +309,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Read the index of saved tensors; share equal tuples of image keys, which could fill 60 MB."""
+    """Read the index of saved tensors; keep equal tuples of image keys once, to save memory."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -322,7 +322,7 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match ``forms``: ids and globs, alone or joined by commas."""
+    """Return the saved call ids that match any of ``forms`` (ids or globs, also with commas)."""
     chosen: set[str] = set()
     for form in forms:
         separate = [form] if form in run.calls else [each for each in form.split(",") if each]

@@ -52,7 +52,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Decode dictionary columns; refuse long texts, whose copies in many rows could fill memory."""
+    """Decode dictionary columns; raise a ValueError if copies of a long text could fill memory."""
     for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(index)

@@ -35,7 +35,7 @@ UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
-    """Read access to the files of a run folder, by their names in it; the folder is not locked."""
+    """Reads the files of a run folder, by their names in the folder, without locking the folder."""
 
     location: Location
 
@@ -49,7 +49,7 @@ class RunFiles(Protocol):
         """Return the size of a file in bytes; None if no regular file has this name."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a regular file; an OSError says why it cannot be opened."""
+        """Open a regular file; raise an OSError if it cannot be opened."""
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes:
         with self.open(name) as stream:
@@ -57,7 +57,7 @@ class RunFiles(Protocol):
 
 
 class LocalFiles(RunFiles):
-    """The files of a local run folder; opening a link that leads out of it is an OutsideError."""
+    """Reads the files of a local run folder; a link that leads out of it raises an OutsideError."""
 
     location: Path
 
@@ -89,7 +89,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """The files of a run folder in memory or in cloud storage; opening a file copies it."""
+    """Reads copies of the files of a run folder that is in memory or in cloud storage."""
 
     location: Url
 

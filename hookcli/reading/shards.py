@@ -63,7 +63,7 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return the rows ``start`` to ``stop`` of a saved tensor; other rows are not read."""
+    """Return rows ``start`` to ``stop`` of a tensor; ``ranges``, if any, cut the other axes."""
     # The shard must have the dtype and shape that the index names; with ``start`` equal to
     # ``stop``, only this is checked. ``ranges``: what to read of the other axes; empty for all.
     array_dtype(tensor)

@@ -1,4 +1,4 @@
-"""Records of attention calls: the statistics of each head, and the maps that the page shows."""
+"""Dataclasses that hold the statistics of attention heads, and the maps that the page shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Distances: TypeAlias = tuple[Distance | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class AttentionRow:
-    """A row of ``attention.csv``: one attention call, over one image or many.
+    """A row of ``attention.csv``, which describes one attention call over one image or many.
 
     If hookcli cannot observe the attention of a call, the row has a ``reason`` and no statistics.
     ``entropy``, ``prefix_share`` and ``distance`` have one number for each head: the mean over the
@@ -46,7 +46,7 @@ class AttentionRow:
             by the attention; 1 is one step in ``query_grid``.
         row_error: the largest difference between 1 and a query's attention, summed over the keys.
         broken: the number of queries with NaN or Inf in their attention, over all heads and images.
-        reason: why the attention is unknown, or where on the image its tokens are; otherwise empty.
+        reason: why the attention, or the place of its tokens, is unknown; otherwise empty.
     """
 
     order: Whole

@@ -1,4 +1,4 @@
-"""Records of a model's layers: a layer, one call of a layer, and a layer that did not run."""
+"""Dataclasses that describe a layer, one call of a layer, and a layer that did not run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a ca
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer: one module of a model, or one functional operation (``add``) inside a module."""
+    """A layer, which is a module of a model, or a functional operation (``add``) in a module."""
 
     # The dotted name from ``named_modules()``; empty for the model itself. For an operation, the
     # path of the module that runs it, and its name: ``layer1.0/op:add``.
@@ -80,7 +80,7 @@ class LayerInfo:
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return which axes of an input or output are channels, rows, columns; or ``UNKNOWN``."""
+        """Return the layout of ``tensor``, given its ``shape`` and the model's input size."""
         # ``pixels`` are the height and width of the network's input; ``tensor`` is as in
         # ``Call.tensor``.
         names = (name for each, name in self.inferred if each == tensor)
@@ -101,7 +101,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether tensors of so many axes have no batch axis: (C, H, W) in a ``Conv2d``."""
+    """Return whether a tensor of so many axes lacks a batch axis, as (C, H, W) in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -109,7 +109,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tensor of one call of a layer: an input, an output, or the gradient of one of them."""
+    """One tensor of a layer's call: an input or output, or a gradient of one or of a parameter."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass
@@ -119,16 +119,16 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """Which input or output this is, or is the gradient of: ``output:1``, ``input:x``."""
+        """The input or output that this is, or whose gradient it is, such as ``output:1``."""
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return which axes of this tensor are channels, rows, columns; or ``UNKNOWN``."""
+        """Return the layout of this tensor, given its ``shape`` and the model's input size."""
         return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property
     def id(self) -> str:
-        """The id that tables show and filters take: ``layer1.0.relu#1``, ``param:fc.bias``."""
+        """The id that tables show and filters take, such as ``layer1.0.relu#1``."""
         if self.side == "param":
             return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
         side = "" if self.side == "output" else f"{self.side}:"

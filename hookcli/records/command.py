@@ -1,4 +1,4 @@
-"""The command that repeats a run, and the differences between the requests of two runs."""
+"""Make the command that repeats a run, and tell how the requests of two runs differ."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def list_options(config: RunConfig) -> tuple[str, ...]:
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the command in ``manifest.json``, or if it is null, ``hookcli`` and the options."""
+    """Return a manifest's command; if it is null, return ``hookcli`` and the saved options."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -78,7 +78,7 @@ def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return ``command`` with options that save tensors, reduced by ``pool`` (``none``: whole)."""
+    """Return ``command`` with options that save tensors; ``pool`` says how to reduce them."""
     kept: list[str] = []
     words = iter(command)
     for word in words:
@@ -93,7 +93,7 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield a phrase for each difference of two requests, such as ``with torch 2.4, not 2.5``."""
+    """Yield phrases such as ``with torch OLD, not NEW``; ``prefix`` names the enclosing keys."""
     # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
     # conv, not --layers linear``. Only the keys of the new request are compared.
     for key, new in new_request.items():
@@ -155,7 +155,7 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return a phrase such as ``with --pool mean, not --pool max``; empty if nothing differs."""
+    """Return a phrase such as ``with --pool OLD, not --pool NEW``; empty if nothing differs."""
     # The order of options does not count, since two versions of hookcli may write them differently.
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []
@@ -183,7 +183,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Map each option of a command to every use of it: ``{'--layers': ['--layers conv']}``.
+    """Map each option of a command to its uses, such as ``{'--layers': ['--layers conv']}``.
 
     The words before the first option are under ``command``, ``model`` and ``images``.
     """

@@ -1,4 +1,4 @@
-"""The content of a golden file: the statistics of a run, kept to be compared with later runs."""
+"""The content of a golden file, which keeps the statistics of a run to compare later runs with."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ class GoldenFile(Document):
         versions: the versions of everything that can affect the statistics.
         layers: the module paths of the selected layers; ``(model)`` for the model itself.
         images: the images in the order of the run.
-        calls: the tensors of all calls, image by image; a module follows the modules that it calls.
+        calls: the statistics and sketches of all calls' tensors, image by image; a module follows
+            the modules that it calls.
     """
 
     kind: Annotated[str, keywords(const=KIND)] = KIND

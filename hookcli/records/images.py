@@ -1,4 +1,4 @@
-"""Records of a run's images: predictions, reasons why images were skipped, and image files."""
+"""Dataclasses that describe a run's images, their predictions, and why some were skipped."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Intensities:
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Merge intensities: the widest range, and the summed counts; None without pictures."""
+    """Return the widest range and the summed counts of all; None if ``several`` is empty."""
     if not several:
         return None
     return Intensities(
@@ -147,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on the scaling of values of over 8 bits, and whether each is a warning."""
+    """Yield (sentence, whether it is a warning) on how values of over 8 bits were scaled."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -184,7 +184,7 @@ def suggest_range(low: float, high: float) -> str:
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number as text; round a fraction down, or ``up``, to six significant digits."""
+    """Return a number as text; round fractions to six digits, upwards if ``up``, else downwards."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)

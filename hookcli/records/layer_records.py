@@ -1,4 +1,4 @@
-"""Records of layers: the statistics of their tensors, as strings and numbers without tensors."""
+"""Dataclasses that hold the statistics of layers' tensors as strings and numbers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ChannelRange:
 
 @dataclass(frozen=True, slots=True)
 class LayerRecord:
-    """One row of a run's records: one tensor of one call, for one image.
+    """One row of a run's records, which describes one tensor of one call for one image.
 
     Example:
         >>> with hookcli.capture(model, layers="conv") as captured:
@@ -94,7 +94,7 @@ class LayerRecord:
             from the tensor's smallest to its largest value; empty if no sample was taken.
         change: the L2 norm of the change by edits, divided by the unedited tensor's L2 norm; None
             without edits.
-        reason: why a gradient is missing, and with it the statistics; empty for all other tensors.
+        reason: why a gradient, and so its statistics, are missing; empty for all other tensors.
         sketch: 268 bytes that sum up the tensor, as ``hookcli.distance.sketch`` computes them;
             empty if none are kept.
     """
@@ -131,7 +131,7 @@ class _RecordColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow(Statistics, _RecordColumns):
-    """A row of ``records.parquet``: one tensor of one call, for one image.
+    """A row of ``records.parquet``, which describes one tensor of one call for one image.
 
     hookcli makes the columns of the file, their types and their descriptions from this class.
 

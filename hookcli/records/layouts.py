@@ -1,4 +1,4 @@
-"""Layouts: which axes of an activation are the batch, the channels, the rows and the columns.
+"""A layout says which axes of a tensor are the batch, the channels, the rows and the columns.
 
 hookcli derives a layout from the module's type and the shapes. If these do not decide, the layout
 is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Channels(Enum):
-    """Where the channel axis of a layer's output is, as far as the type of the layer shows it."""
+    """Says where the channel axis of a layer's output is, as far as the layer's type shows it."""
 
     FIRST = "first"
     LAST = "last"
@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The kind to assume of a later elementwise layer: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
+        """The kind of an elementwise layer that follows: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -48,7 +48,7 @@ class Channels(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which axes of a tensor are batch, channels, rows and columns."""
+    """Says which axes of a tensor are batch, channels, rows and columns."""
 
     # ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``: N is the
     # batch, C channels, H rows, W columns, D frames, and L tokens or other positions.
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of the tokens (NLC) that cover the image; of other layouts, the whole axis."""
+        """The slice of an NLC tensor's tokens that cover the image; of other axes, everything."""
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
@@ -104,7 +104,7 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a model's token sequences hold: a token per image patch, and others (class token)."""
+    """Says how large the patches of an image are, and how many extra tokens a sequence has."""
 
     patch: tuple[int, int] | None = None  # height and width in pixels, if a layer shows them
     before: int | None = None  # extra tokens before the patches' tokens; None if unknown
@@ -123,7 +123,7 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout that shape and layer type imply; ``UNKNOWN`` if they do not decide."""
+    """Return the layout that shape, layer type, input size and tokens imply, or ``UNKNOWN``."""
     # Feature maps must have the proportions of ``pixels``, the height and width of the network's
     # input, up to rounding by less than one row or column; None means square.
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
@@ -144,7 +144,7 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout that a run recorded as ``name``; ``UNKNOWN`` if ``shape`` does not fit."""
+    """Return the layout recorded as ``name``; ``UNKNOWN`` if ``shape`` or ``pixels`` do not fit."""
     # The number of tokens before the image's tokens is the smallest with which the remaining tokens
     # form an image in the proportions of ``pixels``.
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
@@ -177,7 +177,7 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return an image's (height, width, tokens before) in ``length`` tokens; None if none fits."""
+    """Return (height, width, tokens before) of an image in ``length`` tokens; None if none fits."""
     # The prefix is the number of tokens before the image's tokens.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
@@ -234,13 +234,13 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map has the aspect ratio of ``pixels`` (None: 1), up to rounding."""
+    """Return whether a map is shaped like ``pixels`` (like a square if None), up to rounding."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (height, width) of an image of ``tokens`` tokens shaped like ``pixels``, or (0, 0)."""
+    """Return (height, width) of an image of so many tokens, shaped like ``pixels``, or (0, 0)."""
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

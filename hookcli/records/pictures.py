@@ -1,4 +1,4 @@
-"""Records of the pictures in a run folder, and the colour levels of feature maps."""
+"""Dataclasses that describe the pictures in a run folder, and what their tiles and pixels show."""
 
 from __future__ import annotations
 

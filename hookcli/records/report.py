@@ -1,4 +1,4 @@
-"""The JSON documents of a run folder: the request, the results, and the content of the page."""
+"""Dataclasses for the JSON documents of a run folder, which hold request, results and page."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Request(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList(Request):
-    """The files of a complete run, from its ``manifest.json``, which does not list itself."""
+    """The files that ``manifest.json``, which does not list itself, lists for a complete run."""
 
     files: tuple[str, ...]  # relative to the run folder
     sizes: dict[str, Whole] = field(default_factory=dict)  # in bytes, by file
@@ -212,14 +212,14 @@ class ReportDocument(FinishedRun):
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps, such as Grad-CAMs, that were drawn over images.
         heatless: by call id, why ``--heat`` drew no map of the call.
-        thumbnails: pictures with thumbnails of the first 2,000 images at least; empty for one
+        thumbnails: pictures with thumbnails of at least the first 2,000 images; empty for one
             image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.
         attention_maps: the maps of the attention calls, image by image; empty if none are drawn.
         focus: the box of ``--focus``; null without ``--focus``.
         written: by call id, what overwrote the call's output in place: a module (``by relu
             (ReLU)``), or an operation between modules (``inside layer1.0 (BasicBlock)``).
-        top_images: by call id, the images that fire some channels most; empty for one image.
+        top_images: by call id, the images with some channels' largest values; empty for one image.
         ranked_images: by call id, the images with the largest values of every channel; empty for
             one image, and for more than 50,000 channels.
         colours: the colours of feature maps from the lowest level to the highest, evenly spaced.

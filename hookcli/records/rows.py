@@ -1,4 +1,4 @@
-"""Rows of ``layers.csv`` and of the tables that commands print: layers, channels, models, files."""
+"""Dataclasses for the rows of ``layers.csv``, and of the tables that commands print."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _CallColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow(Statistics, _CallColumns):
-    """A row of ``layers.csv``: one tensor of one call, over the images of the run.
+    """A row of ``layers.csv``, which describes one tensor of one call over the images of the run.
 
     The statistics cover the values of all images together. Mean, std, min and max are null if no
     value is finite; the share of zeros is null if there are no values, as for a missing gradient.
@@ -120,7 +120,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """A row of ``hookcli layers``: a tensor that a layer returns, or a layer that returns none.
+    """A row of ``hookcli layers``, for a tensor that a layer returns, or a layer that returns none.
 
     Attributes:
         order: the position of the call in the order of starts, from 1; null without a tensor.
@@ -134,8 +134,8 @@ class SurveyRow:
             attention, two per multiply-add; null if hookcli cannot count all of them.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
-        share: the row's share of the model's floating-point operations, or of the parameters or
-            output bytes by which the listing is sorted, from 0 to 1; null if unknown.
+        share: the row's share, from 0 to 1, of the model's operations, or of its parameters or
+            output bytes if the listing is sorted by these; null if unknown.
         counted_flops: the operations that hookcli counted, even if it cannot count all of them.
     """
 

@@ -1,4 +1,4 @@
-"""Records of a run's model and findings, and limits on the number of images that a run shows."""
+"""Dataclasses that describe a run's model and findings, and limits on the images that it shows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class FeatureCall:
-    """The saved layer call whose output describes images best: the features of the model.
+    """The saved layer call whose output describes images best, and serves as their features.
 
     Attributes:
         call_id: the id of the layer's call, such as ``layer1.0.relu#1``.
@@ -101,7 +101,7 @@ def choose_pictured(
 ) -> Sequence[ImageResult]:
     """Return the images that get large pictures on the page.
 
-    Up to 200 images all get one. Of more images, only those that a finding names do, at most 200.
+    In a run of up to 200 images, all get one. In a larger run, up to 200 that findings name do.
     """
     if len(images) <= MOST_IMAGES:
         return images

@@ -1,4 +1,4 @@
-"""The statistics of tensors, each declared once, as a field of ``Statistics``.
+"""This module declares each statistic of tensors once, as a field of ``Statistics``.
 
 Columns, records, pages and totals are made from the declarations; ``activations/stats`` computes
 the values.
@@ -31,7 +31,7 @@ _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """The declaration of a statistic: its meaning, how to merge it, and how to show it."""
+    """The declaration of a statistic, which says what it means, and how to merge and show it."""
 
     text: str  # its meaning, for one tensor and for several images
     # ``number``: of the finite values; ``share``: of all, 0 to 1; ``count``: how many

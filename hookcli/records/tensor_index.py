@@ -1,4 +1,4 @@
-"""The content of ``tensors/index.json``: the shards (safetensors files) that hold saved tensors."""
+"""The content of ``tensors/index.json``, which lists the safetensors files of saved tensors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorIndex(Document):
-    """The content of ``tensors/index.json``: the shards that hold the tensors of each call.
+    """The content of ``tensors/index.json``, which lists the shards that hold each call's tensors.
 
     Attributes:
         calls: the saved tensors by call id, in the order of the shards.

@@ -1,4 +1,4 @@
-"""Text for people: shapes, counts, distances, and facts on which a run depended."""
+"""Turn shapes, counts, numbers, and facts on which a run depended, into text for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return text such as `` and 3 more`` for ``rest`` unnamed things; empty if there are none."""
+    """Return ``form`` with the number ``rest``, such as `` and 3 more``; empty for 0."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 

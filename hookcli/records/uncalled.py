@@ -1,4 +1,4 @@
-"""Layers that did not run, grouped by their reason. Standard library only."""
+"""Group the layers that did not run by reason, with nothing but the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hookcli ablate``: zero channels one after the other, and measure how a score changes.
+"""Run ``hookcli ablate``, which zeroes channels one by one, and measures how a score changes.
 
 A batch repeats one image, and each row has a different channel set to zero. The score of a row is
 compared with the score of the same row in an unchanged batch, which has the same rounding errors.
@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run an image (1, …) with each channel zeroed; add the scores, or none on an error."""
+        """Run an image (1, …) with each channel zeroed; add the scores unless an error occurs."""
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
@@ -278,7 +278,7 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of the image's class: NaN if not finite, 0 if no box has the class."""
+        """Return the score of the image's class: NaN if not finite, 0 if no box has this class."""
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value

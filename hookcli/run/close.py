@@ -1,4 +1,4 @@
-"""End a run: derive findings, and write the tables, the documents, the page and the manifest."""
+"""Derive findings at the end of a run; write tables, documents, the page and the manifest."""
 
 from __future__ import annotations
 

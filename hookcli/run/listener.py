@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ProgressListener:
-    """A caller overrides these methods to see the progress of a run; here, they do nothing."""
+    """Is told the progress of a run; its methods do nothing unless a caller overrides them."""
 
     def resumed(self, done: int) -> None:
         """Called when ``--resume`` continues a run; ``done`` images (maybe 0) are finished."""

@@ -84,7 +84,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return the ``RunFolder`` of a run, which a ``with`` block of the caller opens or creates."""
+    """Return a run's ``RunFolder``; the caller's ``with`` block opens the folder or creates it."""
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
@@ -116,7 +116,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Within the block, the first Ctrl-C waits until the batch has ended (main thread only)."""
+    """Let the first Ctrl-C in the block wait until a batch ends, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The result of a run over images: the model, the images, and a row for each call of a layer."""
+"""The result of a run over images, which has the model, the images, and a row per layer call."""
 
 from __future__ import annotations
 

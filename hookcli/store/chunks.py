@@ -61,7 +61,7 @@ def _encode(chunk: Chunk) -> bytes:
 
 
 class ChunkFiles:
-    """The files of one chunk, kept in memory until the chunk is complete."""
+    """Keeps the files of one chunk in memory until the chunk is complete."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}

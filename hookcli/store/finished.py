@@ -65,10 +65,10 @@ def finish_resume(
 ) -> None:
     """Raise a CompleteError if the run that is to be resumed is already complete.
 
-    Do nothing if the run is unfinished or missing. A RequestError says that the complete run is
+    Do nothing if the run is unfinished or missing. Raise a RequestError if the complete run is
     damaged, or had another command or other files. ``images`` and ``inputs`` are the hashes of the
-    files that are named now; an empty hash or mapping is not compared. ``cleans_up`` deletes chunks
-    that the complete run left behind.
+    files that are named now; an empty hash or mapping is not compared. The exit code says whether a
+    rule of ``fail_on`` fails. If ``cleans_up``, delete chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:

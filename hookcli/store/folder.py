@@ -1,4 +1,4 @@
-"""The folder that a run locks and writes: ``run.json`` first, ``manifest.json`` when complete."""
+"""A run locks its folder, writes ``run.json`` first, and ``manifest.json`` when it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write ``records.parquet``: a row per image, call and output tensor, and a file for each chunk."""
+"""Write a Parquet file for each chunk, with a row for each tensor of each call and image."""
 
 from __future__ import annotations
 

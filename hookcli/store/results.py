@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How hookcli names and recognizes one kind of result folders, such as analyses."""
+    """Says how hookcli names and recognizes one kind of result folders, such as analyses."""
 
     name: str  # in messages, after ``article``
     article: str

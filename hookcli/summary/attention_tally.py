@@ -1,4 +1,4 @@
-"""The statistics of attention calls over many images, added up image by image."""
+"""Add up the statistics of attention calls image by image."""
 
 from __future__ import annotations
 

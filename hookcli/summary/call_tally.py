@@ -1,4 +1,4 @@
-"""The statistics of one call over many images, in constant memory."""
+"""Sum up the statistics of one call over many images, in constant memory."""
 
 from __future__ import annotations
 

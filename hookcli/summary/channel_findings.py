@@ -1,4 +1,4 @@
-"""Rules about the channels of a layer that are dead, constant or saturated in all images.
+"""Find the channels of a layer that are dead, constant or saturated in all images.
 
 Such channels affect other layers. The dead channels of a layer are also dead in a dropout after it,
 and in a block that ends with it. If all channels are dead, each channel of the next layer holds a

@@ -1,4 +1,4 @@
-"""A chunk of a run: some consecutive images and their results, in a form that can be saved.
+"""A chunk holds some consecutive images of a run with their results, and can be saved.
 
 Everything that a run reports about its images is the sum of its chunks in their order. A resumed
 run therefore continues from the saved chunks and ends with the same bytes.

@@ -1,4 +1,4 @@
-"""Findings: results of a run that deserve a closer look, found by rules and ranked.
+"""Find and rank findings, which are results of a run that deserve a closer look.
 
 The rules read records and their sums over images, never tensors. If a rule needs the model itself,
 such as to find the module that produced a NaN, the caller runs the model and passes the answer in

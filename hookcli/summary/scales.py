@@ -32,7 +32,7 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """Whether the layer is inside a numbered block, not itself an item of a sequence."""
+        """Whether the layer is inside a numbered block, and is not a numbered item itself."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -74,12 +74,12 @@ class _Signature:
 
     @property
     def role(self) -> tuple[str, object]:
-        """A key: calls in different blocks are compared with each other if their keys are equal."""
+        """The key that calls in different blocks share if they are compared with each other."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """A key that is equal for calls of layers of the same type and parent module."""
+        """The key that calls share if their layers have the same type and parent module."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
@@ -197,7 +197,7 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the indices of calls of this role in the blocks before and after; None if missing."""
+    """Return which of ``mates`` are in the blocks before and after ``here``, or None."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
     # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)
@@ -221,7 +221,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's records, given by when their calls started, by when these calls ended."""
+    """Sort an image's records, which are in the order of calls' starts, by the calls' ends."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

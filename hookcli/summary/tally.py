@@ -1,4 +1,4 @@
-"""The statistics of all calls over many images, summed image by image in constant memory."""
+"""Sum up the statistics of all calls over many images, in constant memory."""
 
 from __future__ import annotations
 

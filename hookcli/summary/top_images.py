@@ -1,4 +1,4 @@
-"""The images with the largest values of each channel, in memory that does not grow with the run."""
+"""Keep the images with each channel's largest values, in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records; return those with another number of channels than before."""
+        """Add a chunk's records; return those whose number of channels differs from before."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -96,7 +96,7 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        """Merge a call's values (C, N) and positions of N images into its largest values."""
+        """Merge the values ``new`` of a call and its images' positions ``at`` into the largest."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         indices = self.indices.get(call_id, np.full((size, self.count), -1))

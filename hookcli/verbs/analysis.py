@@ -1,4 +1,4 @@
-"""Steps that ``places``, ``map``, ``probe`` and ``similarity`` share: open runs, write results."""
+"""Open runs and write results, as ``places``, ``map``, ``probe`` and ``similarity`` do."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def labels_flag(text: str) -> Flag:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Output: where the results and the run are written, and how the pictures look."""
+    """Output: the part of a request that says where to write, and how the pictures look."""
 
     out: Annotated[
         Path | None,
@@ -110,7 +110,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return a run's saved calls that are chosen; an error may suggest saving with ``pool``."""
+        """Return the saved calls that the user chose; errors may suggest to save with ``pool``."""
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())

@@ -1,4 +1,4 @@
-"""One call of a function such as ``hookcli.inspect``: its arguments, messages and progress."""
+"""Hold the arguments, messages and progress of one call of a verb such as ``hookcli.inspect``."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class VerbListener:
         """Called when the result is known; messages after this call belong below the result."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when hookcli can list the models of a source (``timm``); None is torchvision."""
+        """Called when hookcli can list the models of ``source``, which is torchvision if None."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a progress bar for ``total`` images or other steps; hidden unless ``is_long``."""
@@ -119,7 +119,7 @@ class _Bar(Progress):
 
 
 class _NotebookBar(_Bar):
-    """A progress bar in a notebook, emptied at the end, so that no notebook is saved with it."""
+    """A progress bar in a notebook, emptied at the end so that the bar is not saved with it."""
 
     _output: Any = None
 

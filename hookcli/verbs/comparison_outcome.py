@@ -59,7 +59,7 @@ _LOOK = Look(
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """Output: which layer calls the table shows, and in which order."""
+    """Output: the part of a request that says which calls the table shows, in which order."""
 
     top: Annotated[
         int,
@@ -78,7 +78,7 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Names of ONNX nodes to keep in float32, given as an argument of tools that convert files.
+    """The names of ONNX nodes that stay in float32, as arguments for tools that convert files.
 
     Attributes:
         node_block_list: for ``convert_float_to_float16`` of onnxconverter-common and onnxruntime.
@@ -149,7 +149,7 @@ class ComparisonDocument(Document):
 
 @dataclass(frozen=True)
 class ComparisonOutcome(Outcome):
-    """How far two runs, or two variants of one model, differ.
+    """Says how far two runs, or two ways of running a model, differ.
 
     Attributes:
         result: the compared calls and their distances; the worst call is first.
@@ -176,7 +176,7 @@ class ComparisonOutcome(Outcome):
 
     @cached_property
     def headlines(self) -> list[str]:
-        """Sentences: the verdict, which calls are to blame, if asked, and which differs first."""
+        """The verdict, and sentences on culprits (with ``--blame``) and the first difference."""
         blame = self.result.blame
         blamed = [] if blame is None else [blame_text(blame)]
         lines = [verdict_text(self.result), *blamed, first_text(self.result)]

@@ -178,7 +178,7 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
-    """Run images through a model, and write the run folder; with ``dry_run``, only plan this."""
+    """Run images and write the run folder; ``dry_run`` only plans this, ``time`` reports times."""
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
@@ -369,7 +369,7 @@ def finite_text(value: float | None, form: str = ".5g") -> str:
 
 
 def score_text(score: Score) -> str:
-    """Return a score as text: ``logit of tabby (281) = 8.31``."""
+    """Return a score as text, such as ``logit of tabby (281) = 8.31``."""
     of = "" if score.target is None else f" of {score.category} ({score.target})"
     return f"{score.kind}{of} = {finite_text(score.value)}"
 

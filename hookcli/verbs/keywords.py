@@ -54,14 +54,14 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter, whose fields in ``names`` (separated by spaces) get no keywords."""
+    """Annotates a parameter; its fields that ``names`` lists (with spaces) get no keywords."""
 
     names: str
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a function such as ``hookcli.inspect``, and the option of its command."""
+    """A keyword of a function such as ``hookcli.inspect`` that is also an option of a command."""
 
     rank: int  # of the panel in ``--help``
     field: Field
@@ -141,7 +141,7 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator: a function that takes requests becomes one that takes keywords."""
+    """Return a decorator that turns requests into keywords; ``--format`` takes ``formats``."""
     # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
     # position. A parameter replaces the keyword of a request that has the same name; its value also
     # fills the field of the request. ``formats`` are the words of ``--format``.
@@ -317,7 +317,7 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
 def _list_options(
     fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
 ) -> Iterator[Option]:
-    """Yield the options of fields and of requests in fields; if ``may_miss``, none is required."""
+    """Yield the options in ``fields`` (of ``request``, if any); ``may_miss``: all are optional."""
     panel = "" if request is None else find_panel(request)
     for field in fields:
         if field.flag is not None:

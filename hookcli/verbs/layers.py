@@ -101,7 +101,7 @@ class LayerSurvey(UnwrittenOutcome):
 
 @dataclass(frozen=True, slots=True)
 class LayersRequest:
-    """Layers: which layers of a model are listed, and in which order."""
+    """Layers: the part of a request that says which layers are listed, and in which order."""
 
     layers: Layers = ("all",)
     exclude: Exclude = ()

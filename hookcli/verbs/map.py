@@ -45,7 +45,7 @@ _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and i
 
 @dataclass(frozen=True, slots=True)
 class MapRequest:
-    """Analysis: which features to compare, and what to report of neighbours and labels."""
+    """Analysis: the part of a request that says which features, neighbours and labels to use."""
 
     pool: FeaturePool = "mean"
     neighbours: Annotated[

@@ -1,4 +1,4 @@
-"""Messages of several verbs about images, layers and folders."""
+"""Send messages about images, layers and folders, which several verbs share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def warn_of_skipped(call: VerbCall, skipped: Sequence[SkippedImage]) -> None:
 
 
 def warn_of_damage(call: VerbCall, damage: Sequence[str]) -> None:
-    """Warn, if ``damage`` has sentences on missing or changed files of a run; quote the first."""
+    """Warn if ``damage`` has sentences on missing or changed files of a run; quote the first."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         call.warn(f"the folder is not as the run left it: {damage[0]}{more}")

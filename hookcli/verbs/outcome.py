@@ -32,7 +32,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """How to print rows (dataclasses) as a table or as CSV. A column is named by its heading."""
+    """Says how to print rows (dataclasses) as a table or as CSV. A column's name is its heading."""
 
     kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
@@ -44,7 +44,7 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return ``cells`` without empty columns that are in ``drop``; without rows, return all."""
+        """Return ``cells`` without the empty columns of ``drop``, or whole if there are no rows."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
@@ -129,7 +129,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class UnwrittenOutcome(Outcome):
-    """A result without files."""
+    """The result of a command that writes no files."""
 
     notes: Sequence[Note]
 

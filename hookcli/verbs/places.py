@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: what to ask about places (tokens, or pixels of feature maps); default ``--pca``."""
+    """Analysis: the part of a request that asks about places (tokens, or feature map pixels)."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")
@@ -89,9 +89,9 @@ class PlacesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
-    """The result of ``places``: figures of each layer and image, summed up over the places.
+    """The result of ``places``, which sums up the figures of all places of a layer and an image.
 
-    Places are tokens, or pixels of feature maps. The file ``places.parquet`` has a row for each.
+    Places are tokens, or pixels of feature maps. The file ``places.parquet`` has a row per place.
     """
 
     rows: tuple[PlacesRow, ...]

@@ -46,7 +46,7 @@ _DRAWN = 100  # labels in the picture of confusions
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """Analysis: the features and labels to use, and how to measure the accuracy."""
+    """Analysis: the part of a request that says which features and labels ``probe`` compares."""
 
     labels: Annotated[
         GivenLabels,
@@ -73,11 +73,11 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
 
     @property
     def rows(self) -> Sequence[ProbeRow]:
-        """One row per layer, in the order in which the layers ran, then those of the controls."""
+        """One row per layer, in the order in which they ran, then the rows of the controls."""
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
-        """Return a table: a row per layer, one for the pixels, and a column for the other run."""
+        """Return a table: a row per layer and one for pixels, with a column for the other run."""
         rows = [row for row in self.rows if row.control != "run"]
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(self.result), rows=rows, caption=caption)

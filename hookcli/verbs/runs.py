@@ -1,4 +1,4 @@
-"""Run a model on images, or open finished runs: steps that several commands share."""
+"""Run a model on images, or open finished runs, as several commands do."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
 def open_runs(
     call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open the named runs; raise a RequestError for too many, or for options that need a model."""
+    """Open up to ``most`` runs; raise a RequestError for more, or for options that need a model."""
     # ``also`` names further options that need a model.
     from hookcli.reading.load import load_run
 
@@ -216,7 +216,7 @@ def run_model(
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Iterator[tuple[Run, int]]:
-    """Run a model; yield the run, and the exit code that ``hookcli inspect`` would have."""
+    """Run a model in folder ``keep`` (temporary if None); yield the run and its exit code."""
     # Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the
     # name of each image by its key, and raises an error if the images are of no use.
     from hookcli.reading.load import load_run

@@ -137,7 +137,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Restrict a document's schema to the command ``name``; a line of jsonl gets the version."""
+    """Restrict a schema to the command ``name``; add the version if ``name`` is a jsonl line."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

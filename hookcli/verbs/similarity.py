@@ -27,7 +27,7 @@ _TABLE, _PICTURE = "similarity.csv", "similarity.png"
 
 @dataclass(frozen=True, slots=True)
 class SimilarityRequest:
-    """Analysis: which values of each layer are compared."""
+    """Analysis: the part of a request that says which values of each layer are compared."""
 
     pool: Annotated[
         WholePool,

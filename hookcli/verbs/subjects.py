@@ -1,4 +1,4 @@
-"""The commands by subject, with the line about each in ``hookcli --help``.
+"""List the commands by subject, with the line that ``hookcli --help`` has about each.
 
 The module of a command has the same name, and is imported when the user names the command.
 """

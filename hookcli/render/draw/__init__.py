@@ -1,1 +1,1 @@
-"""Drawing of feature maps, heat maps, attention, compared activations, thumbnails and charts."""
+"""Draw feature maps, heat maps, attention, compared activations, thumbnails and charts."""

@@ -1,4 +1,4 @@
-"""Pictures as arrays of palette indices with text on them, their colours, and PNG encoding.
+"""Canvases are pictures made of palette indices and text; this module colours and encodes them.
 
 The palette holds 240 levels of the colour map, one colour for values that are not finite, and a
 ramp from the background to the text colour.
@@ -104,7 +104,7 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return the palette of a canvas, with levels and text: 256 RGB triples, as one flat list."""
+    """Return the palette of a canvas: 256 RGB triples in one list; ``theme`` affects the text."""
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 

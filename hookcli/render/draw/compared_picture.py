@@ -68,7 +68,7 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """What to draw of two tensors A and B: maps (K, h, w) of K channels, or n bars (1, 1, n).
+    """Holds what a picture of A and B shows: maps (K, h, w) of K channels, or n bars (1, 1, n).
 
     ``low``, ``high``, ``largest`` and ``broken`` have one value per channel, (K,), or one for all
     bars, (1,). A pixel or bar that stands for several values is their mean; in ``difference``, it
@@ -91,7 +91,7 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return what to draw of two differing tensors (1, …) of a call: maps, or bars without maps."""
+    """Return what to draw of two tensors (1, …) of a call: maps if any differ, otherwise bars."""
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
@@ -154,7 +154,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return bars, one per index of ``axis`` (per value if None), or fewer that join neighbours."""
+    """Return a bar per index of ``axis`` (per value if None); if these are many, join some."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -187,7 +187,7 @@ def _describe(
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """Return what to draw, with its ranges.
+    """Return A, B and B - A as they are drawn, with their ranges.
 
     ``both`` (K, n) has the values of A and B from which ``low`` and ``high`` are taken, ``flat``
     (K, m) those of B - A from which ``largest`` and ``broken`` are taken.
@@ -240,7 +240,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and largest finite value (K,) of each row (K, n), or 0 without any."""
+    """Return the smallest and largest finite value (K,) of each row (K, n); both 0 if none is."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -254,7 +254,7 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Split an axis; return each part's value of largest magnitude, or NaN if the part has one."""
+    """Return the value of largest magnitude in each part of ``axis``; NaN if a part has a NaN."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

@@ -1,4 +1,4 @@
-"""Gradient norms over depth, which show where gradients shrink, grow, or become NaN or Inf."""
+"""Collect gradient norms by depth, which show where gradients shrink, grow, or are NaN or Inf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """Gradient norms of a layer call; a module's first call also has those of its parameters."""
+    """Has the gradient norms of a layer call; a module's first call also has its parameters'."""
 
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient

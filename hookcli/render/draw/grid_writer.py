@@ -72,11 +72,11 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a picture of a heat map over the photo, in this thread, with palette ``ember``."""
+        """Write a canvas with a heat map over the photo, in this thread, with palette ``ember``."""
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for the pictures queued since the last ``take``."""
+        """Return a function that waits for, and returns, pictures queued since the last call."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 

@@ -26,7 +26,7 @@ _BAR, _GAP = 14, 16  # pixels: the width of the bar that explains the colours, a
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Where the square cells are in a matrix's picture of ``size`` (width, height), in pixels."""
+    """Says where, in pixels, a picture of ``size`` (width, height) has a matrix's square cells."""
 
     size: tuple[int, int]
     left: int

@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Return a PNG of one photo and a map per layer, or of two marked photos per layer."""
+    """Draw a PNG of a photo and a map per layer or, if there are two photos, of both per layer."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

@@ -1,4 +1,4 @@
-"""SVG and PDF files of pictures, and the files of figures that matplotlib draws."""
+"""Encode pictures as SVG or PDF, and figures of matplotlib in these formats or as PNG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of charts over depth: SVG text, in which names are escaped, and logarithmic axes."""
+"""The parts that charts over depth share: SVG text with escaped names, and logarithmic axes."""
 
 from __future__ import annotations
 

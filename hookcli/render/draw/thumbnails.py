@@ -1,4 +1,4 @@
-"""Thumbnails of images, side by side in one picture."""
+"""Draw thumbnails of images side by side in one picture."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The page of a run, the page of a comparison, and the HTML of a result in a notebook."""
+"""Render the pages of runs, comparisons and analyses, and the HTML of a result in a notebook."""

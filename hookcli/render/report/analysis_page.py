@@ -1,4 +1,4 @@
-"""Render the page of an analysis: what all analyses show, and a section for this one."""
+"""Render the page of an analysis, with parts that all kinds share, and a section of its own."""
 
 from __future__ import annotations
 

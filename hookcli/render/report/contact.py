@@ -1,4 +1,4 @@
-"""The contact sheet of a page with several images, and the images that fire each channel most."""
+"""Prepare the contact sheet of a page, and lists of the images with each channel's top values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Numbers by image key; readers of the page can sort the images by them, the smallest first."""
+    """Has a number for each image key, by which readers of the page can sort images, ascending."""
 
     title: str
     numbers: Mapping[str, float]
@@ -139,7 +139,7 @@ def count_named(finding: Finding, images: int) -> str:
 def top_for_script(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return which images fire each channel most, as lists for the script of the page.
+    """Return the images with each channel's largest values, as lists for the page's script.
 
     Each layer is ``[position of the layer, [[channel, [[image, value], …]], …]]``.
     """
@@ -161,7 +161,7 @@ def top_for_script(
 def pack_ranked(
     document: ReportDocument, index_of: Mapping[str, int], images: Sequence[ImageResult]
 ) -> str:
-    """Return which images fire each channel most, best first, as JSON, zlib-compressed, in base64.
+    """Return each channel's images, largest value first, as compressed JSON in base64.
 
     ``calls`` has a list per layer: the layer's position, the number of images per channel, these
     images' positions (channel after channel), and the values. ``others`` has the keys of images

@@ -1,4 +1,4 @@
-"""The comparison of two runs as one HTML page: verdict, changed facts, all calls, and pictures."""
+"""Render the comparison of two runs as a page with verdict, changes, calls and pictures."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Draw a distance that is 0 (at the lower edge), or missing or infinite (at the upper edge)."""
+    """Mark a distance: at the lower edge if it ``is_zero``, at the upper if missing or infinite."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'

@@ -1,4 +1,4 @@
-"""A result as HTML for a notebook, without scripts and styles, which looks the same everywhere."""
+"""Render a result as HTML for a notebook; as it has no script or style, it looks alike anywhere."""
 
 from __future__ import annotations
 

@@ -77,7 +77,10 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return a run's page; it embeds files that ``read`` reads or, without it, links to them."""
+    """Return a run's page, which tells of damage in ``state``.
+
+    It embeds the files that ``read`` reads; if ``read`` is None, it links to them.
+    """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
         document=document, state=state, page=_make_page(document, address), address=address
@@ -237,7 +240,7 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return up to five channels that fire more inside the ``--focus`` box, and scores, sorted."""
+    """Return (channel, score) of up to five channels that fire more in the box, the most first."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]

@@ -1,4 +1,4 @@
-"""The template environment, assets and file addresses for the pages of runs and comparisons."""
+"""Make the template environment, the assets and the file addresses that pages use."""
 
 from __future__ import annotations
 

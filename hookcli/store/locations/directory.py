@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return a regular file's content, else None; more than 1 GiB raises an OutputError."""
+        """Return a regular file's content, else None; raise an OutputError above 1 GiB."""
         try:
             is_file = self._is_file(name)
             return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None

@@ -88,4 +88,4 @@ class Folder(Protocol):
         """Return the half-written versions of these files that a killed process left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and entry of each file and folder directly in a folder, by name."""
+        """Yield (name, entry) of files and folders directly in folder ``name``, sorted by name."""

@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file, or raise a FileExistsError; atomic in storage with conditional writes."""
+    """Write a new file or raise a FileExistsError, atomically if the storage can."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
