@@ -1,4 +1,4 @@
-"""Answer a question about places for each layer, and prepare table, pictures and page."""
+"""Compute what ``hookcli places`` shows of each layer: its table, its pictures and its page."""
 
 from __future__ import annotations
 

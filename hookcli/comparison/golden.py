@@ -1,7 +1,7 @@
 """Make and write golden files: the statistics of a run in a small text file, for ``hookcli diff``.
 
-Users keep a golden file beside their code. A golden file holds the statistics and the sketch of
-every call, and the facts on which the results of the run depend. From the same run folder, hookcli
+Users keep a golden file beside their code. A golden file holds the statistics of every call, its
+sketch if the run kept one, and the facts on which the results depend. From the same run folder, hookcli
 always makes the same bytes. This module does not import torch.
 """
 

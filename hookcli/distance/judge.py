@@ -107,7 +107,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """List the hidden rows of calls, too; an id is that in A or, if A lacks the call, in B."""
+        """Let ``rows`` include these calls; an id is that in A or, if A lacks the call, in B."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:

@@ -1,1 +1,1 @@
-"""Choose modules and register hooks on them, which code in other folders never does."""
+"""Choose modules and register hooks on them; only torch's pruning registers others."""

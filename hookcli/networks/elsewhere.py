@@ -213,7 +213,7 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """List the globals and strings of a pickle: ("class", "torch.Tensor"), ("text", "epoch")."""
+    """List a pickle's names: ("class", "torch.Tensor") of protocols 0 to 2, ("text", "epoch")."""
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):

@@ -77,7 +77,7 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
-        """Return a table: a row per layer and one for pixels, with a column for the other run."""
+        """Return a table: a row per layer, one for the pixels, and a column for a control run."""
         rows = [row for row in self.rows if row.control != "run"]
         caption = [*_list_lines(self.result, self.analysis), *self.analysis.list_weights()]
         return Table(look=_look(self.result), rows=rows, caption=caption)
