@@ -1,8 +1,8 @@
 """Make and write golden files: the statistics of a run in a small text file, for ``hookcli diff``.
 
 Users keep a golden file beside their code. A golden file holds the statistics of every call, its
-sketch if the run kept one, and the facts on which the results depend. From the same run folder, hookcli
-always makes the same bytes. This module does not import torch.
+sketch if the run kept one, and the facts on which the results depend. The same run folder always
+gives the same bytes. This module does not import torch.
 """
 
 from __future__ import annotations
