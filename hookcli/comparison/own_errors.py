@@ -292,7 +292,7 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return how far ``b`` is off ``a``: 0 up to ``find_floor``, Inf if shapes or NaN differ."""
+        """Return how far ``b`` is off ``a``: 0 up to ``find_floor``, Inf if shape or NaN differ."""
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
