@@ -1,4 +1,4 @@
-"""Watch every call of chosen layers: the inputs at its start and the output at its end."""
+"""Watch the inputs and outputs of every call of layers, and what overwrites an output in place."""
 
 from __future__ import annotations
 

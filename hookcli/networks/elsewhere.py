@@ -1,4 +1,4 @@
-"""Find out what a file holds, and what to type to inspect a model that hookcli cannot load itself.
+"""Find out what a file holds (weights, under which key), and what to type if it is no model.
 
 hookcli runs no code of the file.
 """

@@ -1,4 +1,4 @@
-"""Escape text from strangers (names of files, layers and categories) to make it safe to show."""
+"""Make names of files, layers and categories safe to show: in a terminal, a page, or a CSV file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observe the attention in the forward passes of a run: find what each head looks at.
+"""Observe attention in the forward passes of a run: what a query, chosen or central, looks at.
 
 hookcli recomputes the probabilities of each attention call from the model's own queries and keys.
 hookcli reduces the probabilities right after the call, so only the probabilities of one call and

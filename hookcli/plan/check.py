@@ -1,4 +1,4 @@
-"""Check options, as far as this needs neither the content of images nor a model."""
+"""Check the words of a request: order, values, options that exclude each other; no model needed."""
 
 from __future__ import annotations
 

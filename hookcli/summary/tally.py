@@ -1,4 +1,4 @@
-"""Sum up the statistics of all calls over many images, in constant memory."""
+"""Sum up all calls over many images, and note the images that meet a rule of findings."""
 
 from __future__ import annotations
 

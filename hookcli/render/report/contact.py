@@ -1,4 +1,4 @@
-"""Prepare the contact sheet of a page, and lists of the images with each channel's top values."""
+"""Lay out small pictures on a page: of all images, and of those with each channel's top values."""
 
 from __future__ import annotations
 
