@@ -2,8 +2,9 @@
 
 The runs have random features: four layers of 512 channels, as --pool mean saves them; for places,
 maps of 7 x 7 with 64 channels. Each row has the seconds, beside those of a plain script that uses
-scikit-learn on one array of all features, and the peak memory: in total, minus the peak of an
-analysis of 20 images, and relative to the size of one layer's features.
+scikit-learn on one array of all features, and the peak memory in MB: in total; without
+the peak of an analysis of 20 images; this difference relative to the size of one layer's features;
+and the script's own peak.
 
     python benchmarks/analyses.py [--verbs map,probe] [--images 2000,20000]
 """

@@ -1,7 +1,8 @@
 """Plant faults in models, and check whether ``hookcli compare --blame`` names them (an hour).
 
 ``faults`` prints the culprits of each fault, and the first call above the tolerance, which a
-comparison without ``--blame`` names. ``healthy`` compares models without faults: none is a culprit.
+comparison without ``--blame`` names. ``healthy`` compares models without
+faults, in which no layer may be a culprit.
 
     python tools/blame.py faults [--ways eager,onnx] [--models resnet18] [--each 3]
     python tools/blame.py healthy [--ways bfloat16,float16] [--models resnet18]
@@ -209,7 +210,7 @@ def own_error(comparison: Comparison, layers: Sequence[str]) -> float:
 
 
 def judge(comparison: Comparison, layers: Sequence[str]) -> dict[str, Any]:
-    """Return the culprits and the first differing call, and whether they are the fault's ``layers``."""
+    """Return the culprits, the first differing call, and whether the first of each is planted."""
     culprits = [each.call_id for each in blame_of(comparison).culprits]
     first = comparison.first.call_id if comparison.first else ""
     layers = list_merged(comparison, layers)

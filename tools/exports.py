@@ -1,4 +1,4 @@
-"""Export torchvision's models, and check that ``hookcli compare`` pairs every call and finds it equal.
+"""Export torchvision's models, and check that ``hookcli compare`` pairs and bounds every call.
 
 This compares each model, with random weights, with its export: all classifiers, and one model of
 each other task. It prints one line of JSON per model and way, then a summary and the findings: the
@@ -218,7 +218,7 @@ def compare_apart(name: str, way: str, seconds: int, memory: int) -> Row:
 
 
 def list_models(kinds: Sequence[str]) -> list[str]:
-    """Return the names of the models to compare, by their number of parameters."""
+    """Return the names of the models to compare, those with few parameters first."""
     from hookcli.networks.catalog import list_catalog
 
     entries = [

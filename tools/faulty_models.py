@@ -56,7 +56,7 @@ def healthy(name: str) -> Any:
 
 
 def faulty(name: str, fault: str, site: str = "0") -> Any:
-    """Return the model ``name`` with a fault in the module number ``site`` of ``list_sites``.
+    """Return the model ``name`` with a fault in module ``site`` (modulo their number) of the sites.
 
     The attribute ``planted`` has the paths of the layers that compute other values.
     """

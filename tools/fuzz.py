@@ -1,10 +1,11 @@
 """Damage the files of runs at random, and check how each command reacts. Run by ``make fuzz``.
 
 For each case, this changes one file in a copy of a run (finished, of gradients, or unfinished), an
-analysis, a file of labels, a golden file, a picture, weights, an export, or a model's folder. Then
-a command reads the result in this process. The command must end in time, with an exit code of
-hookcli. It must not open, link or change a file outside the folder, must not ask for a connection,
-and must not print control characters. This prints each failure, with the arguments to repeat it.
+analysis, a file of labels, a golden file, a picture of each installed decoder, weights, an export,
+or a folder of a model of each installed library. Then a command reads the result in this process.
+The command must end in time, with an exit code of hookcli. It must not open, link or change a file
+outside the folder, must not ask for a connection, and must not print control characters. This
+prints each failure, with the arguments to repeat it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail of the output (``shape``) of a convolution, pooling or interpolation."""
+    """Return the trail (N, C, …), of ``shape``, after a convolution, a pooling or a resizing."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]

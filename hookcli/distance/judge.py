@@ -86,7 +86,7 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge a pair, and update its row; if ``is_hidden``, only ``show`` lists the row."""
+        """Judge a pair, and update its row; ``rows`` has a hidden row only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:

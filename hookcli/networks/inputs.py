@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """Names and shapes of tensors that no batch can repeat, as the first axis is not 1."""
+        """Names and shapes of tensors whose first axis is not 1; images then run one at a time."""
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 

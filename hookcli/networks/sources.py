@@ -28,7 +28,10 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model ``name``, not built yet. The user's code may run, seeded with ``seed``."""
+    """Return the model ``name``, not built yet, or raise a RequestError that says what to type.
+
+    The user's code may run, seeded with ``seed``.
+    """
     source = choose_source(name)
     has_any_name = source is not Held and not source.prefix
     if has_any_name and (error := find_elsewhere(name, SOURCES)) is not None:

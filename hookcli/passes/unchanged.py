@@ -43,7 +43,7 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore the model's present state, but not the values of parameters."""
+    """Yield functions, callable repeatedly, that restore the model except parameter values."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]

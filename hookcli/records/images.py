@@ -184,7 +184,7 @@ def suggest_range(low: float, high: float) -> str:
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number as text; round fractions to six digits, upwards if ``up``, else downwards."""
+    """Return a number as text; round fractions to six significant digits, upwards if ``up``."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)

@@ -120,7 +120,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """A row of ``hookcli layers``, for a tensor that a layer returns, or a layer that returns none.
+    """A row of ``hookcli layers``: a tensor of a call, or a layer without a tensor or never called.
 
     Attributes:
         order: the position of the call in the order of starts, from 1; null without a tensor.

@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the part of a request that asks about places (tokens, or feature map pixels)."""
+    """Analysis: the part of a request about places (tokens or pixels); ``--pca`` is the default."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")

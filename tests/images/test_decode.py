@@ -287,7 +287,10 @@ def test_what_only_a_programmer_would_understand_is_not_said():
         ("x" * 300 + ".png", "cannot be read: File name too long"),
         ("fifo", "is not a regular file"),
         ("/dev/zero", "is not a regular file"),
-        ("a\0.png", "embedded null"),  # in other words in every version of Python
+        (
+            "a\0.png",
+            "embedded null byte",
+        ),  # or, in Python 3.13, "stat: embedded null character in path"
         ("empty.png", "is empty"),
         ("text.jpg", "is not a readable image"),
     ],
@@ -298,7 +301,8 @@ def test_what_is_no_picture_is_skipped_with_the_reason(name, said):
     os.mkfifo("fifo")
     Path("empty.png").touch()
     Path("text.jpg").write_text("hello", encoding="utf-8")
-    assert said in reason(name) if "\0" in name else reason(name) == said
+    found = reason(name).removeprefix("stat: ").replace("character in path", "byte")
+    assert found == said
 
 
 def test_postscript_is_never_handed_to_ghostscript(tmp_path, monkeypatch):
