@@ -1,4 +1,4 @@
-"""Compute statistics and maps of attention heads, and the attention rollout over all layers."""
+"""Compute heads' entropy and distance, maps of queries (shrunk to fit a page), and the rollout."""
 
 from __future__ import annotations
 

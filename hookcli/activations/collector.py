@@ -1,4 +1,4 @@
-"""Define the observer that takes statistics, pictures and copies of each tensor of a run."""
+"""Take figures, pictures and copies of each tensor in its hook, and how far edits moved it."""
 
 from __future__ import annotations
 

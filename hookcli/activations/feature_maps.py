@@ -1,4 +1,4 @@
-"""Make small pictures of an activation while its hook runs, as tensors on the same device."""
+"""Compute an activation's tiles or bars (which channels, what scale), heat maps, and Grad-CAM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the figures that a hook computes from a tensor, and convert them to records on the host."""
+"""Bring the figures of all hooks to the host in one copy, count histograms, and make records."""
 
 from __future__ import annotations
 

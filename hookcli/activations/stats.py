@@ -1,4 +1,4 @@
-"""Compute statistics of one activation inside a hook, on the activation's own device.
+"""Compute mean, deviation, range, zeros and NaN of an activation in its hook, on its own device.
 
 Two algorithms compute the same statistics. On the CPU, a fast algorithm sums in float32, or in
 float64 for tensors of float64 or integers. If a value is not finite, or too large or small for sums

@@ -1,4 +1,4 @@
-"""Find the image cells of attention tokens from the pixels that a tensor's values come from."""
+"""Find the image cells of attention tokens, given their pixels; tell windows from heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the positions of attention tokens on the image, by following values from the pixels on.
+"""Follow values from the pixels on, to recognize attention and find each token's pixels.
 
 Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
 function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,

@@ -1,4 +1,4 @@
-"""Read saved tensors as features of images, or of places (tokens, or pixels of a map)."""
+"""Read and pool saved tensors as features of images or places; choose the layer for features."""
 
 from __future__ import annotations
 

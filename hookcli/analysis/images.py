@@ -1,4 +1,4 @@
-"""Find images of a run by name, and convert pixels to places (tokens or pixels of a map)."""
+"""Find images of a run by name or content; convert pixels to places (tokens or map pixels)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy the pictures of a run's images into the folder of an analysis, whose page shows them."""
+"""Choose pictures of a run's images, and copy them into the folder of an analysis, for its page."""
 
 from __future__ import annotations
 

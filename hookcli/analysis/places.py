@@ -1,4 +1,4 @@
-"""Find components, similar places and matches of a layer's places (tokens or map pixels)."""
+"""Compute components, foreground, similar places and matches of a layer; save the components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute what ``hookcli places`` shows of each layer: its table, its pictures and its page."""
+"""Collect answers of ``places`` for table, pictures and page: limits, notes, packed features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure how well the features of each layer predict a label, by logistic regression.
+"""Predict labels from each layer by logistic regression; test against chance and controls.
 
 A classifier never predicts an image on which it was fitted. Two controls are probed in the same
 way: the pixels of the photos, and the layers of another run, such as one with random weights.

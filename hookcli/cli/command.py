@@ -1,4 +1,4 @@
-"""Make a Typer command of a verb (a function such as ``hookcli.inspect``); print its outcome."""
+"""Make a Typer command of a verb such as ``inspect``; run it; print its messages and outcome."""
 
 from __future__ import annotations
 

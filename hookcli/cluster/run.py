@@ -1,4 +1,4 @@
-"""Run on a cluster: hand out chunks, add up the results in order, and close the run."""
+"""Run on a cluster: decide which chunks to run (again), add them up in order, and close the run."""
 
 from __future__ import annotations
 

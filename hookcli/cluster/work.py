@@ -1,4 +1,4 @@
-"""Define the messages between the driver, which starts the run, and its workers."""
+"""Define what driver and workers send each other, and the versions and hashes that must agree."""
 
 from __future__ import annotations
 

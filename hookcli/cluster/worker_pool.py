@@ -1,4 +1,4 @@
-"""Hand out the chunks of a run to the workers of a cluster, and replace killed workers."""
+"""Assign chunks to workers, refuse nodes that differ from the driver, replace killed workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a run to compare, from its folder or from a golden file (its statistics), without torch."""
+"""Read a run or a golden file to compare, without torch; refuse what is damaged or impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare two runs, from their folders or from golden files, without torch."""
+"""Compare two runs without torch: match images, pair calls, choose the best data, list changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the calls of A that an exported or compiled model B does not show, and say why."""
+"""Say why a call that only A or B has is no difference: merged, idle (dropout), part of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run B once more on A's tensors, and find the calls that differ by themselves (own errors).
+"""Measure each call's own error (B runs again on A's tensors), and what rounding explains of it.
 
 hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
 own error of a call is the distance of its own output from A's. To know how much of the error is

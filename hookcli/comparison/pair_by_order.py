@@ -1,4 +1,4 @@
-"""Pair the calls of a model with the nodes of a graph that does not name its modules."""
+"""Pair a model's calls with a graph's unnamed nodes by similar values, order, type and shape."""
 
 from __future__ import annotations
 

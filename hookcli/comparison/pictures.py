@@ -1,4 +1,4 @@
-"""Write a page about a comparison, with pictures of the calls that differ most.
+"""Choose up to 12 calls to picture, check that both runs saved tensors, and write the page.
 
 The pictures show tensors that two runs saved, or tensors that a live comparison has just seen
 (``comparison/worst_calls``). This module does not import torch.

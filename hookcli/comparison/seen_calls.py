@@ -1,4 +1,4 @@
-"""Keep the calls of models A and B for one image, and pair those that compute the same.
+"""Keep an image's calls of A and B; pair them by name (exports: also by values); measure pairs.
 
 Paired calls have the same id, unless an export computes several calls in one or leaves some out.
 """

@@ -1,4 +1,4 @@
-"""Describe how much a difference inside a model changes the model's answers."""
+"""Hold the agreement of two models' answers; sum it up over images, and put it into words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the result of comparing two runs: one row per call, other changes, and the verdict."""
+"""Hold a comparison: the fields of its rows, changed facts, calls left out, and the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide which calls of B are to blame for B's distance from A, and describe them.
+"""Decide, by limits, which calls of B are to blame for B's distance from A, and describe them.
 
 The inherited error of a call is its distance from A in a normal run of B, which may come from
 earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call

@@ -1,4 +1,4 @@
-"""Compare the calls of two runs with a tolerance, image by image.
+"""Judge pairs of calls by a tolerance: why one fails (NaN, shapes), its worst image, its rank.
 
 Nothing here reads a file or runs a model: the caller passes pairs of calls with their distances.
 """

@@ -1,4 +1,4 @@
-"""Compute the distance between two tensors, by numpy in float64.
+"""Compute distances of tensors, sketches or statistics, by numpy in float64; find swapped axes.
 
 The distance between the tensors themselves is exact. The distance between their sketches is an
 estimate, and the distance between their figures (statistics such as the mean) is a lower bound.

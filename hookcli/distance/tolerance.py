@@ -1,4 +1,4 @@
-"""Define the tolerated distance between two runs, with defaults by dtype for each metric."""
+"""Define tolerances: the options, defaults by dtype, and the rounding of sums and sigmoids."""
 
 from __future__ import annotations
 

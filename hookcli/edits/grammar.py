@@ -1,4 +1,4 @@
-"""Parse the texts of ``--edit`` and ``--prune``.
+"""Parse the texts of ``--edit`` and ``--prune``, and say at which character an edit is wrong.
 
 An edit is ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``. LAYERS may contain colons, and so may WHAT
 (``clamp=0:``). WHAT therefore begins at the last verb that follows a colon, SIDE is a leading

@@ -1,4 +1,4 @@
-"""Set weights of a model to zero during a run, by ``torch.nn.utils.prune``."""
+"""Apply ``--prune``: set weights to zero, measure sparsity, undo it (``torch.nn.utils.prune``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn the edits of ``--edit`` into changes that hooks make while a model runs.
+"""Apply the edits of ``--edit``: find their layers and channels, and compute the changed values.
 
 An edit never overwrites the tensor that it gets, since autograd may need the tensor.
 """

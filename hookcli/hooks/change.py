@@ -1,4 +1,4 @@
-"""Change tensors inside a model, in the forward and the backward pass.
+"""Replace tensors and gradients inside a running model by what a given function makes of them.
 
 The gradient of a tensor is the sum over all modules that use it. To separate them, hookcli gives
 each module an alias of its input: a tensor with the same memory, but a gradient of its own.

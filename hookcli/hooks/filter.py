@@ -1,4 +1,4 @@
-"""The filter language that chooses among a model's layers.
+"""Choose layers by the filter language: aliases, classes, paths, ``re:``, ``@FILE``, ``op:``.
 
 A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:PATTERN``,
 ``@FILE``, ``path:PATH``, alias (``conv``), class name, module path (or call id), glob. Only a form

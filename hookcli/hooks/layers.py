@@ -1,4 +1,4 @@
-"""List the modules of a model with their channel axes, and explain why one did not run."""
+"""List a model's modules: family (``conv``), channel axis, patch; explain why one did not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infer in a forward pass which axis holds channels, if a layer's type does not show it."""
+"""Choose a tensor's layout (NCHW, NLC) by its layer's type, by followed channels, or by shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find and replace the tensors in a nested value."""
+"""Find, name and replace the tensors in a nested value; choose one by key; find NaN and Inf."""
 
 from __future__ import annotations
 

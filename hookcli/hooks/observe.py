@@ -1,4 +1,4 @@
-"""Observe the inputs and outputs of modules inside their hooks."""
+"""Pass each tensor that a layer takes or returns to an observer; note layers that return none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listen to functional operations, the torch functions that a model calls between its modules.
+"""Listen to functional operations (``+``, ``F.relu``) between modules; name them (``op:add``).
 
 ``out += identity``, ``torch.cat`` and ``F.relu`` are not modules, so no hook fires on them. A
 ``TorchFunctionMode`` sees every torch function that a model calls

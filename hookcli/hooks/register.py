@@ -1,4 +1,4 @@
-"""Register hooks on tensors and modules, and check that modules have kept their hooks.
+"""Register hooks, which also run on ``module.forward(x)``; check that modules have kept them.
 
 torch runs hooks only if code calls the module itself. While a module has hooks of hookcli, hookcli
 changes the module's class, so that the hooks also run when code calls ``module.forward(x)``. Copies

@@ -1,4 +1,4 @@
-"""Watch the inputs and outputs of every call of layers, and what overwrites an output in place."""
+"""Number each call of layers, call listeners around it, and find which module wrote in place."""
 
 from __future__ import annotations
 

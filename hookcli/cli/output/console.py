@@ -1,4 +1,4 @@
-"""Print everything that reaches the terminal: data on stdout, and messages on stderr."""
+"""Write data to stdout, messages to stderr: colours, closed pipes, characters that do not fit."""
 
 from __future__ import annotations
 

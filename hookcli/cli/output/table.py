@@ -1,4 +1,4 @@
-"""Print rows on stdout in the requested format."""
+"""Print an outcome in the requested format, and fit its table to the width of the terminal."""
 
 from __future__ import annotations
 
