@@ -1,4 +1,4 @@
-"""Run the ``hookcli`` command and its subcommands, and turn each error into an exit code."""
+"""Run the ``hookcli`` command: welcome text, --version, subcommands; errors become exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define what a user can request: one frozen config per command, with all options and defaults.
+"""Declare the requests of inspect, gradients, ablate and compare: most options, with defaults.
 
 A config is made of requests, and each request is about one subject: the model, the images, the run
 folder, the findings. A function that needs one subject takes that request, not the whole config.

@@ -1,4 +1,4 @@
-"""Define all errors that end a command and are not bugs, with the exit codes of the command.
+"""Define errors that end a command and are not bugs, their exit codes, and 'did you mean' hints.
 
 HookcliError
 ├── RequestError              2   the request cannot be met as it was made

@@ -1,7 +1,8 @@
-"""Decode a file to upright pictures, which are 8-bit RGB or have as many bands as the file has.
+"""Decode picture files, upright by EXIF; say what an unreadable one is (video, PDF, HEIC).
 
-An image object that has raised an exception is never used again: a second try would return partial
-pixels. At most two full-size pictures are in memory at a time; the largest takes 340 MB.
+Pictures are 8-bit RGB, or have as many bands as the file has. An image object that has raised an
+exception is never used again: a second try would return partial pixels. At most two full-size
+pictures are in memory at a time; the largest takes 340 MB.
 """
 
 from __future__ import annotations

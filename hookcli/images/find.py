@@ -1,4 +1,4 @@
-"""Find the files that the user's words name, by expanding folders, globs and lists of names."""
+"""Expand the user's words (folders, globs, ``@LIST``, ``-``) to files; leave out run folders."""
 
 from __future__ import annotations
 

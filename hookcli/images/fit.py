@@ -1,4 +1,4 @@
-"""Make images fit a model: add frames or a second image if needed, and skip unsuitable images."""
+"""Make images fit a model (clips, pairs); skip those that do not fit, or fail (``on_error``)."""
 
 from __future__ import annotations
 

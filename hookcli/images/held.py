@@ -1,4 +1,4 @@
-"""Turn images that a Python program holds in memory into the bytes of image files."""
+"""Check pictures, arrays and tensors that a Python program passes; encode them as image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scale values of more than 8 bits to 0 to 255; by default, with one range for all pictures."""
+"""Scale values of over 8 bits to 0 to 255, with one range for all by default; choose bands."""
 
 from __future__ import annotations
 

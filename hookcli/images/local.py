@@ -1,4 +1,4 @@
-"""Implement ``filesystems.Filesystem`` for images on this machine."""
+"""List, glob and open local images, without hidden files and run folders (a ``Filesystem``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn images into pixels ahead of the forward passes, in worker processes if that saves time."""
+"""Turn images into pixels ahead of forward passes; count, start and replace worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the files that the user named: pictures, clips in folders, and tensor files."""
+"""Read named files (pictures, pages, clips, tensor files), hash them, and make unique keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``filesystems.Filesystem`` for images at URLs."""
+"""List, glob and open images at URLs, without hidden files and run folders (a ``Filesystem``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert pictures of any mode to 8-bit RGB, some rows at a time, to save memory."""
+"""Convert pictures of any mode to 8-bit RGB, on white if transparent, some rows at a time."""
 # Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Say how a picture file is to be read, and why it may not be a usable image."""
+"""Hold how to read a picture (``ReadStyle``), the errors of unusable ones, and limits of size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read tensor files (``.npy``, ``.safetensors``), using floats as pixels and drawing integers."""
+"""Read tensor files (``.npy``, ``.safetensors``), and check, split and name the images in them."""
 
 from __future__ import annotations
 

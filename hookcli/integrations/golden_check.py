@@ -1,4 +1,4 @@
-"""Run a model on one image, and write a golden file or compare with one."""
+"""Run a model on one image for the pytest plugin; write a golden file, or compare with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provide the pytest plugin; it imports torch only when a test calls ``activations.check``."""
+"""Provide the pytest fixture ``activations`` and its option; only its ``check`` imports torch."""
 
 from __future__ import annotations
 

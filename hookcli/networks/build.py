@@ -1,4 +1,4 @@
-"""Call the function that makes a model, whose weights are then random or uninitialized."""
+"""Build a model by its function and ``--model-arg``: seeded, or without values; limit its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe any model: how to prepare its images, and how to read its output."""
+"""Describe any model: its images, its output, and which part of a picture the network sees."""
 
 from __future__ import annotations
 

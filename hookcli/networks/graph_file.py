@@ -1,4 +1,4 @@
-"""Describe models in files that hold a graph of operators: ONNX, and ``torch.export``."""
+"""Read and check ONNX graphs; describe inputs and preparation of these and torch.export files."""
 
 from __future__ import annotations
 

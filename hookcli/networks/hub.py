@@ -1,4 +1,4 @@
-"""Find the files of a model, in a folder or in a repository of the Hugging Face hub."""
+"""Find a model's files in a folder or on the Hugging Face hub; check configs; fail fast offline."""
 
 from __future__ import annotations
 

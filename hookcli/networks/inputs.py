@@ -1,4 +1,4 @@
-"""Make the arguments with which a model is called, and draw pixels as a picture."""
+"""Make a model's arguments from pixels and ``--input``; draw normalized pixels as a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a model ready to run: build it on its device, with its weights and its preprocessing."""
+"""Load a model with its device, dtype, weights and preparation; read or score its output."""
 
 from __future__ import annotations
 

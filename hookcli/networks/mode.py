@@ -1,4 +1,4 @@
-"""Set a model to training or evaluation mode."""
+"""Set a model to training or evaluation mode; name the layers that evaluation mode changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the modules of a model, even if parts are compiled or belong to TorchScript."""
+"""Find modules and their aliases, unwrap compiled ones, and run compiled code eagerly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the user's models: in memory, or in code (``FILE.py:FUNCTION``, ``package.module:NAME``)."""
+"""Find the user's models, in memory or in code (``FILE.py:FUNCTION``), and check their modules."""
 
 from __future__ import annotations
 

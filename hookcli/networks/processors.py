@@ -1,4 +1,4 @@
-"""Wrap the image processors of transformers, and define the tasks of models that use one."""
+"""Wrap image processors of transformers, and read outputs of its models (boxes, masks, depth)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute the score of a model's output, the scalar at which a backward pass starts."""
+"""Find the class of ``--target``, and compute ``--score``, at which a backward pass starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the base class of the sources of models (torchvision, timm, the user's code)."""
+"""Define the base class of sources of models (timm, the user's code); check mean, std and bands."""
 
 from __future__ import annotations
 

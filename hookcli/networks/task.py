@@ -1,4 +1,4 @@
-"""Define the base class of tasks, such as classification, and turn pictures into pixels."""
+"""Define the base class of tasks; turn pictures into pixels, and refuse unfit sizes and bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the tasks of models, such as detection: how to make inputs and read outputs."""
+"""Define each task (classification, detection, …): its inputs, predictions and scores."""
 
 from __future__ import annotations
 

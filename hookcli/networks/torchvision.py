@@ -1,4 +1,4 @@
-"""Build models of torchvision, and read the metadata of their weights."""
+"""Build models of torchvision, read the metadata of their weights, and download the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Give a model its weights, which are trained, random, or from a file."""
+"""Give a model its weights: trained, random, or from a file, whose names and shapes must fit."""
 
 from __future__ import annotations
 

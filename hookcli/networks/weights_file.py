@@ -1,4 +1,4 @@
-"""Read weights files, which may come from a stranger, without running any code in them."""
+"""Read weights files without running code in them, and choose a set of weights (``FILE:KEY``)."""
 
 from __future__ import annotations
 

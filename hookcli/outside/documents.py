@@ -1,4 +1,4 @@
-"""Decode JSON files as typed values, and describe their types by a JSON Schema.
+"""Decode JSON as typed values, check version and depth, and describe types by a JSON Schema.
 
 A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
 are ignored. The schema takes its descriptions from ``Attributes`` in docstrings of dataclasses.

@@ -1,4 +1,4 @@
-"""Make names of files, layers and categories safe to show: in a terminal, a page, or a CSV file."""
+"""Make names safe to show in a terminal, CSV, Markdown, shell or page, but do not escape HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read regular files, write files atomically, and make names that are safe on disk."""
+"""Read regular files, write files atomically, hash and sort files, and make safe file names."""
 
 from __future__ import annotations
 

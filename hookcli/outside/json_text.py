@@ -1,4 +1,4 @@
-"""Write documents and rows as JSON text."""
+"""Write documents and rows as JSON text; NaN and Inf become null, odd file names are escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse values of options that are neither numbers nor choices; errors name the option."""
+"""Parse texts of options (channels, bands, ranges, NAME=VALUE), and refuse malformed ones."""
 
 from __future__ import annotations
 

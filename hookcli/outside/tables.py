@@ -1,4 +1,4 @@
-"""Write rows as CSV and Markdown text."""
+"""Write rows as CSV (a shape as ``1x64x56``, None as an empty cell) and as Markdown text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert names of files and folders to paths on this machine, or to URLs."""
+"""Convert names to paths on this machine or to URLs; refuse URLs that hold a password or a key."""
 
 from __future__ import annotations
 

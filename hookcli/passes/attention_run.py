@@ -1,4 +1,4 @@
-"""Observe attention in the forward passes of a run: what a query, chosen or central, looks at.
+"""Record attention in forward passes; default query: the class token, else the centre patch.
 
 hookcli recomputes the probabilities of each attention call from the model's own queries and keys.
 hookcli reduces the probabilities right after the call, so only the probabilities of one call and

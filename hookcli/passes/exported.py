@@ -1,4 +1,4 @@
-"""Run a program of ``torch.export``: exported from a model, or read from a ``.pt2`` file."""
+"""Export a model by torch.export, or read a ``.pt2`` file (refused if code is in it); run it."""
 
 from __future__ import annotations
 

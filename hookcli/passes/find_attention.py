@@ -1,4 +1,4 @@
-"""Find a model's attention calls, and the part of the image that each token covers.
+"""Find a model's attention calls, why some cannot be shown, and each token's part of the image.
 
 Two forward passes are enough for all pixels of the same shape: one with an image, and one with the
 noisy, flipped negative of the image. If a token covers different parts in the two passes, the model

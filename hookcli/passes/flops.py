@@ -1,4 +1,4 @@
-"""Count floating-point operations: two per multiply-add.
+"""Count floating-point operations in PyTorch (two per multiply-add), and list what has no count.
 
 torch's formulas count most operators. The formulas here count recurrent layers, deformable
 convolutions, quantized layers, and products of vectors. All other operators that multiply matrices,

@@ -1,4 +1,4 @@
-"""Run images through a runner, forward or also backward, and collect records and pictures.
+"""Run images forward or backward, in batches or alone; collect records, Grad-CAM and saliency.
 
 hookcli reduces each tensor during the forward pass. This module decides whether the images of a
 batch share a forward pass. If a runner has edits or pruning, every batch also runs without them.

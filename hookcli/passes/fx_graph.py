@@ -1,4 +1,4 @@
-"""Find the modules that the nodes of a ``torch.fx`` graph come from, and replace nodes' values.
+"""Read the nodes of a ``torch.fx`` graph with their modules, and replace nodes' values.
 
 ``torch.export`` and ``torch.compile`` both store the modules inside which they traced a node in the
 metadata of the node (``nn_module_stack``).

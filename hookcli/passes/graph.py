@@ -1,4 +1,4 @@
-"""Find the calls of modules and operations that the nodes of a model's graph belong to.
+"""Group the nodes of a graph (ONNX, torch.fx) into calls of modules; find their channel axes.
 
 An exported or compiled model has no modules, but its nodes say which module of the original model
 they come from. The output of the last node of a module's call is the output of the call.

@@ -1,4 +1,4 @@
-"""Define the interface through which runs and comparisons run a model.
+"""Define ``Runner``, by which runs and comparisons run a model, and ``Side``, a compared model.
 
 ``passes/eager`` implements this interface for modules of PyTorch. Code that receives a ``Runner``
 can ask for layers, tensors and the model's output, but not for modules.

@@ -1,4 +1,4 @@
-"""Survey a model for ``hookcli layers``: its modules' calls, shapes and cost, and traps for hooks.
+"""Compute the rows of ``hookcli layers``: calls, shapes and cost of modules, and traps for hooks.
 
 A trap is a reason why a simple hook on a layer misleads. The survey runs a model without weights,
 on the meta device if possible. It reads only shapes and version counters of tensors, never a value.

@@ -1,4 +1,4 @@
-"""Check the words of a request: order, values, options that exclude each other; no model needed."""
+"""Check parsed options without a model: order of words, limits, and which exclude each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name the folder of a run, plan the names of its files, and check what is in it already."""
+"""Name a run's folder (``hookcli-runs/MODEL-IMAGE``), plan its files, and check what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the images that a request names, before torch is imported."""
+"""Find a run's images, and read the first ones early, to refuse bad files and value ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepare what a command runs: check its options, and find its images.
+"""Check options, then find images, then load the model, for a run, ablation or comparison.
 
 This module and ``plan/prepared`` raise every error that can be found before anything is written.
 ``plan/prepared``, and with it torch, is imported only after the images have been read, so that a

@@ -1,4 +1,4 @@
-"""Prepare a model to run, with its images, its attention, and the settings of the run."""
+"""Prepare a run's model, attention, score and settings (with torch), and estimate its disk use."""
 
 from __future__ import annotations
 
