@@ -1,4 +1,4 @@
-"""Make what ``--attention`` asks for: statistics and pictures of heads, and maps for the page."""
+"""Write what ``--attention`` asks for: attention.csv, titled head pictures, maps for the page."""
 
 from __future__ import annotations
 

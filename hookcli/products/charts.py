@@ -1,4 +1,4 @@
-"""Draw the overview and the gradient flow of a whole run from the content of ``report.json``."""
+"""Make the heading of ``gradient_flow.png``; write this file and ``overview.png`` after a run."""
 
 from __future__ import annotations
 

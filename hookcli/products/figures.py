@@ -1,4 +1,4 @@
-"""Write the statistics of each chunk's tensors to Parquet, and collect totals for the page."""
+"""Estimate the size of ``records.parquet`` and ``layers.csv``; set the default of ``--sketch``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Map the box of ``--focus`` from the image to the network's input."""
+"""Check the box of ``--focus``, and map it from the image to the network's input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw feature maps in one picture (grid) for each call, or in one (sheet) for each image."""
+"""Queue grids of feature maps, or sheets of one image's layers; estimate their disk space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw maps over the network's input: channels of a layer, Grad-CAM, saliency and attention."""
+"""Choose files and titles of Grad-CAM, saliency and ``--heat`` pictures; estimate their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the network's input for all images, or for some if a run has over 200; draw thumbnails."""
+"""Choose which images get a picture of the network's input or a thumbnail, and write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base class of products (the kinds of results of a run), and what its methods get."""
+"""Define the base class of a run's products (kinds of results); resolve ``--grids auto``."""
 
 from __future__ import annotations
 

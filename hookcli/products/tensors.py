@@ -1,4 +1,4 @@
-"""Save tensors, and the attention of all heads, in safetensors files with an index."""
+"""Collect the tensors of ``--save``, estimate their size, and refuse more than ``--max-disk``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the images with each channel's largest values: all in a table, and some for the page."""
+"""Write ``top_images.csv``, and choose the channels whose top images the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open a finished run as an object that reads the run's tables and tensors on demand."""
+"""Provide ``hookcli.load_run``: a finished run whose tables and tensors are read on demand."""
 
 from __future__ import annotations
 

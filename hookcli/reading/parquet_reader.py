@@ -1,4 +1,4 @@
-"""Read ``records.parquet``, and reject files that no run can have written."""
+"""Read ``records.parquet``; refuse wrong columns, and more rows or bytes than its size allows."""
 
 from __future__ import annotations
 

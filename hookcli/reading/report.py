@@ -1,4 +1,4 @@
-"""Read ``report.json`` of a run folder, and make the page of the run again."""
+"""Make a run's page again from ``report.json``, and find which of its pictures are missing."""
 
 from __future__ import annotations
 

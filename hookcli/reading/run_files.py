@@ -1,4 +1,4 @@
-"""Read the files of a run folder, local or remote, with the same errors for both."""
+"""Read run folders, local or remote; refuse unfinished runs, damage, and links that lead out."""
 
 from __future__ import annotations
 

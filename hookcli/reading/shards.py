@@ -1,4 +1,4 @@
-"""Read rows of saved tensors from the shards (safetensors files) of a run, as numpy arrays."""
+"""Read rows of saved tensors from safetensors files as numpy arrays; bfloat16 becomes float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataclasses and types that the results of all analyses of finished runs share."""
+"""Declare JSON fields and poolings that ``places``, ``map``, ``probe``, ``similarity`` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataclasses that hold the statistics of attention heads, and the maps that the page shows."""
+"""Declare the columns of ``attention.csv``, and fields that describe pictures of head maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataclasses that describe a layer, one call of a layer, and a layer that did not run."""
+"""Describe layers and their calls: a call's id (``layer1.0.relu#1``), and its tensor's layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the edits of a run did; an edit (``--edit``) changes values inside the model."""
+"""Note which edits (``--edit``) of a run were applied, and which first made a NaN or Inf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a golden file, which keeps the statistics of a run to compare later runs with."""
+"""Declare the fields of a golden file, which keeps a run's statistics to compare with later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataclasses that describe a run's images, their predictions, and why some were skipped."""
+"""Declare fields of images and predictions; pair two runs' images; word notes on ``--range``."""
 
 from __future__ import annotations
 

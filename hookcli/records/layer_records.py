@@ -1,4 +1,4 @@
-"""Dataclasses that hold the statistics of layers' tensors as strings and numbers."""
+"""Declare the record of one tensor for one image, and the columns of ``records.parquet``."""
 
 from __future__ import annotations
 

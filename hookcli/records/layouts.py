@@ -1,7 +1,7 @@
-"""A layout says which axes of a tensor are the batch, the channels, the rows and the columns.
+"""Decide from a layer's type and shapes which axes are batch, channels, rows and columns (NCHW).
 
-hookcli derives a layout from the module's type and the shapes. If these do not decide, the layout
-is ``unknown`` instead of a guess, since a picture drawn along the wrong axes would be wrong.
+A layout is the meaning of the axes. If type and shapes do not decide, it is ``unknown`` instead of
+a guess, since a picture drawn along the wrong axes would be wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dataclasses that describe the pictures in a run folder, and what their tiles and pixels show."""
+"""Declare how ``report.json`` describes pictures: tile positions, channel ranges, colour levels."""
 
 from __future__ import annotations
 

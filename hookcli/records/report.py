@@ -1,4 +1,4 @@
-"""Dataclasses for the JSON documents of a run folder, which hold request, results and page."""
+"""Declare the fields of ``run.json``, ``manifest.json`` and ``report.json``, and check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataclasses for the rows of ``layers.csv``, and of the tables that commands print."""
+"""Declare the fields of rows: of ``layers.csv``, and of commands such as ``hookcli layers``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules by which hookcli reports findings, and their default thresholds."""
+"""List the rules by which hookcli reports findings, with their default thresholds."""
 
 from __future__ import annotations
 

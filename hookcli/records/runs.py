@@ -1,4 +1,4 @@
-"""Dataclasses that describe a run's model and findings, and limits on the images that it shows."""
+"""Declare fields of a run's model and findings, and the largest numbers of images on a page."""
 
 from __future__ import annotations
 

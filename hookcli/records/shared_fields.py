@@ -1,4 +1,4 @@
-"""The types of fields that several JSON documents share, each with a description for the schema."""
+"""Describe fields that several JSON documents share, such as ``command``, for the JSON Schema."""
 
 from __future__ import annotations
 

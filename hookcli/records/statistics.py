@@ -1,4 +1,4 @@
-"""This module declares each statistic of tensors once, as a field of ``Statistics``.
+"""Declare each statistic of tensors: its heading, its text form, and how it merges over images.
 
 Columns, records, pages and totals are made from the declarations; ``activations/stats`` computes
 the values.

@@ -1,4 +1,4 @@
-"""The content of ``tensors/index.json``, which lists the safetensors files of saved tensors."""
+"""Declare and check ``tensors/index.json``, which lists the safetensors files of saved tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn shapes, counts, numbers, and facts on which a run depended, into text for people."""
+"""Turn shapes (``1x64x56x56``), counts (``3 images``), numbers and lists into text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run ``hookcli ablate``, which zeroes channels one by one, and measures how a score changes.
+"""Plan and run an ablation: zero channels one by one, and rank them by how the score changes.
 
 A batch repeats one image, and each row has a different channel set to zero. The score of a row is
 compared with the score of the same row in an unchanged batch, which has the same rounding errors.

@@ -1,4 +1,4 @@
-"""Run the images of one chunk through the model in batches, and collect the results."""
+"""Run a chunk's images in batches; halve a batch if memory runs out; skip images that fail."""
 
 from __future__ import annotations
 

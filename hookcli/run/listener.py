@@ -1,4 +1,4 @@
-"""The progress that a run reports to its caller."""
+"""Define the interface through which a run reports progress and warnings to its caller."""
 
 from __future__ import annotations
 

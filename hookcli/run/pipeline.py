@@ -1,4 +1,4 @@
-"""Run images through a model on one machine, chunk by chunk, and write the run folder."""
+"""Run images on one machine, chunk by chunk, from first to last step; handle Ctrl-C and failure."""
 
 from __future__ import annotations
 

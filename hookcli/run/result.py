@@ -1,4 +1,4 @@
-"""The result of a run over images, which has the model, the images, and a row per layer call."""
+"""Declare what a run returns: its model, images, rows, findings, files and exit code."""
 
 from __future__ import annotations
 

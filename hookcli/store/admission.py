@@ -1,4 +1,4 @@
-"""Check whether a run may write into a folder, before the run changes anything there."""
+"""Refuse to start a run in a folder that holds another run, or files that no run wrote."""
 
 from __future__ import annotations
 

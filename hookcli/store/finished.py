@@ -1,4 +1,4 @@
-"""Change a run folder after the run: replace the report page, and delete leftover chunks."""
+"""Change a run folder after the run: replace the page; answer ``--resume`` if it is complete."""
 
 from __future__ import annotations
 

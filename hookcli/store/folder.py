@@ -1,4 +1,4 @@
-"""A run locks its folder, writes ``run.json`` first, and ``manifest.json`` when it is complete."""
+"""Write a run's folder: lock, ``run.json`` first, manifest last; refuse to resume another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journals of a run and its chunks, which name each file before hookcli writes it."""
+"""Write and read the journals of a run, which name each file before hookcli writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out from manifest and journals which files belong to a run; hookcli touches no others."""
+"""Find out which files belong to a run, from manifest and journals, and which are damaged."""
 
 from __future__ import annotations
 

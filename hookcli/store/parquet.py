@@ -1,4 +1,4 @@
-"""Write a Parquet file for each chunk, with a row for each tensor of each call and image."""
+"""Convert records to typed rows of ``records.parquet``, and write a file for each chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write tensors to safetensors files, a shard for each chunk, and an index of their headers."""
+"""Write safetensors files (a shard for each chunk, or weights), and the index of the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Add up the statistics of attention calls image by image."""
+"""Average the statistics of attention heads over the images, for ``attention.csv``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sum up the statistics of one call over many images, in constant memory."""
+"""Sum up one call over many images, and make its row of ``layers.csv``: norm, dead channels."""
 
 from __future__ import annotations
 

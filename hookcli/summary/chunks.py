@@ -1,4 +1,4 @@
-"""A chunk holds some consecutive images of a run with their results, and can be saved.
+"""Define what a chunk (some consecutive images) holds, how large it is, and how chunks add up.
 
 Everything that a run reports about its images is the sum of its chunks in their order. A resumed
 run therefore continues from the saved chunks and ends with the same bytes.

@@ -1,4 +1,4 @@
-"""The facts about a run that the rules of findings need."""
+"""Declare the facts about a run that the rules of findings need; ``run/close`` fills them in."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Find and rank findings, which are results of a run that deserve a closer look.
+"""Find, word and rank findings (small images, no gradient, …); ``tally`` checks each record.
 
-The rules read records and their sums over images, never tensors. If a rule needs the model itself,
-such as to find the module that produced a NaN, the caller runs the model and passes the answer in
-``Evidence``.
+Findings are results that deserve a closer look. The rules read records and their sums over images,
+never tensors. If a rule needs the model itself, such as to find the module that produced a NaN, the
+caller runs the model and passes the answer in ``Evidence``.
 """
 
 from __future__ import annotations

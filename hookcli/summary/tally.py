@@ -1,4 +1,4 @@
-"""Sum up all calls over many images, and note the images that meet a rule of findings."""
+"""Check each record against the limits of findings (NaN, Inf, float16), and sum up all calls."""
 
 from __future__ import annotations
 

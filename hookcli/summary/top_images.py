@@ -1,4 +1,4 @@
-"""Keep the images with each channel's largest values, in memory that does not grow with the run."""
+"""Keep the images with each channel's largest values, and rank the channels that stand out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``ablate``, which zeroes channels and measures how the score changes."""
+"""Define ``hookcli ablate``, which zeroes channels: its options, its plan, and what it prints."""
 
 from __future__ import annotations
 

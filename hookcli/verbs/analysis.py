@@ -1,4 +1,4 @@
-"""Open runs and write results, as ``places``, ``map``, ``probe`` and ``similarity`` do."""
+"""Open runs, write pages, and define options for ``places``, ``map``, ``probe``, ``similarity``."""
 
 from __future__ import annotations
 

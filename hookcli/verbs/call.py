@@ -1,4 +1,4 @@
-"""Hold the arguments, messages and progress of one call of a verb such as ``hookcli.inspect``."""
+"""Pass on a Python call's messages as warnings, and draw its progress bars, also in notebooks."""
 
 from __future__ import annotations
 

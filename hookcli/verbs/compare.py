@@ -1,4 +1,4 @@
-"""The function and command ``compare``, which runs a model in two ways, A and B."""
+"""Define ``hookcli compare``, which runs a model in two ways, and parse ``--against``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``diff`` (two runs) and ``compare`` (two ways of running a model) return and print."""
+"""Define what ``diff`` and ``compare`` print: table, marks, JSON, ``--top`` and ``--sort``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``diff``, which compares two runs or golden files."""
+"""Define ``hookcli diff``, which compares two runs or golden files, and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON documents that commands print, or write to files outside run folders."""
+"""Declare the JSON around the rows that ``inspect``, ``layers`` and others print, and of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``export``, which writes saved tensors as .npy or .csv files."""
+"""Define ``hookcli export``, which writes saved tensors as .npy or .csv: file names and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``golden``, which writes a run as one small file."""
+"""Define ``hookcli golden``, which writes a run as one small file: its options and its table."""
 
 from __future__ import annotations
 

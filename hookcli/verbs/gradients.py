@@ -1,4 +1,4 @@
-"""The function and command ``gradients``, which runs a model forward and backward."""
+"""Declare the function and command ``gradients``, with examples; ``inspection_outcome`` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``inspect``, which records what the layers of a model compute."""
+"""Declare the function and command ``inspect``, with examples; ``inspection_outcome`` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``inspect`` and ``gradients`` return and print: a table, predictions, and findings."""
+"""Run ``inspect`` and ``gradients``, and make their table, the lines below it, and warnings."""
 
 from __future__ import annotations
 

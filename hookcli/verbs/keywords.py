@@ -1,4 +1,4 @@
-"""Turn functions that take requests (dataclasses of options) into functions with keywords.
+"""Make keywords and options of the fields of requests (dataclasses), and check given values.
 
 Each field of a request with a ``Flag`` becomes a keyword, and an option of the command. Signature,
 ``help()``, command line, completion and reference are all made from these fields.

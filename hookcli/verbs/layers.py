@@ -1,4 +1,4 @@
-"""The function and command ``layers``, which lists the layers of a model."""
+"""Define ``hookcli layers``: its options, the columns and sums that it prints, and ``--sort``."""
 
 from __future__ import annotations
 

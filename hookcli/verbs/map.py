@@ -1,4 +1,4 @@
-"""The function and command ``map``, which arranges images by the features of a layer."""
+"""Define ``hookcli map``, which lays out images by features: its options, table, files and page."""
 
 from __future__ import annotations
 

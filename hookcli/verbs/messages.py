@@ -1,4 +1,4 @@
-"""Send messages about images, layers and folders, which several verbs share."""
+"""Send messages that several commands share: skipped images, damaged runs, layers not called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``models``, which lists models that hookcli can load."""
+"""Define ``hookcli models``, which lists or downloads models: its options and table columns."""
 
 from __future__ import annotations
 

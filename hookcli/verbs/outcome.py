@@ -1,4 +1,4 @@
-"""The base classes of what commands return: rows, a document, messages, files, and a page."""
+"""Define the base classes of what commands return: table (also in notebooks), files and page."""
 
 from __future__ import annotations
 

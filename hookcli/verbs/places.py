@@ -1,4 +1,4 @@
-"""The function and command ``places``, which compares tokens, or pixels of feature maps."""
+"""Define ``hookcli places``, on tokens or map pixels: its options, their conflicts, its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``probe``, which tests how well layers predict labels."""
+"""Define ``hookcli probe``, which predicts labels: its options, table, verdict and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function and command ``report``, which makes the page of a run again."""
+"""Define ``hookcli report``, which makes the page of a run again: its options and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a model on images, or open finished runs, as several commands do."""
+"""Run a model, or open finished runs, for commands that take MODEL or RUN; word a run's plan."""
 
 from __future__ import annotations
 

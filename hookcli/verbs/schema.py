@@ -1,4 +1,4 @@
-"""The function and command ``schema``, which makes JSON Schemas from the types of documents."""
+"""Define ``hookcli schema``, and list the documents and files that have a JSON Schema."""
 
 from __future__ import annotations
 

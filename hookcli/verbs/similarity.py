@@ -1,4 +1,4 @@
-"""The function and command ``similarity``, which compares every pair of layers."""
+"""Define ``hookcli similarity``, which compares pairs of layers: its options, table and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the attention of one query: the map of every head over the image."""
+"""Draw one query's attention: each head's map over the image, and transparent maps for the page."""
 
 from __future__ import annotations
 

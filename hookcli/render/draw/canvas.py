@@ -1,7 +1,7 @@
-"""Canvases are pictures made of palette indices and text; this module colours and encodes them.
+"""Define the colour maps (``ember``, ``tide``), fonts and headings of pictures; encode PNG files.
 
-The palette holds 240 levels of the colour map, one colour for values that are not finite, and a
-ramp from the background to the text colour.
+A canvas is a picture made of palette indices and text. The palette holds 240 levels of the colour
+map, one colour for values that are not finite, and a ramp from the background to the text colour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw two activations, A and B, on one scale, and B - A, as a labelled PNG with one palette."""
+"""Draw activations A and B on one scale, and B - A: the channels that differ most, or bars."""
 
 from __future__ import annotations
 

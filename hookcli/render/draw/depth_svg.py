@@ -1,4 +1,4 @@
-"""Draw statistics and gradients over depth, and histograms, as SVG text; names are escaped."""
+"""Draw the page's charts over depth (statistics, gradients) and its histograms, as SVG text."""
 
 from __future__ import annotations
 

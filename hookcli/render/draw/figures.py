@@ -1,4 +1,4 @@
-"""The colours and headings of charts that matplotlib draws."""
+"""Define the colours, headings, axes and legends of charts that matplotlib draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect gradient norms by depth, which show where gradients shrink, grow, or are NaN or Inf."""
+"""Collect what gradient-flow charts show: norms by layer, and marks for NaN, zero, no gradient."""
 
 from __future__ import annotations
 

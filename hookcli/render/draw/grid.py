@@ -1,4 +1,4 @@
-"""Draw tiles and bars as labelled pictures, which are arrays of palette indices."""
+"""Lay out tiles and bars of feature maps in a grid or sheet: columns, gaps, and channel labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw and write pictures of feature maps in threads while the model runs."""
+"""Write grids and sheets of feature maps in threads: headings, notes, and facts on their tiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw ``overview.png`` and ``gradient_flow.png`` of a run, for a slide or a pull request."""
+"""Draw ``overview.png``, and ``gradient_flow.png`` under a heading from ``products/charts``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw photos and maps of their places (positions in a layer) side by side, with captions."""
+"""Draw the pictures of ``hookcli places``: photos, maps of a layer's places, and rings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode pictures as SVG or PDF, and figures of matplotlib in these formats or as PNG."""
+"""Encode pictures as SVG or PDF, and matplotlib's figures as these or PNG, without dates."""
 
 from __future__ import annotations
 

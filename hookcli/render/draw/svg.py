@@ -1,4 +1,4 @@
-"""The parts that charts over depth share: SVG text with escaped names, and logarithmic axes."""
+"""Make the parts that SVG charts over depth share: log axes, legends, short and escaped names."""
 
 from __future__ import annotations
 

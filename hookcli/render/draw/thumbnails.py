@@ -1,4 +1,4 @@
-"""Draw thumbnails of images side by side in one picture."""
+"""Shrink images to square thumbnails, and draw them side by side in one JPEG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lay out small pictures on a page: of all images, and of those with each channel's top values."""
+"""Choose the images on a page with many photos, how many at first, and lay out thumbnails."""
 
 from __future__ import annotations
 

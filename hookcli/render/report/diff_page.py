@@ -1,4 +1,4 @@
-"""Render the comparison of two runs as a page with verdict, changes, calls and pictures."""
+"""Render the page of ``diff`` or ``compare`` with ``--pictures``; chart distances over depth."""
 
 from __future__ import annotations
 

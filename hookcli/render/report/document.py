@@ -1,4 +1,4 @@
-"""Collect facts about a run's pictures from ``report.json``, for the page and its script."""
+"""Collect facts on pictures for the page's script; explain why a call has no feature maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Render a result as HTML for a notebook; as it has no script or style, it looks alike anywhere."""
+"""Render a result as HTML for a notebook, without script; limit its rows, pictures and findings."""
 
 from __future__ import annotations
 

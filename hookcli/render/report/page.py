@@ -1,4 +1,4 @@
-"""Render the document of a run as one HTML page, which needs only files of the run folder."""
+"""Render the page of a run: choose columns, charts and scripts, and link or embed its pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the template environment, the assets and the file addresses that pages use."""
+"""Set up pages' templates, assets and links; escape ``<`` and ``>`` in JSON for a page's script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder on this machine in which hookcli writes and deletes files, and follows no link."""
+"""Write, read, delete and lock files in a folder on this machine, and follow no link."""
 
 from __future__ import annotations
 

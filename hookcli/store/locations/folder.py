@@ -1,4 +1,4 @@
-"""The interfaces of a run folder and of its lock, on this machine or in cloud storage."""
+"""Define the interfaces of a run folder and of its lock, on this machine or in cloud storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a run folder in cloud storage: a small file that its owner keeps renewing.
+"""Lock a run folder in cloud storage by a small file, which expires unless its owner renews it.
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
 holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may

@@ -1,4 +1,4 @@
-"""The names of the files and folders of a run, relative to its folder, each defined only here."""
+"""Define the names of the files and folders of a run, and tell which names a run may write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run folder in cloud storage such as S3, where hookcli always writes whole files."""
+"""Read and list a run folder in cloud storage such as S3, and write whole files into it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
+"""Read and write single files in cloud storage (``s3://``, ``gs://``, …) by fsspec, and retry.
 
 Functions raise a ``RequestError`` for a URL that fsspec cannot use, a ``StorageError`` if the
 service fails, and another ``OSError`` if only the file is at fault. Temporary errors are retried
