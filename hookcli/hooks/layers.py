@@ -1,4 +1,4 @@
-"""List a model's modules: family (``conv``), channel axis, patch; explain why one did not run."""
+"""Find the family, channel axis and patch size of modules; explain why a module did not run."""
 
 from __future__ import annotations
 

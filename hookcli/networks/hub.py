@@ -134,7 +134,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Return why the library has no weights for its model; empty if it may have some."""
+        """Say why a source without files has no trained weights; return "" if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:

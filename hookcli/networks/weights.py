@@ -292,8 +292,8 @@ def _bare(path: str) -> str:
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
     """Return the prefix, such as ``module.``, that a file puts before the names in the model.
 
-    Return "" if the file has the plain names, or the same prefix before fewer than half of them.
-    Raise a WeightsError if several prefixes fit equally.
+    Return "" if plain names are as common as any prefix, or if the commonest prefix gives fewer
+    than half of the names in the model. Raise a WeightsError if several prefixes fit equally.
     """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))

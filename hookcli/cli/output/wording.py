@@ -28,7 +28,7 @@ def to_words(text: str) -> str:
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return a field's option and ``value``, or a function's command and ``arguments``, or ""."""
+    """Return the option for a field, or the command for a function; "" if ``name`` is neither."""
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
