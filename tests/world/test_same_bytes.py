@@ -114,7 +114,7 @@ def home(tmp_path_factory):
 
 
 def test_the_same_commands_twice_write_and_print_the_same_bytes(home):
-    words = ["diff", "-r", "-x", "cache", home / "one", home / "two"]
+    words = ["diff", "-r", "-x", "cache", "-x", "__pycache__", home / "one", home / "two"]
     assert subprocess.run(words, capture_output=True, text=True, check=False).stdout == ""
 
 
