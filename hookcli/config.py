@@ -1,4 +1,4 @@
-"""Declare the requests of inspect, gradients, ablate and compare: most options, with defaults.
+"""Declare most options of inspect, gradients, ablate and compare, with defaults, as requests.
 
 A config is made of requests, and each request is about one subject: the model, the images, the run
 folder, the findings. A function that needs one subject takes that request, not the whole config.
@@ -515,9 +515,9 @@ class TensorRequest:
 
     Attributes:
         max_disk: The limit is in 1e9 bytes, for the tensors of all layers and images together.
-        only: With ``save``, the layers to observe instead of ``layers``. ``features`` is the single
-            layer whose tensors describe images best, and ``act`` is all activation functions. None
-            keeps ``layers``.
+        only: With ``save``, the layers to observe instead of those in ``layers``. ``features`` is
+            the single layer whose tensors describe images best, and ``act`` is all activation
+            functions. None keeps ``layers``.
     """
 
     save: Annotated[
@@ -543,7 +543,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: The part of a request that sets thresholds, and says which rules fail a command."""
+    """Findings: The part of a request that sets rules' thresholds, and says which cause code 7."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -608,7 +608,7 @@ class MachineRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Attention: The part of a request that says which layers' heads to analyse and draw.
+    """Attention: The part of a request that says in which layers to analyse and draw heads.
 
     Attributes:
         layers: The attention of all modules inside these layers is analysed, too.

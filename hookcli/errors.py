@@ -85,7 +85,7 @@ class HookcliError(Exception):
         return [*hint, *vars(self).get("notes", ())]
 
     def add_note(self, note: str, /) -> None:
-        """Add a note below the hint; Python's own method would add it to a list that is lost."""
+        """Add a note below the hint; Python's method would add it to a copy of ``__notes__``."""
         vars(self).setdefault("notes", []).append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -135,7 +135,7 @@ class InterruptError(HookcliError):
 
 
 class Termination(SystemExit):
-    """Raised on SIGTERM; a ``sys.exit()`` in the user's code raises SystemExit itself."""
+    """Raised on SIGTERM, to tell it from the SystemExit of ``sys.exit()`` in the user's code."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
@@ -166,7 +166,7 @@ class NoLayerMatchedError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A form that chooses layers, as ``conv[1:4]`` does, is not well-formed."""
+    """A form of a filter is not well-formed; a right one is, for example, ``conv[1:4]``."""
 
 
 class EditSyntaxError(RequestError):

@@ -1,1 +1,1 @@
-"""Choose modules and register hooks on them; only torch's pruning registers others."""
+"""Choose modules and register all hooks on them, except the hooks of torch's pruning."""

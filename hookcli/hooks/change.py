@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias, which shares the tensor's version counter, but is no view to autograd."""
+    """Makes an alias that shares the tensor's version counter, but is not a view for autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with aliases of tensors that need one; ``follow`` gets each alias."""
+        """Return ``inputs`` with aliases for the tensors that need one; ``follow`` gets each."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

@@ -1,4 +1,4 @@
-"""Observe the gradients of modules' inputs, outputs and parameters; say why one is missing."""
+"""Observe gradients of modules' inputs, outputs and parameters; say why a gradient is missing."""
 # ``register_full_backward_hook`` raises on models that work in place, such as torchvision's resnet
 # and vgg. So hooks are put on tensors during the forward pass: on the output, and on an alias of
 # each input, whose gradient belongs to one module alone. When code overwrites a tensor, an earlier

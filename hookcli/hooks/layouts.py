@@ -1,4 +1,4 @@
-"""Choose a tensor's layout (NCHW, NLC) by its layer's type, by followed channels, or by shape."""
+"""Choose a tensor's layout (NCHW, NLC) by its layer's type, its channel trail, or its shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find, name and replace the tensors in a nested value; choose one by key; find NaN and Inf."""
+"""Find, name and replace tensors in a nested value; choose a tensor by key; find NaN and Inf."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def map_tensors(
 ) -> object:
     """Return ``value``, or a copy in which ``change(key, tensor)`` has replaced tensors.
 
-    ``key`` and ``inside`` are for the function's calls of itself on the parts of ``value``.
+    The function passes ``key`` and ``inside`` only to itself, for the parts of ``value``.
     """
     if isinstance(value, Tensor):
         return change(key, value)

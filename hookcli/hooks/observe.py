@@ -1,4 +1,4 @@
-"""Pass each tensor that a layer takes or returns to an observer; note layers that return none."""
+"""Pass tensors that layers take or return to an observer; note layers that return no tensor."""
 
 from __future__ import annotations
 

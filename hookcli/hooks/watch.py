@@ -55,9 +55,9 @@ def watch(
     ``started`` gets all arguments of a call as one value, ``finished`` the output, or None after a
     call that raised. If a listener does not return None, its return value replaces the inputs or
     the output; an operation's inputs cannot be replaced. ``call.order`` counts the calls by their
-    start, so that a block comes before its children. ``ends_first`` calls ``finished`` before that
-    of all other watchers. ``others`` gets the paths of unwatched operations that compute values, if
-    ``layers`` has any operation.
+    start, so that a block comes before its children. With ``ends_first``, ``finished`` is called
+    before the ``finished`` of all other watchers. ``others`` gets the paths of unwatched operations
+    that compute values, if ``layers`` has any operation.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)

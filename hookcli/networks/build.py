@@ -1,4 +1,4 @@
-"""Build a model by its function and ``--model-arg``: seeded, or without values; limit its size."""
+"""Build a model with its ``--model-arg`` and seeded or unset weights; limit the model's size."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class ModelDescription:
         adds a border, and None if the preprocessing does more than resize and crop. ``as_pixels``
         says that the image is a tensor file, which the preprocessing does not change. hookcli
         prepares two test pictures, in which the brightness of a pixel shows its column or row. For
-        a large photo, smaller pictures are enough if those of half their size show the same.
+        a large photo, smaller pictures are used if pictures of half their size give the same part.
         """
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:
@@ -152,7 +152,7 @@ class ModelDescription:
     ) -> tuple[list[Tensor], Tensor]:
         """Return the brightness, from 0 to 1, of grey pictures in the layers' input, (H, W) each.
 
-        ``as_pixels`` skips the preprocessing. The mask of all picture pixels comes second.
+        ``as_pixels`` skips the preprocessing. The second item is a mask of the pictures' pixels.
         """
         # The second tensor says which pixels depend on the picture at all; padding does not.
         # ``pictures`` draws one after the other, and none is kept, as they may be large.

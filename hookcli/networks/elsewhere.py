@@ -1,4 +1,4 @@
-"""Find out what a file holds (weights, under which key), and what to type if it is no model.
+"""Find out what a file holds, such as weights under a key, and what to type for a wrong name.
 
 hookcli runs no code of the file.
 """
@@ -213,7 +213,7 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """List a pickle's names: ("class", "torch.Tensor") of protocols 0 to 2, ("text", "epoch")."""
+    """List a pickle's texts, ("text", "epoch"); in protocols 0 to 2, also classes, ("class", …)."""
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):

@@ -1,4 +1,4 @@
-"""Read and check ONNX graphs; describe inputs and preparation of these and torch.export files."""
+"""Read and check ONNX graphs; find how to prepare inputs for ONNX and torch.export files."""
 
 from __future__ import annotations
 

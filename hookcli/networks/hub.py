@@ -48,7 +48,7 @@ class Files:
     label: str  # where the files come from, for people
 
     def find(self, name: str) -> Path | None:
-        """Return a file's path; None if there is none. If it is unreachable, raise an OSError."""
+        """Return a file's path; None if no file has this name; raise OSError if unreachable."""
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
@@ -134,7 +134,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Say why a source without files has no trained weights; return "" if it may have some."""
+        """Say why a library's own model has no trained weights; return "" if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:

@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """Names and shapes of tensors whose first axis is not 1; images then run one at a time."""
+        """Names and shapes of tensors whose first axis is not 1; if any, images run one by one."""
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
@@ -120,7 +120,7 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """Holds a model's inputs by name; looking up a missing name gives the next of the pixels."""
+    """Holds a model's inputs by name; each missing name that is looked up gets the next pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)

@@ -34,7 +34,7 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """Builds the model ``open_clip:NAME/TAG``, where TAG names trained weights, or one in files.
+    """Builds a model of files, or ``open_clip:NAME/TAG``, where TAG names trained weights.
 
     The files are in a folder, ``open_clip:FOLDER``, or in a revision of a repository of the hub,
     ``open_clip:hf-hub:ORG/NAME@REV``.

@@ -188,7 +188,7 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield a name by which ``find_model`` finds a module (with ``copies``, a copy) in the block.
+    """Yield a name by which ``find_model`` finds the module, or (``copies``) a copy, in the block.
 
     With ``keeps_dtype``, a model whose values have several dtypes keeps them. If another thread
     holds the same model, wait until it has finished.

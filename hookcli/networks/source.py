@@ -122,7 +122,7 @@ class Source:
         return ()
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Return the model with trained weights ``name``; offline, raise one of ``UNREACHABLE``."""
+        """Return a model with trained weights ``name``; raise one of ``UNREACHABLE`` if offline."""
         raise WeightsError(
             f"{request.name} has no known pretrained weights",
             "let its own code load them, or pass a file: `weights=FILE`",
@@ -144,7 +144,7 @@ class Source:
         return ""
 
     def pin(self, loaded: str) -> str:
-        """Return a value of ``weights`` that loads the weights ``loaded`` in another process."""
+        """Return a value of ``weights`` with which another process loads the weights ``loaded``."""
         return "auto"
 
     def find_url(self, weights: str) -> str:

@@ -82,7 +82,7 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Say how ``count`` pictures become one input; ``pictures`` may lack some of these."""
+        """Say how ``count`` pictures become one input; ``pictures`` may have only some of them."""
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:

@@ -41,8 +41,8 @@ class Classification(Task):
     """Handles models that return a row of numbers for each image.
 
     ``reading`` says what the numbers are: ``logits`` of classes of which one is true, ``labels``
-    (logits of classes that may all be true), ``probabilities``, or ``values`` without classes. If a
-    row has one number that is not a value, the classes are 0 and 1, and the number is that of 1.
+    (logits of classes that may all be true), ``probabilities``, or ``values`` without classes.
+    Except for ``values``, one number in a row is that of class 1, and the other class is 0.
     """
 
     word: TaskWord = "classification"

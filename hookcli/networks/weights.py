@@ -61,7 +61,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return the request with which another process loads the weights called ``loaded`` here."""
+    """Return the request with which another process loads the weights that ``loaded`` names."""
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")

@@ -99,7 +99,7 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """In the block, replace ``module`` by a stand-in with ``offered``, unless it is imported."""
+    """In the block, replace ``module``, if not yet imported, by a stand-in that has ``offered``."""
     if _package_of(module) in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""Record attention in forward passes; default query: the class token, else the centre patch.
+"""Record attention in forward passes; by default from the class token, else the centre patch.
 
 hookcli recomputes the probabilities of each attention call from the model's own queries and keys.
 hookcli reduces the probabilities right after the call, so only the probabilities of one call and

@@ -1,4 +1,4 @@
-"""Call a model (only here), tell its errors from hookcli's own, and explain where it failed.
+"""Make all calls of models; tell models' errors from hookcli's; explain where a model failed.
 
 hookcli makes the error message from the traceback, so a successful forward pass costs no extra
 time. Making the message can run code of the model that raises again; hookcli ignores this.

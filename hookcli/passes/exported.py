@@ -1,4 +1,4 @@
-"""Export a model by torch.export, or read a ``.pt2`` file (refused if code is in it); run it."""
+"""Export a model by torch.export and run it; run ``.pt2`` files, but refuse those with code."""
 
 from __future__ import annotations
 

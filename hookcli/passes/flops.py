@@ -137,7 +137,7 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count 2 FLOPs per weight at each position of the output if ``of_output``, or of the input."""
+    """Count 2 FLOPs per weight and position in the input, or with ``of_output`` in the output."""
     # The places are those of the output for a convolution, and of the input for a transposed one.
     # The interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
     data = output if of_output else next(iter(named.values()))

@@ -57,7 +57,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return a node's torch function and a text that all nodes of the same call share, or None."""
+    """Return a node's torch function, and a text that its call's nodes share; None if unknown."""
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None

@@ -246,7 +246,7 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """If any node reads a call's last values, yield the call's values that nodes outside read."""
+    """Yield a call's values that are used outside it; none if nothing uses its last values."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:

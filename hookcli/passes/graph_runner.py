@@ -109,7 +109,7 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the FLOPs by name of the computed value, and the operators that have no count."""
+        """Return the FLOPs of each value, by its name, and the operators that have no count."""
         return {}, ("a compiled model",)
 
     def find_quantized(

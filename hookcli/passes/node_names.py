@@ -110,7 +110,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn a module's full path, with which the names of its node's weights begin."""
+        """Learn a module's full path from its node's weights, whose names begin with the path."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))
@@ -179,13 +179,13 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return which call of a module has ``names``: their number, or else their position."""
+        """Return a call's index: the number in ``names`` (1 in ``up_1``), or else its position."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether only numbers differ in the names of a module's calls: ``up``, ``up_1``."""
+        """Return whether names of a module's calls differ only by a number: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)

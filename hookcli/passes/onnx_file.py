@@ -581,7 +581,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that is only quantized and dequantized again to the dequantized value."""
+    """Map a value to its dequantized copy if its only use is to be quantized and dequantized."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -1,4 +1,4 @@
-"""Define ``Runner``, by which runs and comparisons run a model, and ``Side``, a compared model.
+"""Define ``Runner``, which runs a model for a command, and ``Side``, one of two compared models.
 
 ``passes/eager`` implements this interface for modules of PyTorch. Code that receives a ``Runner``
 can ask for layers, tensors and the model's output, but not for modules.
@@ -81,7 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Map call ids to the least precise dtype that a tensor comes from, and the operator."""
+        """Map a call's id to the least precise dtype that led to its tensor, and its operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:

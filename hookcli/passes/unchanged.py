@@ -128,7 +128,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return what restores a container, array or random number generator; None for others."""
+    """Return a function that restores a container, array or random generator; else, None."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):
