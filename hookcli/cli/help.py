@@ -1,4 +1,4 @@
-"""Format help (panels, notes, most used first); refuse repeated options. Rich would take 70 ms."""
+"""Format help without Rich, to save 70 ms: panels, notes, most used first; refuse repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apply ``--prune``: set weights to zero, measure sparsity, undo it (``torch.nn.utils.prune``)."""
+"""Apply ``--prune`` by ``torch.nn.utils.prune``: set weights to zero, measure sparsity, undo it."""
 
 from __future__ import annotations
 

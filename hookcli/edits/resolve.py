@@ -180,7 +180,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Apply an edit; norms use the axes ``together``, and means all of these but the channels."""
+    """Apply an edit; norms are over the axes ``together``, means over these except channels."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))

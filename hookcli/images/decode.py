@@ -1,4 +1,4 @@
-"""Decode picture files, upright by EXIF; say what an unreadable one is (video, PDF, HEIC).
+"""Decode picture files, upright by EXIF; say what an unreadable file is (video, PDF, HEIC).
 
 Pictures are 8-bit RGB, or have as many bands as the file has. An image object that has raised an
 exception is never used again: a second try would return partial pixels. At most two full-size
@@ -228,7 +228,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Scale a PNG's transparent grey value as Pillow scales pixels; refuse a colour of 16 bits."""
+    """Scale a PNG's transparent grey as Pillow does pixels; refuse a transparent 16-bit colour."""
     # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
     # reduced pixels do not show which of them had a transparent colour of 16 bits.
     transparent = image.info.get("transparency")

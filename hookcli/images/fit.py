@@ -1,4 +1,4 @@
-"""Make images fit a model (clips, pairs); skip those that do not fit, or fail (``on_error``)."""
+"""Make images, clips and pairs fit a model; skip one that does not fit, or stop (``on_error``)."""
 
 from __future__ import annotations
 

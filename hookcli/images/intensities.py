@@ -1,4 +1,4 @@
-"""Scale values of over 8 bits to 0 to 255, with one range for all by default; choose bands."""
+"""Scale values of over 8 bits to 0 to 255, by default alike in all images; choose bands."""
 
 from __future__ import annotations
 

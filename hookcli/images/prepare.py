@@ -242,7 +242,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Returns images and hookcli's errors, because torch would change the text of raised errors."""
+    """Prepares images; returns hookcli's errors, since torch would change a raised one's text."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

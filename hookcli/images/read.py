@@ -98,7 +98,7 @@ def _make_key(name: str, taken: dict[str, int]) -> str:
 
 
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
-    """Return the images in ``files``, or the pages that ``style`` chooses, without contents."""
+    """Return the images in ``files``, or the pages that ``style`` chooses; keep no pixels."""
     images: list[ImageSource] = []
     taken: dict[str, int] = {}
     for file in files:

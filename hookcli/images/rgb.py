@@ -27,7 +27,7 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, (1,), (2,)
 def to_rgb(
     image: Image.Image, style: ReadStyle = PLAIN, low: Image.Image | None = None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return ``image`` as RGB on white, and the range of values that became 0 to 255, or None."""
+    """Return ``image`` as RGB on white, and the range scaled to 0 to 255 (None if not scaled)."""
     # ``low`` has the lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):

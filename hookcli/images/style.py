@@ -1,4 +1,4 @@
-"""Hold how to read a picture (``ReadStyle``), the errors of unusable ones, and limits of size."""
+"""Define how to read a picture (``ReadStyle``), errors of unusable pictures, and size limits."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield the name and the values of each image: (C, H, W), (H, W, C) or, if integers, (H, W)."""
+    """Yield each image's name and values: (C, H, W) or (H, W, C); integers may also be (H, W)."""
     # In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor
     # of several images, it ends with the row, such as ``[3]``. A single image has no name.
     for name, array in _load_arrays(path, data).items():

@@ -110,7 +110,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls that the user chose; errors may suggest to save with ``pool``."""
+        """Return the saved calls that the user chose; an error may advise saving with ``pool``."""
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())

@@ -56,7 +56,7 @@ _TWICE = "one run B at a time: compare twice"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Against: the part of a request that says how B differs from A, and how to compare them."""
+    """Against: the part of a request that says how run B differs from run A, and how to compare."""
 
     against: Annotated[
         tuple[str, ...],

@@ -1,4 +1,4 @@
-"""Define what ``diff`` and ``compare`` print: table, marks, JSON, ``--top`` and ``--sort``."""
+"""Define what ``diff`` and ``compare`` print: table, marked rows, JSON; ``--top``, ``--sort``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declare the JSON around the rows that ``inspect``, ``layers`` and others print, and of errors."""
+"""Declare the JSON documents of commands such as ``inspect`` and ``layers``, and that of errors."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files that ``export`` wrote: arrays or tables, then lists of the image of each row."""
+    """The files that ``export`` wrote: arrays or tables, then lists that name each row's image."""
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)
@@ -134,7 +134,7 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file in format ``to``, and its writer; the lists of images come last."""
+    """Yield each file's row and writer: tensors in the format ``to``, then lists of images."""
     # All tables share one list, and so do all arrays that have every image of the run.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)

@@ -101,7 +101,7 @@ class Inspection(Outcome):
 
     @cached_property
     def run(self) -> Run:
-        """The finished run as ``load_run`` opens it, which also has the figures of each image."""
+        """The finished run, opened as by ``load_run``; it also has the figures of each image."""
         from hookcli.reading.load import load_run
 
         run = load_run(self.run_folder)

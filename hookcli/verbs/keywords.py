@@ -1,4 +1,4 @@
-"""Make keywords and options of the fields of requests (dataclasses), and check given values.
+"""Make keywords and options from the fields of requests (dataclasses), and check their values.
 
 Each field of a request with a ``Flag`` becomes a keyword, and an option of the command. Signature,
 ``help()``, command line, completion and reference are all made from these fields.
@@ -54,7 +54,7 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter; its fields that ``names`` lists (with spaces) get no keywords."""
+    """Annotates a parameter: its fields in ``names``, separated by spaces, become no keywords."""
 
     names: str
 
@@ -98,7 +98,7 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Return a message in which this function's keywords replace fields and command options."""
+        """Return a message that names this function's keywords instead of fields and options."""
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -141,7 +141,7 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that turns requests into keywords; ``--format`` takes ``formats``."""
+    """Return a decorator that makes keywords of requests; ``formats`` are those of ``--format``."""
     # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
     # position. A parameter replaces the keyword of a request that has the same name; its value also
     # fills the field of the request. ``formats`` are the words of ``--format``.
@@ -317,7 +317,7 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
 def _list_options(
     fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
 ) -> Iterator[Option]:
-    """Yield the options in ``fields`` (of ``request``, if any); ``may_miss``: all are optional."""
+    """Yield the options of ``fields`` and inner requests; if ``may_miss``, no field is required."""
     panel = "" if request is None else find_panel(request)
     for field in fields:
         if field.flag is not None:
@@ -356,7 +356,7 @@ def _read(flag: Flag, value: Any) -> Any:
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Make the request (dataclass) of a field; return None if it is optional and not asked for."""
+    """Make a field's request (dataclass); return None if it is optional and not given."""
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and _read(field.flag, value)

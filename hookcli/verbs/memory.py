@@ -1,7 +1,7 @@
 """Take models, pictures and runs that a Python program passes as objects; keep runs in memory.
 
 Pictures, and the files of a run without ``out``, are written into the memory storage of fsspec. A
-model is registered under a name; afterwards it is as it was, even after an error or Ctrl-C.
+model is registered under a name; after the call, even if that failed, the model is unchanged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield keywords in which names replace models, pictures and runs until the block ends."""
+    """Yield keywords with names for models, pictures and runs, which are valid inside the block."""
     # ``known`` are the names of all keywords of the verb.
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:

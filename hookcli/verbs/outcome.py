@@ -1,4 +1,4 @@
-"""Define the base classes of what commands return: table (also in notebooks), files and page."""
+"""Define base classes for results of commands: their table (also in notebooks), files and page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return ``cells`` without the empty columns of ``drop``, or whole if there are no rows."""
+        """Return ``cells`` without the empty columns in ``drop``; with no rows, drop none."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 

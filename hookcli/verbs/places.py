@@ -1,4 +1,4 @@
-"""Define ``hookcli places``, on tokens or map pixels: its options, their conflicts, its files."""
+"""Define ``hookcli places``, which draws tokens or pixels: options, their conflicts, and files."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class PlacesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
-    """The result of ``places``, which sums up the figures of all places of a layer and an image.
+    """The result of ``places``: each row sums up the places of one layer in one image.
 
     Places are tokens, or pixels of feature maps. The file ``places.parquet`` has a row per place.
     """

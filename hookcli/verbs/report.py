@@ -32,7 +32,7 @@ class Report(FileOutcome):
 
     @property
     def page(self) -> Page:
-        """The page. If the run is in cloud storage, it has pictures only with ``single_file``."""
+        """The page; for a run in cloud storage, it has pictures only with ``single_file``."""
         file = self.files[PAGE]
         folder = None if isinstance(file, bytes) else file.parent
         pictures = {name: folder / name for name in self.state.pictures} if folder else {}

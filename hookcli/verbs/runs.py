@@ -1,4 +1,4 @@
-"""Run a model, or open finished runs, for commands that take MODEL or RUN; word a run's plan."""
+"""Run a model or open finished runs, for commands that take MODEL or RUN; put plans into words."""
 
 from __future__ import annotations
 

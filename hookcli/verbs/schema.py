@@ -137,7 +137,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Restrict a schema to the command ``name``; add the version if ``name`` is a jsonl line."""
+    """Limit a schema to what command ``name`` prints; for a ``.jsonl`` line, add the version."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

@@ -1,4 +1,4 @@
-"""Write data to stdout, messages to stderr: colours, closed pipes, characters that do not fit."""
+"""Write data to stdout, messages to stderr; handle colour, closed pipes, unencodable characters."""
 
 from __future__ import annotations
 

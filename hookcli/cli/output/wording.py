@@ -49,7 +49,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Parse a value in a message, which is a Python literal, perhaps in ``NAME(…)``, or a word."""
+    """Parse a value from a message: a Python literal, one inside ``NAME(…)``, or a plain word."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)

@@ -91,7 +91,7 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return what to draw of two tensors (1, …) of a call: maps if any differ, otherwise bars."""
+    """Return what to draw of a call's tensors A and B (1, …): maps that differ, otherwise bars."""
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
@@ -154,7 +154,7 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return a bar per index of ``axis`` (per value if None); if these are many, join some."""
+    """Return a bar for each index of ``axis`` or, if None, each value; if too many, join some."""
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -189,8 +189,8 @@ def _describe(
 ) -> ComparedMaps:
     """Return A, B and B - A as they are drawn, with their ranges.
 
-    ``both`` (K, n) has the values of A and B from which ``low`` and ``high`` are taken, ``flat``
-    (K, m) those of B - A from which ``largest`` and ``broken`` are taken.
+    ``low`` and ``high`` are taken from ``both`` (K, n), the values of A and B; ``largest`` and
+    ``broken`` are taken from ``flat`` (K, m), the values of B - A.
     """
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
     largest = _largest(flat)

@@ -48,7 +48,7 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the input (image file ``seen``) beside a grey copy under a Grad-CAM (h, w), all >= 0."""
+    """Draw the input (image file ``seen``), and a grey copy under a Grad-CAM (h, w, all >= 0)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:

@@ -26,7 +26,7 @@ _BAR, _GAP = 14, 16  # pixels: the width of the bar that explains the colours, a
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Says where, in pixels, a picture of ``size`` (width, height) has a matrix's square cells."""
+    """Says where a matrix's square cells are, in pixels, in a picture of size (width, height)."""
 
     size: tuple[int, int]
     left: int

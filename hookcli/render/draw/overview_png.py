@@ -1,4 +1,4 @@
-"""Draw ``overview.png``, and ``gradient_flow.png`` under a heading from ``products/charts``."""
+"""Draw ``overview.png`` and ``gradient_flow.png``; ``products/charts`` words the flow's heading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of ``hookcli places``: photos, maps of a layer's places, and rings."""
+"""Draw the pictures of ``hookcli places``: photos, maps of a layer's places, rings on places."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Draw a PNG of a photo and a map per layer or, if there are two photos, of both per layer."""
+    """Draw a PNG: one photo and a map per layer, or two photos repeated with each layer's marks."""
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

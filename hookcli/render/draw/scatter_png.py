@@ -73,7 +73,7 @@ def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
 
 
 def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
-    """Return up to ``most`` groups, (name, points); if there are more, the last joins the rest."""
+    """Return at most ``most`` groups (name, points); if there are more, join the last into one."""
     listed = list(groups.items())
     if len(listed) <= most:
         return listed

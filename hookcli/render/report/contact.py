@@ -1,4 +1,4 @@
-"""Choose the images on a page with many photos, how many at first, and lay out thumbnails."""
+"""Choose which images a page with many photos shows, and how many at first; place thumbnails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that readers of the page can select together; ``word`` marks each of them."""
+    """Images that readers of a page can select together; ``word`` labels each, if ``is_mark``."""
 
     title: str
     word: str
@@ -74,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Has a number for each image key, by which readers of the page can sort images, ascending."""
+    """Has a number for each image key; readers of a page can sort images by it, smallest first."""
 
     title: str
     numbers: Mapping[str, float]

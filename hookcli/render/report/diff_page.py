@@ -159,7 +159,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a distance: at the lower edge if it ``is_zero``, at the upper if missing or infinite."""
+    """Mark a distance at the lower edge if it ``is_zero``; at the upper if missing or infinite."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'

@@ -1,4 +1,4 @@
-"""Collect facts on pictures for the page's script; explain why a call has no feature maps."""
+"""Collect facts on pictures for the script of a run's page; explain why calls have no maps."""
 
 from __future__ import annotations
 
