@@ -1,4 +1,4 @@
-"""Compute heads' entropy and distance, maps of queries (shrunk to fit a page), and the rollout."""
+"""Compute entropy and distance of attention heads, maps of queries (shrunk to fit), and rollout."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return the cells of evenly spaced rows and columns, at most ``side`` each; None takes all."""
+    """Return the cells at which up to ``side`` (None: all) evenly spaced rows and columns cross."""
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
         [(2 * index + 1) * length // (2 * kept) for index in range(kept)] for length, kept in sizes

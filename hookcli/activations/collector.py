@@ -1,4 +1,4 @@
-"""Take figures, pictures and copies of each tensor in its hook, and how far edits moved it."""
+"""Take statistics, pictures and copies of tensors in hooks; measure how far edits moved them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return the L2 distance of each row from that in ``plain``, divided by the latter's norm."""
+    """Return each row's L2 distance from its row of ``plain``, divided by the latter's norm."""
     # Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)

@@ -1,4 +1,4 @@
-"""Compute an activation's tiles or bars (which channels, what scale), heat maps, and Grad-CAM."""
+"""Choose and scale an activation's channels as tiles or bars; compute heat maps and Grad-CAM."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return each channel's mean inside a box minus its mean outside, in standard deviations."""
+    """Return how many standard deviations each channel's mean is higher in a box than outside."""
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)
@@ -110,7 +110,7 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Rearrange values to (N, C, h, w), of clips to (N, C, D, h, w), of sequences to (N, C, L)."""
+    """Rearrange values to (N, C, h, w); clips to (N, C, D, h, w), and sequences to (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
@@ -169,14 +169,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values from ``low`` to ``high`` to levels below ``count``, which marks NaN and Inf."""
+    """Scale values in [``low``, ``high``] to levels below ``count``; NaN, Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values to levels such that zero becomes ``count // 2``; ``count`` marks NaN and Inf."""
+    """Scale values to levels, so that zero becomes ``count // 2``; NaN and Inf become ``count``."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

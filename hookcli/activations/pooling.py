@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Copy what ``style`` saves of an activation (rows, …), contiguous and on the same device."""
+    """Return a contiguous copy of what ``style`` saves of a tensor (rows, …), on its device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.

@@ -1,4 +1,4 @@
-"""Find the image cells of attention tokens, given their pixels; tell windows from heads."""
+"""Find image cells of attention tokens from their pixels; tell axes of windows and heads apart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Trail(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether the last two axes are queries and keys, as in the product of both."""
+        """Whether the last two axes are queries and keys, as in a product of queries with keys."""
         own, columns = self
         if columns is None or own.dim() < 2:
             return False
@@ -51,7 +51,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the trail (N, C, …), of ``shape``, after a convolution, a pooling or a resizing."""
+    """Resample a trail to ``shape``, (N, C, …), as a convolution, a pooling or a resizing does."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -126,7 +126,7 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return self, or a copy with ``reason`` and no cells if ``other`` is given and differs."""
+        """Return a copy with ``reason`` and no cells if a given ``other`` differs, else self."""
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
@@ -259,7 +259,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how many equal slices follow each other along ``axis``; 1 if their number varies."""
+    """Return the length of the runs of equal slices along ``axis``; 1 if the lengths differ."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

@@ -1,4 +1,4 @@
-"""Run on a cluster: decide which chunks to run (again), add them up in order, and close the run."""
+"""Run on a cluster: choose chunks to run or rerun, add up their results in order, and finish."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """The versions and hashes of a worker's node, by name, which must equal the driver's."""
+    """The versions and hashes of a worker's node, by name; they must equal those of the driver."""
 
     node: str
     facts: dict[str, str]

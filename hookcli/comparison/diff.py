@@ -204,7 +204,7 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs with a call of the graph (A if ``is_graph_a``); add others to ``left_out``."""
+    """Yield pairs in which the graph (A if ``is_graph_a``, else B) has a call; leave out others."""
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)

@@ -1,4 +1,4 @@
-"""Say why a call that only A or B has is no difference: merged, idle (dropout), part of another."""
+"""Say why a call that only A or B has is no difference: it is merged, idle, or part of another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def list_left_out(
 ) -> Iterator[LeftOut]:
     """Yield each call of A whose id is not in ``common`` (the ids that B also has), with a reason.
 
-    ``types`` has the types of A's modules in running order; ``reasons`` has known reasons, by id.
+    ``types`` maps A's call ids to class names, in running order; ``reasons``, ids to known reasons.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -261,7 +261,7 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, and whether the table lists it even if it is no culprit."""
+        """Yield each pair of calls, and whether the table lists a pair even if it is no culprit."""
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):

@@ -1,4 +1,4 @@
-"""Measure each call's own error (B runs again on A's tensors), and what rounding explains of it.
+"""Measure each call's own error (B runs again on A's tensors), and how much rounding explains.
 
 hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
 own error of a call is the distance of its own output from A's. To know how much of the error is
@@ -104,7 +104,7 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map a fused call of B to the last call of A in it, and a leftover Identity of B to ""."""
+        """Map each fused call of B to A's last call in it, and an Identity left by fusing to ""."""
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -190,7 +190,7 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map each shared call to the calls just before it, first those of only A, then only B."""
+        """Map each shared call to two lists of calls just before it: of only A, and of only B."""
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -261,7 +261,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Store the own error of a call, or None if A computes nothing like it."""
+        """Store the own error of a call of B, or None if A has no call like it."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -331,7 +331,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each paired call of A to the errors (``moved``) of unpaired calls just before it."""
+        """Map each paired call of A to the errors in ``moved`` of unpaired calls just before it."""
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -394,7 +394,7 @@ def _feed_moved(
 ) -> TensorArray | None:
     """Return A's output of a call as ``move`` changes it, or None if A has no such call.
 
-    Numbers that are too large for the dtype of B's call, which ``held`` has by id, become Inf.
+    Numbers too large for the dtype of B's call become Inf; ``held`` maps call ids to these dtypes.
     """
     values = own.feed(call_id)
     if values is None:

@@ -1,4 +1,4 @@
-"""Keep an image's calls of A and B; pair them by name (exports: also by values); measure pairs.
+"""Pair A's and B's calls for an image by name, in exports also by values; measure their distance.
 
 Paired calls have the same id, unless an export computes several calls in one or leaves some out.
 """
@@ -264,7 +264,7 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the index in A of B's call ``key`` (path, index); B may lack calls of A."""
+        """Return A's call index for B's call ``key`` (path, index), as B may lack calls of A."""
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key
@@ -277,7 +277,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return A's calls after the last pair, if B's graph does not name their layers."""
+        """Return those calls after A's last paired call whose layers B's graph does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]

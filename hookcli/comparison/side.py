@@ -1,4 +1,4 @@
-"""Run one of the two compared models on an image, and list how their settings differ."""
+"""Run one of two compared models on an image, and list how the settings of the two differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Return an image's output; add layers that ran to ``called``, and edits to ``effects``."""
+    """Return an image's output; extend ``called`` (layers that ran) and ``effects`` (of edits)."""
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)

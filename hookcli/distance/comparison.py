@@ -1,4 +1,4 @@
-"""Hold a comparison: the fields of its rows, changed facts, calls left out, and the exit code."""
+"""Define what a comparison holds: the fields of rows, changed facts, left-out calls, exit code."""
 
 from __future__ import annotations
 

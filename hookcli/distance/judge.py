@@ -1,4 +1,4 @@
-"""Judge pairs of calls by a tolerance: why one fails (NaN, shapes), its worst image, its rank.
+"""Judge pairs of calls by a tolerance: why a pair fails (NaN, shapes), its worst image and rank.
 
 Nothing here reads a file or runs a model: the caller passes pairs of calls with their distances.
 """
@@ -86,7 +86,7 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge a pair, and update its row; ``rows`` has a hidden row only after ``show``."""
+        """Judge a pair, and update its row; ``rows`` leaves out hidden pairs until ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:
@@ -107,7 +107,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include these calls; an id is that in A or, if A lacks the call, in B."""
+        """Let ``rows`` include calls, given by their ids in A, or in B if A lacks the call."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:

@@ -1,4 +1,4 @@
-"""Define tolerances: the options, defaults by dtype, and the rounding of sums and sigmoids."""
+"""Define tolerances' options and defaults by dtype, and rounding errors of sums and sigmoids."""
 
 from __future__ import annotations
 

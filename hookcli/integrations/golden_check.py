@@ -51,7 +51,7 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Return how a model differs from a golden file, or ""; if ``update``, write it instead."""
+    """Return how a model differs from a golden file, or ""; with ``update``, write the file."""
     if update:
         check_replaceable(golden, overwrite=False)
     with (

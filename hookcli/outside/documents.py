@@ -171,7 +171,7 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return a dataclass's fields by name, in order, without empty fields marked ``LEFT_OUT``."""
+    """Map a dataclass's field names, in order, to values; skip empty fields marked ``LEFT_OUT``."""
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
     return {name: part for name, part, always in found if always or part}
 
@@ -182,7 +182,7 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Map field names to plain types: ``int`` for ``int | None``, ``tuple`` for ``tuple[int]``."""
+    """Map field names to types, ``int | None`` as ``int``, and ``tuple[int]`` as ``tuple``."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)

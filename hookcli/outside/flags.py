@@ -1,4 +1,4 @@
-"""Declare command-line options as annotations of fields: ``Flag("--tile PX", "Longest side.")``."""
+"""Declare command-line options by field annotations like ``Flag("--tile PX", "Longest side.")``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Flag:
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether the given options, by name without dashes, set the field to None."""
+        """Return whether options ``given`` (by name, without dashes) set the field to None."""
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
@@ -183,7 +183,7 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option of the shortest path ending in ``name``; None if none or several match."""
+    """Return the option of the shortest path that ends in ``name``; None unless just one has it."""
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}

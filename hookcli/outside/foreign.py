@@ -74,7 +74,7 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Give ``error`` the text ``what verb: …``, with "raised" as default verb, and ``hint``.
+        """Set the text ``what verb: …`` (verb "raised" by default) and the ``hint`` of ``error``.
 
         Errors of the types in ``passes`` stay as they are. Blocks may share ``surroundings``.
         """
@@ -115,7 +115,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return the first line of an error; quotes replace backticks, which would mark parameters."""
+    """Return an error's first line, with quotes for backticks, as those would mark parameters."""
     return first_line(error).replace("`", "'")
 
 

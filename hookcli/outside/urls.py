@@ -49,7 +49,7 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Replace ``memory://hookcli/1`` by ``memory``, ``memory://hookcli/1/a.png`` by ``a.png``."""
+    """Shorten URLs like ``memory://hookcli/1`` to ``memory``, and ``…/1/a.png`` to ``a.png``."""
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 

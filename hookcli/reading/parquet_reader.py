@@ -1,4 +1,4 @@
-"""Read ``records.parquet``; refuse wrong columns, and more rows or bytes than its size allows."""
+"""Read ``records.parquet``; refuse wrong columns, and too many rows or bytes for the file size."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Decode dictionary columns; raise a ValueError if copies of a long text could fill memory."""
+    """Decode dictionary columns; raise a ValueError for a text longer than ``_LONGEST_TEXT``."""
     for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(index)

@@ -1,4 +1,4 @@
-"""Read run folders, local or remote; refuse unfinished runs, damage, and links that lead out."""
+"""Read local or remote run folders; refuse unfinished or damaged runs, and links leading out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change a run folder after the run: replace the page; answer ``--resume`` if it is complete."""
+"""Replace the page in a run's folder, or answer ``--resume`` if the run is already complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a run's folder: lock, ``run.json`` first, manifest last; refuse to resume another run."""
+"""Lock a run folder; write ``run.json`` first, the manifest last; refuse to resume another run."""
 
 from __future__ import annotations
 

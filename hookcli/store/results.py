@@ -97,8 +97,8 @@ def make_results(
 ) -> Iterator[ResultFolder]:
     """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    The list is the file that names all others. ``make_list`` encodes it from their names; if that
-    is None, the block must write the list. If ``folder`` is None, the files stay in memory.
+    The list is the file that names all others. ``make_list`` encodes it from their names; without
+    ``make_list``, the block must write it. If ``folder`` is None, the files stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)
