@@ -35,7 +35,7 @@ class Components:
     explained: NDArray[np.float64]  # the share of the variance along each, (K,)
 
     def project(self, features: Features) -> NDArray[np.float64]:
-        """Project features (rows, C) on the components; return their coordinates (rows, K)."""
+        """Project features (rows, C) on the K components; return their coordinates (rows, K)."""
         return np.concatenate([(part - self.mean) @ self.axes.T for part in split_rows(features)])
 
 

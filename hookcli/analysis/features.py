@@ -74,7 +74,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield the saved tensors of all images, or of the one with the key ``only``, in blocks."""
+        """Yield, in blocks, the saved tensors of all images, or of that with the key ``only``."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -90,7 +90,7 @@ class SavedCall:
                 self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
-        """Yield rows ``start`` to ``stop``, in blocks of images whose inputs have the same size."""
+        """Yield a tensor's rows ``start`` to ``stop`` in blocks of images with equal input size."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
         for size, group in groupby(tensor.images[start:stop], self.pixels.get):
             keys = tuple(group)
@@ -110,8 +110,8 @@ class SavedCall:
     def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
         """Return a row of features (images, C) for each image in ``keys``, by default all.
 
-        ``how`` reduces the values of an image to their mean or maximum over tokens or the pixels of
-        maps, or to the class token. Values without rows and columns are flattened instead.
+        Of each image, ``how`` takes the class token, or the mean or the maximum over all places
+        (tokens, or pixels of maps). Values without rows and columns are flattened instead.
         """
         self._check_pool(how)
         order = _number(self.images if keys is None else keys)
@@ -232,7 +232,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls with saved tensors that match ``forms``, in the order of their start."""
+    """Return the calls that match ``forms`` and have saved tensors, in the order of their start."""
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
@@ -253,7 +253,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that the run names for features, or else the last one; and why, in words."""
+    """Return a call and the reason, in words: the run names it for features, or it is the last."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
@@ -297,7 +297,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Rearrange values to (N, C, h, w), of clips to (N, C, D, h, w), of sequences to (N, C, L)."""
+    """Return values as (N, C, h, w); for clips, as (N, C, D, h, w); for sequences, as (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

@@ -72,7 +72,7 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel (x, y) in the middle of each place, (P, 2); NaN if it is unknown."""
+        """Return the pixel (x, y) in the middle of each of P places, (P, 2); NaN if unknown."""
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4

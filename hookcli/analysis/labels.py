@@ -46,7 +46,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Map the keys of a run's images to labels, escaped for pages; leave out the unlabelled."""
+        """Map the keys of images to labels, escaped for pages; leave out images without one."""
         files = list_files(run)
         if self.given is None:
             return {

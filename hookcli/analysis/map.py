@@ -237,7 +237,7 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 def map_images(
     keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
-    """Return a row per image, the keys in groups of duplicates, and each axis's variance share."""
+    """Return a row per image, the duplicates' keys in groups, and each axis's share of variance."""
     components = find_components(split_rows(features), 2)
     points = components.project(features)
     scores = neighbours.distances.mean(1)

@@ -1,4 +1,4 @@
-"""Write the table of ``hookcli places`` to a Parquet file, part by part, floats as float32."""
+"""Write the table of ``hookcli places`` to a Parquet file, part by part, with floats as float32."""
 
 from __future__ import annotations
 

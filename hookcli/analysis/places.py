@@ -130,7 +130,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Three principal components, as red, green and blue, of all places or the ``foreground``."""
+    """Three principal components of all places, or of the ``foreground``, shown as RGB colours."""
 
     components: Components
     foreground: Foreground | None = None
@@ -138,7 +138,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The most similar place in another image, for each place of an image; arrays are (P,)."""
+    """For each of an image's P places, the most similar place in another image, as arrays (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats

@@ -1,4 +1,4 @@
-"""Collect answers of ``places`` for table, pictures and page: limits, notes, packed features."""
+"""Collect answers of ``places`` for table, pictures, page; set limits, add notes, pack features."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _pack_features(features: Features) -> dict[str, object]:
 
 
 def _pack_shares(values: NDArray[np.float64]) -> str:
-    """Encode values from -1 to 1 for the page in base64, as bytes from 1 to 255, or 0 for NaN."""
+    """Encode values from -1 to 1 as bytes from 1 to 255, and NaN as 0, in base64 for the page."""
     levels = 1 + np.round(127 * (values.clip(-1, 1) + 1))
     return _pack(np.nan_to_num(levels, nan=0).astype(np.uint8))
 

@@ -1,4 +1,4 @@
-"""Predict labels from each layer by logistic regression; test against chance and controls.
+"""Predict labels from each layer by logistic regression; test if it beats chance and controls.
 
 A classifier never predicts an image on which it was fitted. Two controls are probed in the same
 way: the pixels of the photos, and the layers of another run, such as one with random weights.
@@ -185,7 +185,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """Subtract the mean of ``fitted`` from both arrays, and divide by its deviation, in place."""
+    """In place, subtract the mean of ``fitted`` from both; divide by its standard deviation."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -327,7 +327,7 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the counterparts of ``calls`` and ``keys`` in ``control``, or empty lists if None."""
+    """Return the calls and keys in ``control`` that match the run's; empty lists if it is None."""
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

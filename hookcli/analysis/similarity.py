@@ -121,7 +121,7 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of each call in ``a`` with each in ``b``, or in ``a`` without ``b``.
+    """Return the linear CKA of each call in ``a`` with each in ``b``; in ``a`` if ``b`` is empty.
 
     ``pool`` reduces maps. ``may_leave_out`` skips calls with the same features for all images.
     """
@@ -219,7 +219,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return the dot products of the rows after subtracting the mean row, which CKA ignores."""
+    """Subtract the mean row, since it does not affect CKA; return the dot products of the rows."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]

@@ -1,4 +1,4 @@
-"""Check parsed options without a model: order of words, limits, and which exclude each other."""
+"""Check parsed options without a model: order of words, limits, options that exclude each other."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
-    """Let a graph file (ONNX) prepare images as the other model does; reset its weight options."""
+    """Let a graph file (ONNX) prepare images as the other model does; reset options it lacks."""
     model = request.model
     if not model.is_file or other.model.is_file:
         return request

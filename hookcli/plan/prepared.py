@@ -120,7 +120,7 @@ class RunSettings(Scope):
 
     @property
     def merge_key(self) -> str:
-        """The settings that must be equal in two chunks (parts of a run) that are merged."""
+        """The settings, as text, that two chunks (parts of a run) must share to be merged."""
         # They depend on the number of images and on how this version saves chunks. The user's own
         # options are in the recorded command.
         shows_all = self.images <= MOST_IMAGES
@@ -256,7 +256,7 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Map the ``id`` of each object that B must not share with A to whether B may copy it."""
+    """Map each object (by ``id``) that sides A and B must not share to whether B may copy it."""
     # B may copy a module or a parameter only if it is as the user's code made it.
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):

@@ -1,4 +1,4 @@
-"""Write what ``--attention`` asks for: attention.csv, titled head pictures, maps for the page."""
+"""Write what ``--attention`` asks for: attention.csv, pictures of heads, maps for a run's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the heading of ``gradient_flow.png``; write this file and ``overview.png`` after a run."""
+"""Write ``overview.png`` and ``gradient_flow.png`` after a run; make the heading of the latter."""
 
 from __future__ import annotations
 

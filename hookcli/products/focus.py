@@ -30,7 +30,7 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return the shares (2, H, W) of each pixel inside and outside ``box``; None without a box."""
+    """Return shares (2, H, W) of each input pixel inside and outside ``box``; None without one."""
     # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     if box is None:
         return None
@@ -54,9 +54,9 @@ def find_focus(
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Return the shares (2, H, W) of each input pixel inside and outside a box of the image.
+    """Return what shares of each input pixel are inside and outside a box of the image, (2, H, W).
 
-    Raise a RequestError about ``option`` if the box covers none, or below ``least`` of each pixel.
+    Raise a RequestError about ``option`` if the largest share inside is 0 or below ``least``.
     """
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())

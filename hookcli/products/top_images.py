@@ -62,7 +62,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return channels (``asked``; if None, those that stand out) of each call, with top images."""
+    """Return each call's ``asked`` channels (None: those that stand out), with their top images."""
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

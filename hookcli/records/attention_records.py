@@ -1,4 +1,4 @@
-"""Declare the columns of ``attention.csv``, and fields that describe pictures of head maps."""
+"""Declare the columns of ``attention.csv``, and fields for pictures of the maps of heads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class AttentionRow:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """The attention maps of one call for one image, in one picture for the page.
+    """The attention maps of one call for one image, in one picture for the page of the run.
 
     A map shows how much one query of one head attends to each patch of the image. The picture has a
     block for each query, at the query's position on the image; a block holds one map per head, from

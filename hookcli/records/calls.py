@@ -109,7 +109,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tensor of a layer's call: an input or output, or a gradient of one or of a parameter."""
+    """A tensor of a layer's call: an input, an output, or the gradient of these or a parameter."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass
@@ -119,7 +119,7 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """The input or output that this is, or whose gradient it is, such as ``output:1``."""
+        """The input's or output's name, such as ``output:1``; a gradient has its tensor's name."""
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:

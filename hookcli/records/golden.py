@@ -1,4 +1,4 @@
-"""Declare the fields of a golden file, which keeps a run's statistics to compare with later."""
+"""Declare the fields of a golden file, which keeps a run's statistics for later comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declare fields of images and predictions; pair two runs' images; word notes on ``--range``."""
+"""Declare fields of images and predictions; pair two runs' images; write notes on ``--range``."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ class Intensities:
 
     @property
     def share(self) -> float:
-        """How much of the range from ``low`` to ``high`` the picture's values span, 0 to 1."""
+        """The share, 0 to 1, of the range from ``low`` to ``high`` that the values span."""
         used = min(self.largest, self.high) - max(self.smallest, self.low)
         return max(0.0, used) / ((self.high - self.low) or 1.0)
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Return the widest range and the summed counts of all; None if ``several`` is empty."""
+    """Return the widest range and the sums of the counts in ``several``; None if it is empty."""
     if not several:
         return None
     return Intensities(
@@ -177,7 +177,7 @@ def range_text(low: float, high: float) -> str:
 
 
 def suggest_range(low: float, high: float) -> str:
-    """Return text such as ``range=(-1024, 3071)``, with the range rounded outwards."""
+    """Return an option for this range, rounded outwards, such as ``range=(-1024, 3071)``."""
     high = high if high > low else low + 1
     ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
@@ -232,7 +232,7 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Pair the images of two runs by content, or else by key; yield (key in A, key in B).
+    """Pair the images of runs A and B by content, or else by key; yield (key in A, key in B).
 
     ``a`` and ``b`` map the keys of the runs' images to the SHA-256 hashes of the files.
     """

@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The kind of an elementwise layer that follows: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
+        """The value for an elementwise layer that follows: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -84,13 +84,13 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of an NLC tensor's tokens that cover the image; of other axes, everything."""
+        """The slice of an NLC tensor's tokens that cover the image; all of any other tensor."""
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return ``shape`` rearranged for maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
+        """Return the shape of the maps in a tensor: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
         # A tensor gets it by ``permute(channels_first)`` and the slice ``image_tokens``. The
         # layout must have a channel axis and, with NLC, rows and columns.
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
@@ -177,7 +177,7 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return (height, width, tokens before) of an image in ``length`` tokens; None if none fits."""
+    """Return (height, width, prefix) of the image that ``length`` tokens show; None if unknown."""
     # The prefix is the number of tokens before the image's tokens.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
@@ -234,13 +234,13 @@ def _five_axes(
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map is shaped like ``pixels`` (like a square if None), up to rounding."""
+    """Return whether a map has the proportions of ``pixels`` (None: a square), up to rounding."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (height, width) of an image of so many tokens, shaped like ``pixels``, or (0, 0)."""
+    """Return (height, width) of ``tokens`` in the proportions of ``pixels``; (0, 0) if none fit."""
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

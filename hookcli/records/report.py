@@ -151,7 +151,7 @@ class Request(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList(Request):
-    """The files that ``manifest.json``, which does not list itself, lists for a complete run."""
+    """The files of a complete run, as ``manifest.json`` lists them; it does not list itself."""
 
     files: tuple[str, ...]  # relative to the run folder
     sizes: dict[str, Whole] = field(default_factory=dict)  # in bytes, by file

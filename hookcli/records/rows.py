@@ -1,4 +1,4 @@
-"""Declare the fields of rows: of ``layers.csv``, and of commands such as ``hookcli layers``."""
+"""Declare the fields of rows in ``layers.csv``, and in output of commands (``hookcli layers``)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """A row of ``hookcli layers``: a tensor of a call, or a layer without a tensor or never called.
+    """A row of ``hookcli layers``: a tensor of a call, or a layer that has no tensor or no call.
 
     Attributes:
         order: the position of the call in the order of starts, from 1; null without a tensor.

@@ -1,4 +1,4 @@
-"""Declare fields of a run's model and findings, and the largest numbers of images on a page."""
+"""Declare fields of a run's model and findings, and how many images a page shows at most."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def choose_pictured(
 ) -> Sequence[ImageResult]:
     """Return the images that get large pictures on the page.
 
-    In a run of up to 200 images, all get one. In a larger run, up to 200 that findings name do.
+    In a run of up to 200 images, these are all images; otherwise, up to 200 that findings name.
     """
     if len(images) <= MOST_IMAGES:
         return images

@@ -32,7 +32,7 @@ def and_more(rest: int, form: str = " and {} more") -> str:
 
 
 def fact_text(value: object) -> str:
-    """Return a value as text: ``none`` if empty, texts joined by ``; ``, a shape as ``1x3x8x8``."""
+    """Return a value as text: empty as ``none``, a shape as ``1x3x8x8``, texts joined by ``; ``."""
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Group the layers that did not run by reason, and shorten their names: ``layer{1-4}.conv1``."""
+"""Group layers that did not run, by the reason; shorten their names, as in ``layer{1-4}.conv1``."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run an image (1, …) with each channel zeroed; add the scores unless an error occurs."""
+        """Run an image (1, …) with one channel zeroed at a time; add the scores unless it fails."""
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))

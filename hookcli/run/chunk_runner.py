@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return ``images``; if the model's input is unknown, skip those unlike the first image."""
+        """Return the images; if the model's input is unknown, skip those not like the first one."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -140,7 +140,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch; return results, or a failure as text, since an error would hold tensors."""
+        """Run a batch; return results, or a failure as text, since an exception holds tensors."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

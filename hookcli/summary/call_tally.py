@@ -1,4 +1,4 @@
-"""Sum up one call over many images, and make its row of ``layers.csv``: norm, dead channels."""
+"""Sum up one call over many images; make its row of ``layers.csv``, with norm and dead channels."""
 
 from __future__ import annotations
 

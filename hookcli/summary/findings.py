@@ -1,4 +1,4 @@
-"""Find, word and rank findings (small images, no gradient, …); ``tally`` checks each record.
+"""Find, phrase and rank findings, such as small images or no gradient; ``tally`` checks records.
 
 Findings are results that deserve a closer look. The rules read records and their sums over images,
 never tensors. If a rule needs the model itself, such as to find the module that produced a NaN, the
@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call whose module contains no module of the others; empty without calls."""
+    """Return the first call whose module contains no other call's module; empty without calls."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

@@ -197,7 +197,7 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return which of ``mates`` are in the blocks before and after ``here``, or None."""
+    """Return the calls among ``mates`` in the blocks before and after ``here``; None if missing."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
     # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)
@@ -221,7 +221,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's records, which are in the order of calls' starts, by the calls' ends."""
+    """Sort an image's records from the order in which calls start to that in which they end."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

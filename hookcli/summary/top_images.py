@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records; return those whose number of channels differs from before."""
+        """Add a chunk's records; return those left out because their number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -96,7 +96,7 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        """Merge the values ``new`` of a call and its images' positions ``at`` into the largest."""
+        """Merge a call's ``new`` values, and their images' positions ``at``, into those kept."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         indices = self.indices.get(call_id, np.full((size, self.count), -1))
@@ -110,7 +110,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Tally a chunk's top images; records with another number of channels get further tallies."""
+    """Tally a chunk's top images, in a further tally where a call's number of channels differs."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))
@@ -125,7 +125,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Decode what ``to_bytes`` saved; None if the data is damaged or does not fit ``images``."""
+    """Decode what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
     try:
         saved = decode_escaped(data, _SavedTop)
         top = TopTally(saved.count, saved.chunks)
