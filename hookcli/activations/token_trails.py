@@ -375,7 +375,7 @@ class TokenTrails:
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
     """Return the trails of the tensors that a call such as ``cat`` joins.
 
-    If it joins parameters to tokens as channels, the parameters get the pixels of the tokens.
+    If it adds learned tensors to tokens as channels, these get the trail of the tokens.
     """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)

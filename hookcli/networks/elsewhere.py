@@ -1,4 +1,4 @@
-"""Find out what a file holds, such as weights under a key, and what to type for a wrong name.
+"""Find out what a file holds, such as weights; say what to type in place of a wrong model name.
 
 hookcli runs no code of the file.
 """
@@ -213,7 +213,10 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """List a pickle's texts, ("text", "epoch"); in protocols 0 to 2, also classes, ("class", …)."""
+    """Return pairs (kind, name): a pickle's strings ("text"), its classes and functions ("class").
+
+    Classes and functions are found in pickles of protocols 0 to 3.
+    """
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
         for code, argument, _ in pickletools.genops(data):

@@ -53,8 +53,11 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return each node's values with the modules in their names; [] if no name shows a module."""
-    # ``dependent`` values depend on the inputs; ``classes`` has the modules' classes, if known
+    """Return a list for each node: its ``dependent`` values, and the modules that these name.
+
+    The whole result is empty if no name shows a module. ``dependent`` values depend on the inputs;
+    ``classes`` has the modules' classes, if known.
+    """
     every = [[*_read_values(node)] for node in nodes]
     found = [
         [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every

@@ -85,7 +85,7 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
 
 
 def list_multiplied(node: Any) -> tuple[str, ...]:
-    """Return the values whose shapes give a node's FLOPs (data, weight, output), if it has any."""
+    """Return the names of data, weight and output, whose shapes give the FLOPs; () if none do."""
     indices = _MULTIPLIED.get(node.op_type, ())
     return (*(node.input[index] for index in indices), node.output[0]) if indices else ()
 

@@ -1,4 +1,4 @@
-"""Find, phrase and rank findings, such as small images or no gradient; ``tally`` checks records.
+"""List a run's findings, such as images that are too small, in sentences and by rank.
 
 Findings are results that deserve a closer look. The rules read records and their sums over images,
 never tensors. If a rule needs the model itself, such as to find the module that produced a NaN, the
