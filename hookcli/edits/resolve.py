@@ -180,7 +180,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Apply an edit; norms are over the axes ``together``, means over these except channels."""
+    """Apply an edit. Norms are over the axes ``together``, and means leave out ``channel_axis``."""
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))

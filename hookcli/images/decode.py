@@ -206,7 +206,10 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 
 
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
-    """Return the lower bytes of 16-bit colours, which Pillow drops; None for other pictures."""
+    """Return a picture of the lower bytes of 16-bit colours, which Pillow drops.
+
+    The result is None for all other pictures.
+    """
     # Pillow decodes only the higher bytes. With the mode of the other byte order, it decodes the
     # lower bytes. Grey with transparency has no such mode, and is read as RGBA, as four bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
@@ -228,7 +231,10 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Scale a PNG's transparent grey as Pillow does pixels; refuse a transparent 16-bit colour."""
+    """Scale a PNG's transparent grey as Pillow scales the pixels.
+
+    For a transparent colour of 16 bits, an UndecodableError is raised.
+    """
     # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
     # reduced pixels do not show which of them had a transparent colour of 16 bits.
     transparent = image.info.get("transparency")

@@ -136,7 +136,7 @@ def _list_images(name: str, rules: _Rules) -> list[_Found]:
 
 
 def _match(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that match a glob, sorted; skip run folders that a wildcard matched."""
+    """Return the images that match a glob, sorted. Skip run folders that a wildcard matches."""
     filesystem = choose_filesystem(pattern)
     start = _parent_of(re.split(r"[*?[]", pattern, maxsplit=1)[0])
     known = dict.fromkeys((start, ""), False)

@@ -70,7 +70,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return the images in a folder and, if ``recursive``, in inner folders; skip ``leave_out``."""
+    """Return a folder's images. ``recursive`` adds those of inner folders except ``leave_out``."""
     found: list[str | SkippedImage] = []
     visited: set[_Identity] = set()
     waiting = [(folder, True)]

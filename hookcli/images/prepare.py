@@ -78,7 +78,10 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Replace decoded pictures (up to 340 MB each) by the model's input; skip unusable images."""
+    """Replace decoded pictures, which may take 340 MB each, by the input that the model gets.
+
+    The second list has the images that cannot be prepared. If none can, a NoImageError is raised.
+    """
     released: list[ImageSource] = []
     skipped: list[SkippedImage] = []
     for source in sources:

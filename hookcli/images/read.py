@@ -98,7 +98,10 @@ def _make_key(name: str, taken: dict[str, int]) -> str:
 
 
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
-    """Return the images in ``files``, or the pages that ``style`` chooses; keep no pixels."""
+    """Return the images in ``files`` without their pixels.
+
+    A file may have several images if it has tensors, or if ``style`` chooses pages.
+    """
     images: list[ImageSource] = []
     taken: dict[str, int] = {}
     for file in files:

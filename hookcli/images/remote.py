@@ -30,7 +30,6 @@ def find_state(file: str) -> tuple[int, int]:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a URL is a folder; a URL that ends like an image or tensor file never is."""
     return not _names_file(name) and (name.endswith("/") or storage.is_folder(name))
 
 
@@ -60,7 +59,6 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return the URLs that match a glob, and hidden files only if ``/.`` is in the glob."""
     found = storage.match_urls(pattern)
     return found if "/." in pattern else [url for url in found if "/." not in url]
 

@@ -27,7 +27,10 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, (1,), (2,)
 def to_rgb(
     image: Image.Image, style: ReadStyle = PLAIN, low: Image.Image | None = None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return ``image`` as RGB on white, and the range scaled to 0 to 255 (None if not scaled)."""
+    """Return ``image`` as RGB on a white background, and the range that became 0 to 255.
+
+    The range is None for unsigned values of 8 bits, which are not scaled.
+    """
     # ``low`` has the lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):

@@ -44,8 +44,6 @@ class UndecodableError(Exception):
 
 
 class NoRangeError(UndecodableError):
-    """Raised if one of several pictures has values without a natural range, such as int16."""
-
     def __init__(self, low: float, high: float) -> None:
         self._why = (
             f"holds values from {range_text(low, high)}, which have no natural range, and all "

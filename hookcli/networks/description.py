@@ -57,7 +57,6 @@ class ModelDescription:
         return pixels
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return what the first layer gets for ``pixels`` (N, …): by default, the same pixels."""
         return pixels
 
     def normalisation(self) -> MeanStd:

@@ -130,8 +130,6 @@ def _explain_code(message: str, code: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """Says what a file holds, and how to load it in Python; unknown fields are empty."""
-
     what: str = ""  # the content in words, such as ``an ONNX graph``
     model: str = ""  # the Python expression for the ``nn.Module`` in the file
     state: str = ""  # the Python expression for a state dict that must be made from the file
@@ -213,9 +211,9 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return pairs (kind, name): a pickle's strings ("text"), its classes and functions ("class").
+    """Return what a pickle names, as pairs: ("text", a string) or ("class", a class or function).
 
-    Classes and functions are found in pickles of protocols 0 to 3.
+    Classes and functions are found only in pickles of protocols 0 to 3.
     """
     names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short

@@ -52,7 +52,10 @@ class Files:
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
-        """Return the paths of the weights ``name``, or of their parts; empty if there are none."""
+        """Return the paths of the files that together hold the weights ``name``.
+
+        This is one file, or all files that the index lists. The list is empty if there are neither.
+        """
         if file := self.find(name):
             return [file]
         index = self.find(f"{name}.index.json")
@@ -83,8 +86,6 @@ class FolderFiles(Files):
 
 
 class Repository(Files):
-    """Finds files in a repository of the Hugging Face hub, all of them in the same commit."""
-
     is_remote = True
 
     def __init__(self, name: str) -> None:
@@ -134,7 +135,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Say why a library's own model has no trained weights; return "" if it may have some."""
+        """Say why a library's own model has no trained weights. Return "" if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:
@@ -151,7 +152,7 @@ def _count_values_in_memory() -> int:
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Turn exceptions in the block into a ModelError; forbid downloads if ``files`` is a folder."""
+    """Turn exceptions in the block into a ModelError. If ``files`` is local, forbid downloads."""
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, FolderFiles)

@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """Holds a call's keyword arguments; it is the last item in the tuple of all arguments."""
+    """Holds the keyword arguments of a call, as the last item in the tuple of all arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """Names and shapes of tensors whose first axis is not 1; if any, images run one by one."""
+        """Names and shapes of tensors whose first axis is not 1. With any, images run singly."""
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
@@ -195,7 +195,7 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Undo the normalization of pixels (C, H, W), or stretch them to 0 to 1 if this fails."""
+    """Undo the normalization of pixels (C, H, W). If this fails, stretch them to 0 to 1."""
     # hookcli scales them if ``mean`` has another number of channels, or if the result would be far
     # outside the range from 0 to 1, because the pixels were normalized in another way.
     if len(pixels) == len(mean):

@@ -149,7 +149,7 @@ class LoadedModel(ModelDescription):
         return score
 
     def find_embedding(self, output: object) -> Tensor | None:
-        """Return an output's features; None if it has none, or if the model has a classifier."""
+        """Find an output's features. Return None if it has none, or has a classifier's scores."""
         if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)

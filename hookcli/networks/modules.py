@@ -27,7 +27,6 @@ _EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
 def find_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return ``named_modules`` as a dictionary, without the wrappers of ``torch.compile``."""
     pairs = model.named_modules()
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
@@ -69,7 +68,10 @@ def copy_taken(
 
 
 def list_classes(module: nn.Module) -> tuple[type, ...]:
-    """Return a module's class and its bases; for TorchScript, guess them from the class's name."""
+    """Return a module's class and all its base classes.
+
+    For a TorchScript module, the classes are guessed from the recorded name of its class.
+    """
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__
     name = str(ask(module, "original_name") or type(module).__name__)

@@ -219,8 +219,6 @@ def is_as_it_is(name: str) -> bool:
 
 
 class Held(OwnCode):
-    """Provides a module that a Python program holds, with its own weights and memory format."""
-
     label: ClassVar[str] = "memory"
     keeps_format: ClassVar[bool] = True
 

@@ -59,8 +59,6 @@ _TASK = _Segmentation()
 
 @dataclass(frozen=True, slots=True)
 class Smp(hub.FileSource):
-    """Builds ``smp:ARCHITECTURE/ENCODER``, ``smp:FOLDER`` or ``smp:hf-hub:ORG/NAME@REV``."""
-
     prefix: ClassVar[str] = "smp:"
     library: ClassVar[str] = "segmentation_models_pytorch"
     reserved: ClassVar[frozenset[str]] = frozenset({"arch", "encoder_name", "encoder_weights"})

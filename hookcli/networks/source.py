@@ -45,8 +45,6 @@ class ModelWithWeights:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Builds one model. Each subclass is for one source of models, such as timm."""
-
     name: str  # as the user wrote it
     builder: Callable[..., nn.Module]  # builds the untrained module
     task: Task = CLASSIFICATION
@@ -105,7 +103,6 @@ class Source:
         return None
 
     def list_versions(self, module: nn.Module) -> dict[str, str]:
-        """Return the versions of the model's packages, which all nodes of a cluster must share."""
         return find_versions([self.library, *(type(each).__module__ for each in module.modules())])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
@@ -159,7 +156,6 @@ class Source:
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        """Return the preprocessing that the weights were trained for, changed as requested."""
         return self.task.prepare(request, module, preset)
 
     def prepare(

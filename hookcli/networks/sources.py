@@ -23,7 +23,6 @@ LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
 
 def choose_source(name: str) -> type[Source]:
-    """Return the source to which the form of ``name`` points, even if it lacks this model."""
     return next(source for source in SOURCES if source.takes(name))
 
 

@@ -62,12 +62,11 @@ class Task:
     # What a model is given
 
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
-        """Return the requested preprocessing; in detection, change the model's own transform."""
         changed = change_preset(request, module, make)
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Turn the pictures of one input into pixels; ``size`` is the requested side, if any."""
+        """Return the pixels of one input. ``size`` is the side that the user asked for, or None."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
@@ -82,7 +81,10 @@ class Task:
         return torch.stack([pixels] * times, axis)
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Say how ``count`` pictures become one input; ``pictures`` may have only some of them."""
+        """Return a note for the user on how ``count`` pictures become one input.
+
+        ``pictures`` may lack some or all of them. The note is empty if a task takes one picture.
+        """
         return ""
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
@@ -164,7 +166,10 @@ class Preprocessing:
         return (1, *shape)
 
     def refuse(self, picture: Picture) -> str:
-        """Return why the network cannot take ``picture`` (bands or shape), or an empty text."""
+        """Return why the network cannot take ``picture``. The text is empty if it can.
+
+        The picture may have another number of bands than the network takes, or be too thin.
+        """
         bands = getattr(picture, "bands", COLOURS)
         if bands != self.bands:
             takes = 1 if self.grey else self.bands
@@ -208,10 +213,7 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return a picture's values (H, W, C).
-
-    hookcli tests transforms with grey Pillow pictures, whose band is repeated ``bands`` times.
-    """
+    """Return values (H, W, C). For a Pillow picture, this is its first band, ``bands`` times."""
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
 

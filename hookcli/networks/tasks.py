@@ -209,7 +209,6 @@ class Detection(BoxTask):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch from the model's own transform, which resizes, normalizes and pads."""
         inside: Any = module.transform
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -301,7 +300,6 @@ class OpticalFlow(Task):
         return seen[0]
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        """Return mean and standard deviation 0.5, which torchvision's preset does not store."""
         return [0.5] * 3, [0.5] * 3
 
     def find(self, output: object) -> Tensor | None:
@@ -365,13 +363,12 @@ def read_predictions(
 
 
 def read_features(features: Tensor) -> Predictions:
-    """Return a prediction for each image that says only how many features the model returned."""
     count = features.shape[2 if features.dim() == 3 else 1]
     return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the tensor in an output that may hold features instead of logits, if there is one."""
+    """Return the features in an output. Return None if there are none, or if there are logits."""
     # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

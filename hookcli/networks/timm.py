@@ -36,11 +36,6 @@ _import_timm = partial(import_library, "timm", "timm")
 
 @dataclass(frozen=True, slots=True)
 class Timm(hub.FileSource):
-    """Builds the model ``timm:NAME``, ``timm:FOLDER`` or ``timm:hf-hub:ORG/NAME@REV``.
-
-    timm's ``save_for_hf`` writes such folders. REV is a revision on the Hugging Face hub.
-    """
-
     prefix: ClassVar[str] = "timm:"
     label: ClassVar[str] = "timm"
     library: ClassVar[str] = "timm"

@@ -65,8 +65,6 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Transformers(hub.FileSource):
-    """Builds ``hf:NAME@REV``, ``hf:FOLDER`` or ``hf-config:TYPE`` (with the type's defaults)."""
-
     prefix: ClassVar[str] = "hf:"
     library: ClassVar[str] = "transformers"
     reserved: ClassVar[frozenset[str]] = frozenset({"model_type", "architectures"})

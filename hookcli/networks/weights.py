@@ -163,7 +163,6 @@ def _load(
 def _list_unchanged(
     before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the parameters that loading left unchanged and whose values are not in the file."""
     same = [key for key, old in before.items() if _equal(old, after[key])]
     return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
@@ -179,7 +178,10 @@ def _judge(
     lacking: Collection[str],
     unexpected: Collection[str],
 ) -> list[str]:
-    """Return the classifier's keys that a file lacks; raise a WeightsError if it lacks others."""
+    """Return the keys of the classifier (the head) if the file lacks them, or an empty list.
+
+    If the rest of the file does not fit the model, a WeightsError is raised.
+    """
     # Only the batch counters of norms may be missing, too.
     missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
     head = missing if _are_head(missing, expected, expected.keys() - {*lacking}) else []
@@ -196,7 +198,10 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return request and model, with another number of classes if this makes the file fit."""
+    """Return request and model with the number of classes that a file's tensors have.
+
+    Both are returned unchanged if the user chose a number, or if no number makes the file fit.
+    """
     if "num_classes" in dict(request.arguments):
         return request, outline
     expected = _state_of(request, outline)

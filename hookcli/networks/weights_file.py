@@ -79,7 +79,7 @@ def load_content(file: Path) -> tuple[object, str]:
 
 
 def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
-    """Turn errors, except ``UNREACHABLE``, into a WeightsError that says ``what`` and ``verb``."""
+    """Turn errors into a WeightsError with ``what`` and ``verb``. Let ``UNREACHABLE`` pass."""
     return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
 
 
@@ -201,7 +201,6 @@ def _find_part(content: object, key: str) -> object:
 
 
 def _list_sets(content: object, prefix: str = "", depth: int = 3) -> list[str]:
-    """Return keys (``ema.model``) of dictionaries of tensors, at most ``depth`` levels down."""
     found = []
     for name, inner in _list_parts(content) if depth else ():
         if isinstance(name, str) and "param_groups" not in dict(_list_parts(inner)):

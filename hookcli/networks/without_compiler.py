@@ -44,7 +44,6 @@ def importing_flop_counter() -> AbstractContextManager[None]:
 
 
 def call_without_compiler(function: Callable[[], T]) -> T:
-    """Call ``function`` without loading torch's compiler, unless ``function`` itself imports it."""
     # If the compiler is loaded later, it may compile what ``function`` declared not compilable.
     try:
         with _declaring_not_compilable():
@@ -65,7 +64,6 @@ def import_library(module: str, install: str, name: str) -> Any:
 
 @contextmanager
 def _declaring_not_compilable() -> Iterator[None]:
-    """Make ``torch._dynamo.disable`` return its argument unchanged in the ``with`` block."""
     wrapped: list[Callable[..., object]] = []
 
     def disable(function: _Function, *_how: object, **_options: object) -> _Function:
@@ -81,7 +79,6 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:
-    """Import torch's ``is_compile_supported``, which loads the compiler, and call it."""
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 
@@ -99,7 +96,10 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """In the block, replace ``module``, if not yet imported, by a stand-in that has ``offered``."""
+    """In the block, let ``sys.modules`` have a stand-in for ``module`` with the names ``offered``.
+
+    Nothing is replaced if the real compiler or library has been imported before.
+    """
     if _package_of(module) in sys.modules:
         yield
         return

@@ -153,7 +153,10 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
-    """Let a graph file (ONNX) prepare images as the other model does; reset options it lacks."""
+    """If ``request`` alone has a graph file, let it prepare images as ``other`` does.
+
+    Options that apply only to modules, such as the device, are reset. Other requests are kept.
+    """
     model = request.model
     if not model.is_file or other.model.is_file:
         return request

@@ -107,8 +107,6 @@ def _refuse_unless_eager(model: PreparedModel, asked: Mapping[str, object]) -> N
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Scope):
-    """Holds the settings of a run; a cluster pickles them and sends them to its workers."""
-
     plan: Plan
     limits: dict[str, float]  # the thresholds by rule
     threads: int  # of torch
@@ -193,9 +191,9 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """Make a runner of a module; find its operations if a filter chooses any, such as ``op:add``.
+    """Make a runner of a module, and find its operations if a filter such as ``op:add`` needs them.
 
-    ``also`` has the filters of other options. If ``has_weights`` is false, nothing is pruned.
+    ``also`` has the filters of other options. Without ``has_weights``, nothing is pruned.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -506,7 +504,7 @@ def _choose_attention_layers(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Convert a pixel of the image to shares (x, y) of the input's sides; None without a pixel."""
+    """Return where ``pixel`` is, as shares (x, y) of the input. Without a pixel, return None."""
     if pixel is None:
         return None
     if len(sources) != 1:
