@@ -222,7 +222,10 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return the cells at which up to ``side`` (None: all) evenly spaced rows and columns cross."""
+    """Return evenly spaced cells of a grid (rows, columns), row by row.
+
+    At most ``side`` rows and ``side`` columns are kept. If ``side`` is None, all are kept.
+    """
     sizes = [(length, min(length, side or length)) for length in grid]
     rows, columns = (
         [(2 * index + 1) * length // (2 * kept) for index in range(kept)] for length, kept in sizes

@@ -131,7 +131,6 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
 
 
 def _output_letters(inside: str) -> str:
-    """Return the implicit output of an ``einsum`` without ``->``: the letters that occur once."""
     once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
     dots = "..." if "..." in inside else ""
     return dots + "".join(once)

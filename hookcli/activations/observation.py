@@ -40,7 +40,6 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Return a record for each image and observation, all records of the first image first."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)

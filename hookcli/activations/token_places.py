@@ -28,7 +28,6 @@ class Trail(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether the last two axes are queries and keys, as in a product of queries with keys."""
         own, columns = self
         if columns is None or own.dim() < 2:
             return False
@@ -51,7 +50,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resample a trail to ``shape``, (N, C, …), as a convolution, a pooling or a resizing does."""
+    """Resize a trail to ``shape``, (N, C, …), by picking evenly spaced values of one channel."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -60,7 +59,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Reduce a trail as a sum, mean or maximum would; keep the lowest of the pixel indices."""
+    """Reduce axes of a trail, as a sum or a mean does, to the lowest pixel index along them."""
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -126,7 +125,10 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return a copy with ``reason`` and no cells if a given ``other`` differs, else self."""
+        """Return this object if ``other`` is None or has the same places, or ``unknown`` is set.
+
+        Otherwise, return a copy that has no cells, and has ``reason`` as ``unknown``.
+        """
         if other is None or self.unknown or self._facts() == other._facts():
             return self
         queries, keys = (
@@ -259,7 +261,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return the length of the runs of equal slices along ``axis``; 1 if the lengths differ."""
+    """Return how many slices in a row along ``axis`` are equal; 1 if this number varies."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

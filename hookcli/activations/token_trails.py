@@ -62,8 +62,6 @@ _UNKNOWN = -1  # the result of a softmax that is an attention if it weighs value
 
 @dataclass(slots=True)
 class Shares:
-    """Records what a model does to attention probabilities before it multiplies values by them."""
-
     added: set[int] = field(default_factory=set)  # attentions whose probabilities are added up
     projected: set[int] = field(default_factory=set)  # attentions whose heads are mixed
     changed: set[int] = field(default_factory=set)  # attentions changed in another way
@@ -121,7 +119,7 @@ class Shares:
 
 
 class TokenTrails:
-    """The pixel of origin of every value of all tensors in one forward pass of one image."""
+    """Finds the pixel from which each value comes, in one forward pass of one image."""
 
     # ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
@@ -332,7 +330,10 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of ``q[..., None, :] * k[..., None, :, :]``; None for other products."""
+        """Return the trail of an elementwise product of all queries with all keys.
+
+        The factors are (…, queries, 1, channels) and (…, 1, keys, channels); else, return None.
+        """
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)
@@ -375,7 +376,7 @@ class TokenTrails:
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
     """Return the trails of the tensors that a call such as ``cat`` joins.
 
-    If it adds learned tensors to tokens as channels, these get the trail of the tokens.
+    Learned tensors that the call appends to tokens as channels get the trail of the tokens.
     """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
@@ -408,7 +409,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return which tokens of a trail a product sums over: 0 means rows, and 1 means columns."""
+    """Return over which parts of a trail a product sums: 0 is ``own``, and 1 is ``columns``."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.
@@ -424,6 +425,5 @@ def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) 
 
 
 def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
-    """Return the first and last position of a trail on an image axis; (0, 0) without pixels."""
     lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
     return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

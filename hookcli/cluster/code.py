@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy .py files that ``config`` names, and any beside them; return False if it names none."""
+    """Copy all .py files beside those that ``config`` names; return whether it names any."""
     folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)

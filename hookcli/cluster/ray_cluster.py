@@ -94,7 +94,6 @@ class RayCluster:
 
 @contextmanager
 def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayCluster]:
-    """Join or start a Ray cluster; at the end, stop this run's workers and leave the cluster."""
     ray = _import_ray()
     with ExitStack() as stack:
         if not ray.is_initialized():

@@ -52,7 +52,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk of images for a worker; ``first_image`` is its first image's index in the run."""
+    """A chunk of images for a worker. ``first_image`` is the index in the run of the first one."""
 
     number: int
     sources: tuple[ImageSource, ...]
@@ -62,8 +62,6 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What a worker sends back after it has written all files of a chunk to the run folder."""
-
     chunk: Chunk
     tops: list[TopTally]
     node: str

@@ -99,7 +99,6 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Replace the lost worker ``member``, and queue its chunk ``work`` again, if it had one."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)

@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with aliases for the tensors that need one; ``follow`` gets each."""
+        """Return ``inputs`` with an alias for each tensor for which ``needs_one`` is true."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

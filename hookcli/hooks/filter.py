@@ -226,7 +226,6 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
 def add_operations(
     layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
 ) -> tuple[LayerInfo, ...]:
-    """Return ``layers``, and those of ``operations`` that run inside a module in ``layers``."""
     known = {layer.module_path for layer in layers}
     paths = [layer.module_path for layer in layers if not layer.is_operation]
     inside = (

@@ -97,7 +97,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can get a gradient; until it does, store why it has none."""
+        """Return whether a tensor can get a gradient; store the reason why it has none so far."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -158,7 +158,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """In the block, let float and complex parameters require gradients, which are discarded."""
+    """Let float and complex parameters require gradients in the block; discard the gradients."""
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -120,7 +120,6 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Return a number that is equal for tensors that share memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse tensors, and inside torch.vmap

@@ -134,7 +134,6 @@ def is_torch_leaf(module: nn.Module) -> bool:
 
 
 def name_operation(function: Callable[..., object]) -> str:
-    """Return the name of a torch function, such as ``add`` for ``+``, ``add_`` and ``+=``."""
     return name_spelling(own_name(function))
 
 
@@ -155,7 +154,6 @@ def name_spelling(name: str) -> str:
 
 
 def name_aten(target: str) -> str:
-    """Return the name of an operation from an overload of ATen: ``aten.add_.Tensor`` is ``add``."""
     parts = target.replace("::", ".").split(".")
     name = parts[1] if len(parts) > 1 else parts[0]
     name = name.removesuffix("_")
@@ -240,7 +238,6 @@ def depth_of(module_path: str) -> int:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Split the path of an operation: ``layer1.0/op:add`` gives ``("layer1.0", "add")``."""
     module_path, _, name = path.rpartition("/")
     return module_path, name.removeprefix(OPERATION)
 
@@ -257,7 +254,6 @@ def writes_in_place(
 
 
 def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bool:
-    """Return whether a call passes ``inplace=True`` by position, as in ``F.relu(x, True)``."""
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
     return "inplace" in names and args[names.index("inplace") :][:1] == (True,)
@@ -271,7 +267,6 @@ class OpenOperation:
     in_place: bool  # by the operation's name, or by an argument
 
     def computes(self, output: object) -> bool:
-        """Return whether an operation on tensors wrote to one of them, or returned new memory."""
         tensors = tensors_in(output)
         if not (tensors and self.inputs):
             return False

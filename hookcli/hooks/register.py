@@ -134,7 +134,6 @@ class PlacedHooks:
     _placed: list[_PlacedHook] = field(default_factory=list)
 
     def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
-        """Call ``hook(module, args, kwargs)`` before each forward pass of ``module``."""
         handle = nn.Module.register_forward_pre_hook(module, Hook(hook), with_kwargs=True)
         self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle, begin(module)))
 

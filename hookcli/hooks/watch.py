@@ -171,8 +171,6 @@ class _Output:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Finds outputs that the model overwrites; its methods are listeners for ``watch``."""
-
     # Every write to a tensor increments a counter, which is read at the start and end of every
     # call. Tensors have none under ``torch.inference_mode``, so the forward pass must run under
     # ``torch.no_grad``. References to tensors are weak, so that they need no additional memory.
@@ -196,7 +194,6 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Blame the innermost running call for outputs overwritten since the last check."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

@@ -95,7 +95,6 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 
 def has_rows(output: object, rows: int) -> bool:
-    """Return whether an output has a row for each of ``rows`` images, so that ``row_of`` works."""
     if _is_list_of_images(output):
         return len(output) == rows
     tensors = [tensor for _, tensor in named_tensors(output)]
@@ -103,7 +102,6 @@ def has_rows(output: object, rows: int) -> bool:
 
 
 def row_of(output: object, row: int) -> object:
-    """Return the part of a batch's output for image ``row``, as if the image had run alone."""
     if _is_list_of_images(output):
         return output[row : row + 1]
     return map_tensors(output, lambda _key, tensor: tensor[row : row + 1])
@@ -265,7 +263,6 @@ def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module
 
 
 def frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames of an error's traceback, outermost first."""
     return [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
 
 

@@ -119,7 +119,6 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
 
 
 def _may_make(last: _Seen, returned: Collection[torch.Size]) -> bool:
-    """Return whether ``last`` may be the last layer with weights, judging by output shapes."""
     shape, sizes = last.shape, (1, *last.shape)
     channels = sizes[2 if re.search(r"Conv(?!1D)", last.call.layer.module_type) else -1]
     same = (each.numel() in (1, shape.numel()) or channels in (1, *each[1:]) for each in returned)

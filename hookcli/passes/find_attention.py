@@ -104,7 +104,6 @@ def find_attention(
 
 
 def _follow_other(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> _Finder:
-    """Follow tokens of an image unlike ``pixels``, or of ``pixels`` if the model fails on that."""
     noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
     with suppress(ForwardError):
         return _follow(model, inputs, noise - pixels.flip(-1, -2))

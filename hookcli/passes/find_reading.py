@@ -104,7 +104,6 @@ def _find(loaded: LoadedModel, task: Task) -> tuple[Reading, int, str] | None:
 
 
 def _keeping_no_tensors() -> saved_tensors_hooks:
-    """Return a context manager in which autograd records operations, but saves no tensors."""
     # A large picture takes 0.9 GB instead of 2.3 GB.
     empty = torch.empty(0)
     return saved_tensors_hooks(lambda _: empty, lambda _: empty)

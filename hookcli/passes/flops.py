@@ -107,7 +107,10 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
-    """Return a formula for an operator that torch cannot count; None if it multiplies nothing."""
+    """Return a formula for an operator that torch cannot count.
+
+    The result is None if the operator multiplies nothing, or runs as other operators.
+    """
     # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):

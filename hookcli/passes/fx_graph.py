@@ -57,7 +57,10 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return a node's torch function, and a text that its call's nodes share; None if unknown."""
+    """Return the torch function that a node is a part of, and a text that identifies the call.
+
+    All nodes of one call have the same text. The result is None if the graph does not say it.
+    """
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
         return None
@@ -66,7 +69,10 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Turn the keys in each ``nn_module_stack`` into ``path#index``: which call of which module."""
+    """Change the keys in each ``nn_module_stack`` to ``path#index``, with call indices from 0.
+
+    ``aliases`` maps the other paths of a shared module to its first path, which the keys get.
+    """
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
         named = {}
@@ -80,12 +86,11 @@ def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
 
 
 def list_module_calls(node: fx.Node) -> list[str]:
-    """Return the module calls around a node, except the model's, as ``name_calls`` wrote them."""
     return [key for key, (path, _) in node.meta["nn_module_stack"].items() if path]
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return, by call id, why exporters leave out a call; ``name_calls`` must have run before."""
+    """Return why exporters leave out calls, by call id. ``name_calls`` must have run before."""
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -109,7 +114,10 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Map a node to its function, a text that all nodes of the call share, and the call's index."""
+    """Map the names of nodes to the calls of torch functions to which the nodes belong.
+
+    Each value is the function's name, a text that identifies the call, and its index from 0.
+    """
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -149,7 +157,6 @@ def _name(node: fx.Node) -> str:
 
 
 def _list_outputs(node: fx.Node) -> tuple[str, ...]:
-    """Return the node's own name, or the names of the nodes that take the items of its tuple."""
     picks = [user for user in node.users if user.target is operator.getitem]
     picks = [user for user in picks if user.users] or picks
     if not picks:

@@ -60,7 +60,6 @@ class GraphNode:
     left_out: str = ""  # why hookcli shows no value of the node; empty if it shows one
 
     def within(self, prefix: str) -> GraphNode:
-        """Return the node with ``prefix`` before its names, and without indices of module calls."""
         return replace(
             self,
             scopes=tuple(replace(scope, index=None) for scope in self.scopes),
@@ -124,7 +123,6 @@ class Graph:
 
     @property
     def untold(self) -> frozenset[str]:
-        """The paths of the layers that stand for nodes which a tool (a quantizer) has added."""
         return frozenset(call.layer.module_path for call in self.calls if not call.is_told)
 
     @property
@@ -164,7 +162,10 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls in a graph whose nodes name modules; add other nodes to ``left_out``."""
+    """Yield the calls in a graph whose nodes name the modules from which they come.
+
+    The function adds nodes that belong to no call to ``left_out``, each with a reason.
+    """
     # Operations that only return views or copies are not calls, nor are those in torch's modules.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for at, node in enumerate(nodes):
@@ -246,7 +247,6 @@ def _has_merged(node: GraphNode, path: str) -> bool:
 def _list_escaping(
     nodes: Sequence[GraphNode], indices: Sequence[int], users: Mapping[str, set[int]]
 ) -> Iterator[str]:
-    """Yield a call's values that are used outside it; none if nothing uses its last values."""
     inside = {*indices}
     if any(users[name] for name in nodes[indices[-1]].outputs):
         for index in indices:
@@ -271,7 +271,10 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Put nodes that a tool added into the layer of their weights, or the module around them."""
+    """Put connected nodes that a tool added into the layer whose weights they use.
+
+    Unless there is one such layer, they go into the innermost module around all neighbours.
+    """
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):

@@ -62,7 +62,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """What the output is (logits, probabilities, values); None if no linear layer is last."""
+        """What the output holds; None if the last layer, apart from activations, is not linear."""
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
@@ -109,7 +109,6 @@ class GraphRunner(Runner):
         ]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
-        """Return the FLOPs of each value, by its name, and the operators that have no count."""
         return {}, ("a compiled model",)
 
     def find_quantized(
@@ -182,7 +181,6 @@ class GraphRunner(Runner):
 
 
 def _starting(call: GraphCall) -> tuple[int, int]:
-    """Return a key that sorts calls by their start, and a module before the modules in it."""
     return call.start, call.layer.depth
 
 

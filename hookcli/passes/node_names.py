@@ -53,10 +53,10 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return a list for each node: its ``dependent`` values, and the modules that these name.
+    """Return the values of each node, with the modules that the names of the values show.
 
-    The whole result is empty if no name shows a module. ``dependent`` values depend on the inputs;
-    ``classes`` has the modules' classes, if known.
+    Only values in ``dependent``, which depend on the inputs, are listed. The whole result is empty
+    if no name shows a module. ``classes`` has the modules' classes, as far as they are known.
     """
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -113,7 +113,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn a module's full path from its node's weights, whose names begin with the path."""
+        """Store a module's full path, with which the names of its node's weights begin."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))
@@ -182,13 +182,11 @@ class _Paths:
         return 1 + max(map(self._index, self._calls[path]))
 
     def _index(self, names: _Names) -> int:
-        """Return a call's index: the number in ``names`` (1 in ``up_1``), or else its position."""
         path = self._paths[names]
         own = self._calls[path]
         return own[names][1] if self._has_one_name(path) else [*own].index(names)
 
     def _has_one_name(self, path: str) -> bool:
-        """Return whether names of a module's calls differ only by a number: ``up``, ``up_1``."""
         bases = {base for base, _ in self._calls.get(path, {}).values()}
         others = {_without_number(base) for base in bases} - bases
         return len(bases) == 1 and others.isdisjoint(self.own)

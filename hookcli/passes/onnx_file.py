@@ -481,7 +481,7 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer in the name of a node's quantized weight; None if the name has none."""
+    """Return the layer after which a node's quantized weight is named; None without such a name."""
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -508,7 +508,6 @@ def _find_name(name: str, taken: set[str]) -> str:
 
 
 def _list_read(node: Any) -> Iterator[str]:
-    """Yield the names of the values that a node reads, also inside its branches and loops."""
     yield from node.input
     for attribute in node.attribute:
         for inner in attribute.g.node:

@@ -81,7 +81,7 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Map a call's id to the least precise dtype that led to its tensor, and its operator."""
+        """Map call ids to the least precise dtype before the call's tensor, and to its operator."""
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:

@@ -43,7 +43,7 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions, callable repeatedly, that restore the model except parameter values."""
+    """Yield reusable functions that restore the model's state now, but not parameter values."""
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -128,7 +128,10 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores a container, array or random generator; else, None."""
+    """Return a function that restores the content that a value has now.
+
+    It works for containers, writable arrays and random generators. For others, it is None.
+    """
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):

@@ -227,7 +227,10 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run an image (1, …) with one channel zeroed at a time; add the scores unless it fails."""
+        """Run an image (1, …) through the model, with another channel zeroed in each row.
+
+        If no forward pass fails, add the scores with and without each channel to ``sums``.
+        """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))

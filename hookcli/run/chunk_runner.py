@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images; if the model's input is unknown, skip those not like the first one."""
+        """Skip images unlike the first one if the model's input is unknown; return all others."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -117,7 +117,10 @@ class ChunkRunner:
         return fitting
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape; if that fails, run each half. Return how many images failed."""
+        """Run images of one shape, and return how many of them failed.
+
+        If a batch fails, run each half of it. An image that fails alone is skipped.
+        """
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.to_device(stacked)
         done = self._run_forward(batch, pixels)
@@ -140,7 +143,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch; return results, or a failure as text, since an exception holds tensors."""
+        """Run a batch. A failure is returned as a text, since an exception holds tensors."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

@@ -84,7 +84,6 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 
 
 def make_folder(prepared: PreparedRun) -> RunFolder:
-    """Return a run's ``RunFolder``; the caller's ``with`` block opens the folder or creates it."""
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),
@@ -116,7 +115,10 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C in the block wait until a batch ends, if this is the main thread."""
+    """Let the first Ctrl-C in the block stop the run only after the current batch.
+
+    The second one stops the run at once. In any other thread than the main one, nothing changes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -75,6 +75,5 @@ def _read_usable(
 
 
 def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
-    """Return whether an image is as it was when its chunk ran; ``verify`` compares hashes, too."""
     now = source.state(verify=verify)
     return replace(now, sha256=now.sha256 or known.sha256) == known
