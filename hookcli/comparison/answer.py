@@ -71,7 +71,6 @@ def _compare_masks(task: Any, a: Tensor, b: Tensor) -> Answer:
 
 
 def _compare_boxes(_task: Any, a: list[Boxes], b: list[Boxes]) -> Answer:
-    """Pair boxes of one class that overlap by half or more; return the share of paired boxes."""
     least = min(_LEAST_SCORE, float(a[0]["scores"].max()) / 2)
     kept = [(each[0], each[0]["scores"] >= least) for each in (a, b)]
     boxes, labels = ([each[name][i].cpu() for each, i in kept] for name in ("boxes", "labels"))

@@ -159,7 +159,8 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal ids in A's order, with an empty id where one side lacks the call."""
+    """Yield pairs of equal ids. An id that only A or only B has is paired with ""."""
+    # The pairs are in A's order. An id that only B has follows the shared id before it in B.
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
     before = ""
@@ -204,7 +205,9 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield pairs in which the graph (A if ``is_graph_a``, else B) has a call; leave out others."""
+    """Yield the pairs in which the graph has a call. List the others in ``left_out``."""
+    # The graph is B, or A if ``is_graph_a``; the other side is the model. Calls of a layer that the
+    # graph and the model run a different number of times are left out, too.
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)

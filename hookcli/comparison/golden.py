@@ -137,7 +137,6 @@ def _one_line(value: object) -> str:
 
 
 def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return a copy that calls the image ``file`` by the name ``shown``, even without a folder."""
     images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
     command = tuple(shown if word == file else word for word in golden.command or ()) or None
     return replace(golden, command=command, images=tuple(images))

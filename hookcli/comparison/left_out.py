@@ -24,9 +24,10 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield each call of A whose id is not in ``common`` (the ids that B also has), with a reason.
+    """Yield the calls of A that B lacks, each with the reason for which it is left out.
 
-    ``types`` maps A's call ids to class names, in running order; ``reasons``, ids to known reasons.
+    ``common`` has the ids that B has, too. ``types`` maps A's call ids to class names, in running
+    order. ``reasons`` maps ids without an output key to reasons that are known already.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

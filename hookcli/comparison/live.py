@@ -261,7 +261,8 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, and whether the table lists a pair even if it is no culprit."""
+        """Yield the pairs of calls, each with whether it gets a row even if it is no culprit."""
+        # Other pairs are yielded only if hookcli looks for culprits.
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -274,9 +275,9 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether a pair gets no row because the side without the call may have merged it.
+        """Return whether a pair gets no row, as the side without the call may have merged it.
 
-        ``call_id`` is empty if A has no such call, and ``other`` if B has none.
+        ``call_id`` is empty if A has no such call. ``other`` is empty if B has no such call.
         """
         if not other:
             return self.b.runner.merges_calls

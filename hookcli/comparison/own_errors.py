@@ -104,7 +104,8 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each fused call of B to A's last call in it, and an Identity left by fusing to ""."""
+        """Map each fused call of B to the last call of A that it computes."""
+        # An Identity that fusing left behind is mapped to "".
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -138,7 +139,7 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Find the culprits: calls with larger own errors than ``rtol`` and than similar calls.
+        """Find the culprits: calls whose own errors exceed ``rtol`` and those of similar calls.
 
         An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, the
         limit is what rounding explains. A call that the other side lacks has no own error; it
@@ -190,7 +191,8 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map each shared call to two lists of calls just before it: of only A, and of only B."""
+        """Map each shared call to the calls just before it that only one side has."""
+        # The first of the two lists has the calls of only A, and the second those of only B.
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -232,7 +234,7 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image; if ``feed(call_id)`` is an array, it replaces the output of that call."""
+    """Run an image. An array that ``feed`` returns for a call replaces the call's output."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
@@ -261,7 +263,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Store the own error of a call of B, or None if A has no call like it."""
+        """Store the own error of a call of B. The error is None if A has no such call."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -287,12 +289,13 @@ class _Measured:
         self._last, self._last_array = partner, np.array(array)
 
     def _passes_on(self, a: TensorArray, b: TensorArray) -> bool:
-        """Return whether ``a`` (of A) and ``b`` (of B) equal the previous outputs of A and B."""
         pairs = ((a, self.seen.values.get(self._last, b)), (b, self._last_array))
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return how far ``b`` is off ``a``: 0 up to ``find_floor``, Inf if shape or NaN differ."""
+        """Return the distance of a call's output ``b`` from A's output ``a``."""
+        # A distance up to ``find_floor`` counts as 0. The distance is Inf if the shapes differ, or
+        # the places of NaN or Inf. Exports may merge reshapes, though: these keep all values.
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
         found = OwnError(partner, one.module_type, math.inf, 0.0)
         if a.shape != b.shape:
@@ -310,7 +313,8 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return A's next unpaired call whose values equal ``array``, or "" if there is none."""
+        """Return the first call of A that has the values of ``array``. Without one, return ""."""
+        # Only the unpaired calls up to A's next paired call are searched.
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -322,7 +326,7 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: TensorArray) -> bool:
-        """Return whether a call only repeats values of another call, or a part of them."""
+        """Return whether a call only repeats values of another call, or a part of such values."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
@@ -331,7 +335,8 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each paired call of A to the errors in ``moved`` of unpaired calls just before it."""
+        """Map each paired call of A to the errors of the unpaired calls just before it."""
+        # ``moved`` has the errors by call id. A call without an error there gets None.
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:

@@ -112,7 +112,6 @@ def write_pictures(
 
 
 def choose_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Choose up to 12 calls to draw: the first that differs, then the others in the given order."""
     first = find_first(rows)
     return sorted(filter(is_drawable, rows), key=lambda row: row != first)[:MOST_PICTURES]
 

@@ -42,7 +42,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Observes a rerun of A in which ``feed`` adds errors as large as those of 8-bit rounding."""
+    """Adds errors as large as those of 8-bit rounding to the tensors of a rerun of A."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

@@ -48,7 +48,7 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of A and B for one image; ``keep`` observes A's tensors, and ``measure`` B's."""
+    """The calls of A and B for one image. ``keep`` gets A's tensors, and ``measure`` gets B's."""
 
     keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
     graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
@@ -110,7 +110,8 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called the layer ``path`` or, for an operation, its leaf module."""
+        """Return whether A called the layer ``path``."""
+        # For an operation, a call of the leaf module that contains it counts, too.
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
@@ -141,7 +142,6 @@ class SeenCalls:
             self._measure_pair(partner, call_id, self.values[partner], others.values[call_id])
 
     def _measure_pair(self, partner: str, call_id: str, a: TensorArray, b: TensorArray) -> None:
-        """Store the distance of tensors of one shape, and the axis order if ``b`` is transposed."""
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         axis = self.axis_of(partner)
@@ -180,7 +180,8 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return A's unpaired call with these values, else ``partner`` if unpaired, else None."""
+        """Return the call of A that has these values and is not paired yet."""
+        # Without such a call, return ``partner``, or None if ``partner`` is paired already.
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
@@ -264,7 +265,10 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return A's call index for B's call ``key`` (path, index), as B may lack calls of A."""
+        """Return the index that a call of B has among A's calls of its layer.
+
+        ``key`` is the path and the index of the call in B. B may lack calls of A.
+        """
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key
@@ -293,7 +297,8 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair B's last node that names no module with A's last free call before ``partner``."""
+        """Pair B's waiting call with A's last call before ``partner`` that B does not name."""
+        # The waiting call is B's last node that names no module. Both must have the same shape.
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

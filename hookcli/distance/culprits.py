@@ -80,7 +80,8 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """Pairs (own error, rounding) of the tensor and, if known, the median and worst channel."""
+        """The own error and the rounding of the whole tensor, then of its channels if known."""
+        # The channels have two such pairs: of the median channel and of the worst one.
         if not self.channels:
             return ((self.own, self.rounding),)
         (median, worst), (usual, most) = self.channels, self.channel_rounding
@@ -176,7 +177,6 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
 
 
 def _find_factor(others: Sequence[float]) -> float:
-    """Return the multiple of the median of ``others`` up to which an own error counts as usual."""
     logs = [math.log(each) for each in others if 0 < each < math.inf]
     if len(logs) < _MANY:
         return OUTSTANDING

@@ -86,7 +86,7 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge a pair, and update its row; ``rows`` leaves out hidden pairs until ``show``."""
+        """Judge a pair, and update its row. ``rows`` has a hidden pair only after ``show``."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:
@@ -107,7 +107,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include calls, given by their ids in A, or in B if A lacks the call."""
+        """Let ``rows`` include hidden calls. An id is that in A, or in B if A lacks the call."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
@@ -148,7 +148,6 @@ class Judge:
             yield replace(judged.row, rank=rank, order=order), key
 
     def _index_for(self, image: str) -> int:
-        """Return where to insert a new call in ``_order``: after the image's last call, or at 0."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
@@ -167,7 +166,7 @@ class Judge:
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: CallPair) -> str:
-        """Return why a pair differs regardless of the distance; empty if the distance decides."""
+        """Return why a pair fails at any distance. The text is empty if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"

@@ -66,7 +66,7 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the tolerated one; None if the metric was not measured."""
+        """Return the distance divided by the tolerated one. None: the metric was not measured."""
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -205,7 +205,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two arrays (None if one is zero); complex values count as two reals."""
+    """Return the cosine of two arrays, or None if one is zero. Complex values are two reals."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -220,7 +220,6 @@ def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
 
 
 def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
-    """Return whether the relative L2 distance of B from A, both flattened, is below ``most``."""
     return measure_flat(a, b) < most
 
 
@@ -232,8 +231,11 @@ def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
 
 
 def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
-    """Return the order for which ``a.transpose(order)`` is close to B; empty if there is none."""
-    # The order is empty if B is no transposed A. Axes of length 1 stay, if possible.
+    """Return the order of axes for which ``a.transpose(order)`` is close to ``b``.
+
+    The order is empty if ``b`` is not a transposed ``a``.
+    """
+    # Axes of length 1 stay, if possible.
     if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()
     if {a.dtype.kind, b.dtype.kind} != {"f"}:

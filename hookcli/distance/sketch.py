@@ -65,7 +65,7 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the sketch (67,) of an array; NaN and Inf count as 0, a complex value as two reals."""
+    """Return the sketch (67,) of an array. NaN and Inf count as 0. Complex values are two reals."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)

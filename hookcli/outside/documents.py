@@ -95,7 +95,7 @@ class LaterVersionError(DamagedError):
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode JSON as ``kind``, or raise a DamagedError; the schema version is not checked."""
+    """Decode JSON as ``kind``, or raise a DamagedError. The schema version is not checked."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -171,7 +171,8 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Map a dataclass's field names, in order, to values; skip empty fields marked ``LEFT_OUT``."""
+    """Map the names of a dataclass's fields to their values, in order."""
+    # Empty fields that are marked ``LEFT_OUT`` are skipped.
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
     return {name: part for name, part, always in found if always or part}
 
@@ -182,7 +183,6 @@ def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
 
 
 def value_types(kind: type[DataclassInstance]) -> dict[str, type]:
-    """Map field names to types, ``int | None`` as ``int``, and ``tuple[int]`` as ``tuple``."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         types = get_args(hint)

@@ -54,7 +54,7 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a file; raise an OSError if it is not regular, a ValueError if its name has a NUL."""
+    """Open a regular file. Other files raise an OSError, and names with a NUL a ValueError."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
@@ -101,14 +101,14 @@ def real_path(file: Path) -> Path:
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY``; the key is empty if the whole name exists, or FILE is not a file."""
+    """Split ``FILE:KEY`` into the name of a file and a key."""
+    # The key is empty if the whole name exists, or if FILE is not a file.
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
     return (file, key) if is_part else (name, "")
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write a file completely or not at all, and return ``file``; missing folders are created."""
     with open_atomic(file) as stream:
         stream.write(data)
     return file

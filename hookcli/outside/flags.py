@@ -59,20 +59,16 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """The long name of the option, such as ``--out``, or the name of an argument."""
         return self.names[-1]
 
     @property
     def parameter(self) -> str:
-        """The long name as a Python identifier, such as ``batch_size``."""
         return self.name.partition("/")[0].strip("-").replace("-", "_")
 
     def is_none(self, given: Mapping[str, Any]) -> bool:
-        """Return whether options ``given`` (by name, without dashes) set the field to None."""
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Convert what the user gave (one or more texts, or a value) to a value of the field."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -183,7 +179,8 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option of the shortest path that ends in ``name``; None unless just one has it."""
+    """Return the option with the shortest of the paths that end in ``name``."""
+    # The result is None if no path ends so, or if several options have paths of this length.
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -191,6 +188,7 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the heading of a request's options in help: its docstring up to a colon, or ""."""
+    """Return the heading of a request's options in help: its docstring up to a colon."""
+    # The heading is empty if the docstring's first line has no colon.
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

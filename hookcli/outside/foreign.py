@@ -137,7 +137,7 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Raise a RequestError if a package is missing; ``need`` is, for example, "a map needs"."""
+    """Raise a RequestError if a package is missing. ``need`` begins its text: "a map needs"."""
     if importlib.util.find_spec(module) is None:
         package = f"'hookcli[{extra}]'" if extra else name
         raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

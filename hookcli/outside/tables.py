@@ -23,7 +23,7 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return rows as CSV with a header; a shape becomes ``1x64x56x56``, None an empty cell."""
+    """Return rows as CSV with a header. A shape becomes ``1x64x56x56``. None is an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return render_lines(chain([names], lines))

@@ -49,12 +49,12 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Shorten URLs like ``memory://hookcli/1`` to ``memory``, and ``…/1/a.png`` to ``a.png``."""
+    """Shorten the URLs of files in memory."""
+    # ``memory://hookcli/1`` becomes ``memory``, and ``memory://hookcli/1/a.png`` becomes ``a.png``.
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 
 def choose(name: str | Path, local: T, remote: T) -> T:
-    """Return ``remote`` if a name is the URL of a remote file, else ``local``."""
     return remote if _is_url(str(name)) else local
 
 
@@ -64,7 +64,7 @@ def _is_url(name: str) -> bool:
 
 
 def to_location(name: str | Path) -> Location:
-    """Convert a name to a path or a URL; a URL with a password or a key raises a RequestError."""
+    """Convert a name to a path or a URL. A URL with a password or a key raises a RequestError."""
     name = str(name)
     if not _is_url(name):
         return Path(to_local(name))
@@ -89,7 +89,6 @@ def is_secret(name: str) -> bool:
 
 
 def to_local(name: str) -> str:
-    """Return the path in a ``file://`` URL; return any other name unchanged."""
     if not name.startswith("file:///"):
         return name
     path = unquote(name.removeprefix("file://"))

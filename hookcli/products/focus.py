@@ -30,7 +30,7 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return shares (2, H, W) of each input pixel inside and outside ``box``; None without one."""
+    """Return the shares of each input pixel that are inside and outside ``box``, (2, H, W)."""
     # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
     if box is None:
         return None

@@ -70,7 +70,8 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return keys of the images that findings name, and up to 100 with channels' largest values."""
+    """Return the keys of the images for which hookcli draws the input of the network."""
+    # These are images that findings name, and up to 100 with the largest value of a channel.
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)

@@ -156,7 +156,6 @@ class Product:
         self.scope = scope
 
     def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
-        """Add PNG pictures, and their copies in another format, to the chunk's list of files."""
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
@@ -165,7 +164,6 @@ class Product:
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
-        """Return an estimate of what the product will write; hookcli calls this before the run."""
         return Cost()
 
     def collect(self, _result: BatchResult, _running: RunningChunk, _writer: GridWriter) -> None:

@@ -62,7 +62,8 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return each call's ``asked`` channels (None: those that stand out), with their top images."""
+    """Return some channels of each call, with their top images."""
+    # These are the channels ``asked`` or, if that is None, the channels that stand out most.
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

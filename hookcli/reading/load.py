@@ -309,7 +309,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Read the index of saved tensors; store equal tuples of image keys once, to save memory."""
+    """Read the index of saved tensors. Equal tuples of image keys share memory."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -322,7 +322,7 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match ``forms``: ids or globs, or several joined by commas."""
+    """Return the saved call ids that match. Each form is an id, a glob, or several with commas."""
     chosen: set[str] = set()
     for form in forms:
         separate = [form] if form in run.calls else [each for each in form.split(",") if each]

@@ -64,7 +64,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Raise a ValueError for missing, repeated or mistyped columns; allow additional ones."""
+    """Raise a ValueError for missing, repeated or mistyped columns. More columns are allowed."""
     names = schema.names
     for name in _NEEDED:
         _expect(name in names, f"no column {name!r}")

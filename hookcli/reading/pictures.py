@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The part of ``report.json`` that describes the pictures of feature maps."""
-
     grids: tuple[Grid, ...]
 
 

@@ -39,11 +39,9 @@ class RunFiles(Protocol):
 
     location: Location
 
-    def exists(self) -> bool:
-        """Return whether the folder exists."""
+    def exists(self) -> bool: ...
 
-    def has(self, name: str) -> bool:
-        """Return whether the folder has a file of this name."""
+    def has(self, name: str) -> bool: ...
 
     def measure(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if no regular file has this name."""

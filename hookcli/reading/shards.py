@@ -63,7 +63,7 @@ def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return rows ``start`` to ``stop`` of a tensor; of other axes only ``ranges``, if given."""
+    """Return the rows of a tensor from ``start`` to ``stop`` (exclusive)."""
     # The shard must have the dtype and shape that the index names; with ``start`` equal to
     # ``stop``, only this is checked. ``ranges``: what to read of the other axes; empty for all.
     array_dtype(tensor)

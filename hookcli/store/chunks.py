@@ -21,7 +21,7 @@ _HASH_LINE = 65  # bytes
 
 
 def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
-    """Save a chunk; call this only when all other files of the chunk are on disk."""
+    """Save a chunk. Call this only when all other files of the chunk are on disk."""
     folder.write(chunk_file(chunk.number), _encode(chunk))
 
 
@@ -67,7 +67,6 @@ class ChunkFiles:
         self._files: dict[str, bytes] = {}
 
     def write(self, name: str, data: bytes) -> str:
-        """Keep a file in memory and return its name; several threads may call this at once."""
         self._files[name] = data
         return name
 

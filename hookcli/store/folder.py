@@ -66,7 +66,6 @@ class RunFolder:
             error.hint = f"make room and continue with `resume=True`, or {ANOTHER}"
 
     def write(self, name: str, data: bytes) -> str:
-        """Write one file of the run and return its name; several threads may call this at once."""
         self.claim([name])
         return self._folder.write(name, data)
 
@@ -85,7 +84,6 @@ class RunFolder:
             self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Add files that another process wrote for this run, and listed in its own journal."""
         with self._mutex:
             self._known |= {*written}
             self._claimed |= {*written}

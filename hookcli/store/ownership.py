@@ -68,7 +68,8 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Raise an OutputError if ``file`` is named like a run's file, in a run folder or ``out``."""
+    """Raise an OutputError if writing ``file`` could replace a file of a run."""
+    # This is so for names that runs use, in a run folder or in the folder ``out``.
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())

@@ -71,7 +71,7 @@ class ResultFolder:
 
 
 def check_results(folder: Path, kind: Kind) -> bool:
-    """Raise an OutputError if a folder cannot hold results; return whether it has earlier ones."""
+    """Raise an OutputError if a folder cannot hold results. Return whether it has earlier ones."""
     refuse_url(folder)
     refuse_run_folder(folder, kind.hint)
     try:

@@ -72,7 +72,8 @@ class _Hit:
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether ``other``, a hit of the call that ended before this one, is its cause."""
+        """Return whether ``other`` caused this hit."""
+        # ``other`` is a hit of the call that ended just before this hit's call.
         # hookcli assumes that two activations of the same type are in different branches, so that
         # neither activation feeds the other.
         layer, layer_before = self.tally.call.layer, other.tally.call.layer

@@ -68,7 +68,6 @@ _OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Merge ``later`` into ``known`` by call id; if both have a text, that of ``known`` stays."""
     for call_id, value in later.items():
         if call_id not in known:
             known[call_id] = value

@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call whose module contains no other call's module; empty without calls."""
+    """Return the first call with no other call's module inside its own. Return "" without calls."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

@@ -32,7 +32,6 @@ class Role:
 
     @property
     def is_in_block(self) -> bool:
-        """Whether the layer is inside a numbered block, and is not a numbered item itself."""
         return bool(self.blocks) and not self.name.endswith("*")
 
 
@@ -197,7 +196,7 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the calls among ``mates`` in the blocks before and after ``here``; None if missing."""
+    """Return the ``mates`` in the blocks before and after call ``here``. A missing one is None."""
     # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
     # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
     role = role_of(row[here].module_path)
@@ -221,7 +220,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's records from the order in which calls start to that in which they end."""
+    """Sort an image's records, given in the order in which calls start, by the calls' ends."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records; return those left out because their number of channels differs."""
+        """Add a chunk's records. Return those left out, whose number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -73,9 +73,9 @@ class TopTally:
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Return up to ``most`` channels with values above 0, the one that stands out most first.
 
-        The measure is ``(best - last) / (last + usual)``: ``best`` and ``last`` are the largest and
-        smallest kept value of the channel (at least 0), ``usual`` is the mean of all ``best``. Thus
-        10.71 stands out from 2.98, but 100 does not from 90, nor 0.01 from 0 if others reach 5.
+        The measure is ``(best - last) / (last + usual)``. ``best`` and ``last`` are the largest and
+        smallest kept value of the channel, or 0 if it is negative. ``usual`` is the mean of all
+        finite ``best`` above 0.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -96,7 +96,6 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        """Merge a call's ``new`` values, and their images' positions ``at``, into those kept."""
         size = len(new)
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         indices = self.indices.get(call_id, np.full((size, self.count), -1))
@@ -110,7 +109,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Tally a chunk's top images, in a further tally where a call's number of channels differs."""
+    """Collect a chunk's top images, in several tallies if a call's number of channels varies."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))
@@ -125,7 +124,8 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Decode what ``to_bytes`` saved; None if damaged, or if a position is not below ``images``."""
+    """Decode what ``to_bytes`` saved. Return None if it is damaged."""
+    # A position that is not below ``images`` counts as damage.
     try:
         saved = decode_escaped(data, _SavedTop)
         top = TopTally(saved.count, saved.chunks)

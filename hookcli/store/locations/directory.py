@@ -208,7 +208,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a relative file name, which a stranger may have set, stays in its folder."""
+    """Return whether a relative file name, which may be forged, stays inside its folder."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

@@ -21,8 +21,6 @@ class Entry:
 
 
 class Lock(Protocol):
-    """The lock of a folder, held until the ``with`` block ends, or ``close`` is called."""
-
     def __enter__(self) -> Lock:
         return self
 
@@ -32,8 +30,7 @@ class Lock(Protocol):
     def check(self) -> None:
         """Raise an OutputError if another run may write into the folder now."""
 
-    def close(self) -> None:
-        """Release the lock."""
+    def close(self) -> None: ...
 
 
 class Folder(Protocol):
@@ -51,14 +48,12 @@ class Folder(Protocol):
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""
 
-    def append(self, name: str, data: bytes) -> None:
-        """Append data to a file, which need not exist."""
+    def append(self, name: str, data: bytes) -> None: ...
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if the file does not exist."""
 
-    def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes of a file from position ``start`` to position ``stop`` (exclusive)."""
+    def read_part(self, name: str, start: int, stop: int) -> bytes: ...
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
         return (self.read(name) or b"" for name in names)
@@ -70,8 +65,7 @@ class Folder(Protocol):
         for name, data in files.items():
             self.write(name, data)
 
-    def find(self, name: str) -> Entry | None:
-        """Return the entry with this name; None if there is none."""
+    def find(self, name: str) -> Entry | None: ...
 
     def is_file(self, name: str) -> bool:
         found = self.find(name)

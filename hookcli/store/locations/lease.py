@@ -132,7 +132,7 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Raise an OutputError if a run holds the lock; return the newest lock's number (0 if none)."""
+    """Raise an OutputError if a run holds the lock. Return the number of the last lock, or 0."""
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile
@@ -153,7 +153,8 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return a lock file's holder; None if there is no file, an expired holder if it is damaged."""
+    """Return the holder of a lock, or None if the lock file does not exist."""
+    # A damaged file counts as a lock that has expired.
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:

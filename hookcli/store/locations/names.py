@@ -99,7 +99,6 @@ def thumbnails_file(number: int) -> str:
 
 
 def grid_name(call: Call) -> str:
-    """Return the file name of a call's picture, such as ``003_layer1.0.relu#1.png``."""
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
