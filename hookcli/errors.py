@@ -139,7 +139,7 @@ class Termination(SystemExit):
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return ``did you mean A, B?`` with ``known`` names like ``wanted``, else ``otherwise``."""
+    """Return ``did you mean A, B?`` with names like ``wanted``; if none is close, ``otherwise``."""
     close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else otherwise
 

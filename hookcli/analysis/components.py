@@ -26,8 +26,6 @@ _NOTHING = 1e-12  # a variance below this share of the squared mean is rounding 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The first principal components of features; the one with the largest variance comes first."""
-
     mean: NDArray[np.float64]  # of the features, (C,)
     # directions (K, C) of length 1; the entry of each with the largest magnitude is positive
     axes: NDArray[np.float64]
@@ -99,7 +97,6 @@ def find_components(blocks: Iterable[Features], count: int) -> Components:
 def _find_leading(
     matrix: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the ``count`` largest eigenvalues of a symmetric matrix, and their eigenvectors."""
     # All eigenvalues of a large matrix would take half a minute. The largest ones are found in a
     # block Krylov space (Musco and Musco 2015, Randomized block Krylov methods).
     if len(matrix) > _SMALL:

@@ -42,7 +42,7 @@ class EmptyLayerError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Saved values (images, …) of one call, as real numbers, for images with inputs of one size."""
+    """Real values (images, …) that one call saved, for images whose inputs have the same size."""
 
     keys: tuple[str, ...]
     values: Array
@@ -51,8 +51,6 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The features of one image in one call, at each place (a token, or a pixel of a map)."""
-
     key: str
     values: Features  # (places, C), row by row
     grid: tuple[int, int]
@@ -74,7 +72,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield, in blocks, the saved tensors of all images, or of that with the key ``only``."""
+        """Yield saved tensors in blocks. ``only`` is the key of an image; None reads all."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -90,7 +88,6 @@ class SavedCall:
                 self.on_read(stop - start)
 
     def _split(self, tensor: SavedTensor, start: int, stop: int) -> Iterator[Block]:
-        """Yield a tensor's rows ``start`` to ``stop`` in blocks of images with equal input size."""
         values = _as_real(read_rows(self.run.files, tensor, start, stop))
         for size, group in groupby(tensor.images[start:stop], self.pixels.get):
             keys = tuple(group)
@@ -253,7 +250,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return a call and the reason, in words: the run names it for features, or it is the last."""
+    """Return the call that the run names for its features, and why; otherwise, the last call."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
@@ -297,7 +294,7 @@ def _saving_hint(run: Run, pool: str) -> str:
 
 
 def as_maps(values: Array, layout: Layout) -> Array:
-    """Return values as (N, C, h, w); for clips, as (N, C, D, h, w); for sequences, as (N, C, L)."""
+    """Return values as (N, C, h, w). Clips give (N, C, D, h, w), and sequences give (N, C, L)."""
     maps = values.transpose(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 

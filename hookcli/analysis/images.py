@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Converts the pixels of an image to places (tokens, or pixels of a map), and back."""
-
     file: str
     size: tuple[int, int]  # width, height
     part: Box | None  # left, top, right and bottom of what the network saw; None if unknown
@@ -96,7 +94,6 @@ def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
 
 
 def list_files(run: Run) -> dict[str, str]:
-    """Map the key (unique name) of each image of a run to its file, as the user named it."""
     return {
         image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
         for image in run.manifest["images"]
@@ -137,7 +134,10 @@ def _is_area(part: Sequence[float]) -> bool:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image with this key, path or file name; ``files`` has paths by key."""
+    """Return the key of the image that ``name`` means: its key, its path or its file name.
+
+    ``files`` has the path of each image by key. Raise a RequestError if no image fits, or several.
+    """
     if name in files:
         return name
     for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):

@@ -17,8 +17,6 @@ _ROWS = 50_000  # of a row group
 
 
 class TableWriter:
-    """Writes a table to a Parquet file, part by part; the first part decides the columns."""
-
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._writer: pq.ParquetWriter | None = None
@@ -35,7 +33,6 @@ class TableWriter:
             self._writer.close()
 
     def add(self, texts: Mapping[str, str], columns: Mapping[str, NDArray[np.generic]]) -> None:
-        """Add rows that all have the same ``texts``; columns of floats are stored as float32."""
         (length,) = {len(column) for column in columns.values()}
         arrays: dict[str, Any] = {
             name: pa.array([text] * length).dictionary_encode() for name, text in texts.items()

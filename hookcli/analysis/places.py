@@ -117,8 +117,6 @@ class PlacesDocument(AnalysisDocument):
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Separates foreground from background by a threshold of the first principal component."""
-
     components: Components
     threshold: float
     is_above: bool
@@ -130,15 +128,13 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Three principal components of all places, or of the ``foreground``, shown as RGB colours."""
-
     components: Components
     foreground: Foreground | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """For each of an image's P places, the most similar place in another image, as arrays (P,)."""
+    """The most similar place in another image, for each of P places in an image, as arrays (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats

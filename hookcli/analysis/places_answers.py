@@ -118,7 +118,7 @@ class PlacesQuestion:
 
     @property
     def passes(self) -> int:
-        """How often an answer reads all images' saved tensors; 0 if it reads only two images."""
+        """How often an answer reads the saved tensors of all images; 0 for one about two images."""
         if self.kind == "components":
             return 1 if self.bases is not None else 4 if self.foreground else 2
         return 0 if self.other else 1

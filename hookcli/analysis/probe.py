@@ -185,7 +185,6 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
 
 def _standardize(fitted: Features, tested: Features) -> None:
-    """In place, subtract the mean of ``fitted`` from both; divide by its standard deviation."""
     from sklearn.preprocessing import StandardScaler
 
     for start in range(0, fitted.shape[1], _COLUMNS):
@@ -327,7 +326,10 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the calls and keys in ``control`` that match the run's; empty lists if it is None."""
+    """Return the calls and the image keys of ``control`` that match ``calls`` and ``keys``.
+
+    If ``control`` is None, both lists are empty. If it lacks a call or image, raise a RequestError.
+    """
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

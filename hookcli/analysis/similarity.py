@@ -121,9 +121,10 @@ def compare_layers(
     *,
     may_leave_out: bool = False,
 ) -> LayerSimilarity:
-    """Return the linear CKA of each call in ``a`` with each in ``b``; in ``a`` if ``b`` is empty.
+    """Return the linear CKA of each call in ``a`` with each call in ``b``.
 
-    ``pool`` reduces maps. ``may_leave_out`` skips calls with the same features for all images.
+    If ``b`` is empty, the calls in ``a`` are compared with each other. ``pool`` reduces maps.
+    ``may_leave_out`` skips calls with the same features for all images.
     """
     # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
@@ -219,7 +220,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Subtract the mean row, since it does not affect CKA; return the dot products of the rows."""
+    """Return the dot products of rows. The mean row does not affect CKA and is subtracted first."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]

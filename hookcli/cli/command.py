@@ -89,8 +89,6 @@ def make_parameter(option: Option) -> Parameter:
 
 
 class TerminalListener(VerbListener):
-    """Prints a verb's messages on stderr; with ``quiet``, only warnings, failures and answers."""
-
     writes = starts_workers = True
 
     def __init__(self, *, quiet: bool, wants_rows: bool) -> None:

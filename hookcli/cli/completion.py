@@ -24,7 +24,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def save_model_names(source: str | None = None) -> None:
-    """Save the model names of ``source`` (None means torchvision) for completion, if possible."""
+    """Save the model names of ``source`` for completion, if possible. None means torchvision."""
     from hookcli.networks.catalog import list_shelf_names
 
     data = ("\n".join(list_shelf_names(source)) + "\n").encode()

@@ -61,7 +61,6 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
-    """Return what to type instead of the unknown option ``word`` of ``command``, or ``""``."""
     own = options.get(command, ())
     meant = _INSTEAD.get(word, "")
     if meant and (not meant.startswith("--") or meant.partition(" ")[0] in own):

@@ -136,7 +136,6 @@ def name_argument(argument: Any) -> str:
 
 
 def describe_option(option: Any, context: Any) -> tuple[str, str]:
-    """Return an option's names and its help, without the range of its values."""
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False

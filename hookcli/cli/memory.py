@@ -19,7 +19,6 @@ _RARELY = 20_000
 
 
 def collect_rarely() -> None:
-    """Collect garbage rarely from now on; call this before large imports."""
     gc.set_threshold(_RARELY)
 
 

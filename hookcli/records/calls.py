@@ -109,7 +109,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tensor of a layer's call: an input, an output, or the gradient of these or a parameter."""
+    """An input or output of a layer's call, or the gradient of an input, output or parameter."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass

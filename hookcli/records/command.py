@@ -26,7 +26,7 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
-    """Return the command that repeats a run, as words; ``requests`` hold further options."""
+    """Return the words of the command that repeats a run. ``requests`` hold further options."""
     # Left out are options of the machine and the folder, options whose ``Flag.repeats`` is False,
     # and default values, unless ``Flag.always`` is True.
     options = [
@@ -49,14 +49,14 @@ def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def list_options(config: RunConfig) -> tuple[str, ...]:
-    """If no command can repeat the run, return its verb and options; otherwise, return ``()``."""
+    """Return the verb and the options of a run that no command can repeat. Otherwise, return ()."""
     words = command_words(config.command, config)
     named = {config.run.model.name, *config.run.images.names, "--pair", config.run.images.pair}
     return () if repeatable(words) else tuple(word for word in words[1:] if word not in named)
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a manifest's command or, if it is null, ``hookcli`` and the manifest's ``options``."""
+    """Return a manifest's command. If it is null, return ``hookcli`` and the saved ``options``."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -72,7 +72,7 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the options in ``saved`` that reduce tensors, and the values of ``--tensor-dtype``."""
+    """Split ``saved``: first options that reduce tensors, then the values of ``--tensor-dtype``."""
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
@@ -93,7 +93,7 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield each difference in words: ``with torch OLD, not NEW``; ``prefix`` has outer keys."""
+    """Yield differences, such as ``with torch OLD, not NEW``. ``prefix`` has the outer keys."""
     # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
     # conv, not --layers linear``. Only the keys of the new request are compared.
     for key, new in new_request.items():
@@ -155,7 +155,7 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Tell how two commands differ: ``with --pool OLD, not --pool NEW``; empty if they do not."""
+    """Tell how two commands differ: ``with --pool OLD, not --pool NEW``. Equal commands give ""."""
     # The order of options does not count, since two versions of hookcli may write them differently.
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     differences = []

@@ -147,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, whether it is a warning) on how values of over 8 bits were scaled."""
+    """Yield sentences on how values of over 8 bits were scaled. True marks one as a warning."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -184,7 +184,7 @@ def suggest_range(low: float, high: float) -> str:
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number as text; round fractions to six significant digits, upwards if ``up``."""
+    """Return a number as text. Round fractions to six significant digits, upwards if ``up``."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
@@ -232,7 +232,7 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Pair the images of runs A and B by content, or else by key; yield (key in A, key in B).
+    """Pair the images of runs A and B by content, or else by key. Yield (key in A, key in B).
 
     ``a`` and ``b`` map the keys of the runs' images to the SHA-256 hashes of the files.
     """

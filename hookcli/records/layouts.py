@@ -123,7 +123,7 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout that shape, layer type, input size and tokens imply, or ``UNKNOWN``."""
+    """Return the layout that all arguments together imply. ``UNKNOWN`` means that none fits."""
     # Feature maps must have the proportions of ``pixels``, the height and width of the network's
     # input, up to rounding by less than one row or column; None means square.
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
@@ -144,7 +144,7 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout recorded as ``name``; ``UNKNOWN`` if ``shape`` or ``pixels`` do not fit."""
+    """Return the layout recorded as ``name``. ``UNKNOWN`` means that it does not fit the tensor."""
     # The number of tokens before the image's tokens is the smallest with which the remaining tokens
     # form an image in the proportions of ``pixels``.
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
@@ -177,7 +177,7 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return (height, width, prefix) of the image that ``length`` tokens show; None if unknown."""
+    """Return (height, width, prefix) of an image in ``length`` tokens. None means none is found."""
     # The prefix is the number of tokens before the image's tokens.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
@@ -240,7 +240,10 @@ def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) 
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (height, width) of ``tokens`` in the proportions of ``pixels``; (0, 0) if none fit."""
+    """Return (rows, columns) of ``tokens`` tokens in the proportions of ``pixels``.
+
+    If no arrangement fits, both are 0. If ``pixels`` is None, the image is square.
+    """
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

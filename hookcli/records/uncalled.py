@@ -58,7 +58,7 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Return names as ``layer{1-4}.conv{1-2}``; empty if this would match other names, too."""
+    """Return names as ``layer{1-4}.conv{1-2}``. If this matches more than ``names``, return ""."""
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

@@ -134,7 +134,7 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file's row and writer: tensors in the format ``to``, then lists of images."""
+    """Yield each file's row and its writer. Lists of images come after the tensors."""
     # All tables share one list, and so do all arrays that have every image of the run.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)

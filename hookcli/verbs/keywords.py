@@ -54,15 +54,13 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter: its fields in ``names``, separated by spaces, become no keywords."""
+    """Annotates a parameter. Its fields named in ``names``, split at spaces, become no keywords."""
 
     names: str
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a function such as ``hookcli.inspect`` that is also an option of a command."""
-
     rank: int  # of the panel in ``--help``
     field: Field
     flag: Flag
@@ -81,8 +79,6 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A function such as ``hookcli.inspect``, and the options from which its command is made."""
-
     function: Callable[..., Any]  # takes the ``VerbCall`` first
     fields: tuple[Field, ...]  # the parameters of the function, without the call
     options: tuple[Option, ...]  # in the order of ``--help``
@@ -118,7 +114,7 @@ class Verb:
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the keywords of a call, and leave out those that are None, [] or ()."""
+        """Check and convert the keywords of a call. Those that are None, [] or () are left out."""
         known = {each.name: each for each in self.options}
         for name in keywords:
             if name not in known:
@@ -296,7 +292,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError if an option is given without the option, URL or ``@LIST`` it needs."""
+    """Raise a RequestError for an option that has no effect without something that is missing."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}
@@ -317,7 +313,10 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
 def _list_options(
     fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
 ) -> Iterator[Option]:
-    """Yield the options of ``fields`` and inner requests; if ``may_miss``, no field is required."""
+    """Yield the options of ``fields``, and of the dataclasses (requests) that are their types.
+
+    ``request`` has the fields; None means a verb's parameters. ``may_miss`` makes none required.
+    """
     panel = "" if request is None else find_panel(request)
     for field in fields:
         if field.flag is not None:
@@ -356,7 +355,10 @@ def _read(flag: Flag, value: Any) -> Any:
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Make a field's request (dataclass); return None if it is optional and not given."""
+    """Make the request (dataclass) that is the value of ``field`` from the keywords in ``given``.
+
+    Return None if the field is optional and was not given. Its own options then raise an error.
+    """
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and _read(field.flag, value)

@@ -57,7 +57,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield keywords with names for models, pictures and runs, which are valid inside the block."""
+    """Replace models, pictures and runs in memory by names, which are valid inside the block."""
     # ``known`` are the names of all keywords of the verb.
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def begin(call: VerbCall, skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
-    """Report skipped images and the models' warnings and notes; then call ``listener.begin()``."""
     warn_of_skipped(call, skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):

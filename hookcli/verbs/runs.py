@@ -166,7 +166,7 @@ def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
 def open_runs(
     call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open up to ``most`` runs; raise a RequestError for more, or for options that need a model."""
+    """Open up to ``most`` runs. Raise a RequestError for more, or if an option needs a model."""
     # ``also`` names further options that need a model.
     from hookcli.reading.load import load_run
 
@@ -216,7 +216,7 @@ def run_model(
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Iterator[tuple[Run, int]]:
-    """Run a model in folder ``keep`` (temporary if None); yield the run and its exit code."""
+    """Run a model in folder ``keep``. None means a temporary one. Yield the run and exit code."""
     # Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the
     # name of each image by its key, and raises an error if the images are of no use.
     from hookcli.reading.load import load_run
@@ -254,7 +254,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield ``keep``; if it is None, a temporary folder, deleted even after Ctrl-C and SIGTERM."""
+    """Yield ``keep``. None yields a temporary folder, deleted even after Ctrl-C and SIGTERM."""
     if keep is not None:
         yield keep
         return

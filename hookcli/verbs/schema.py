@@ -137,7 +137,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Limit a schema to what command ``name`` prints; for a ``.jsonl`` line, add the version."""
+    """Limit a schema to what command ``name`` prints. A ``.jsonl`` line also gets the version."""
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

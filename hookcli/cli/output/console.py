@@ -89,7 +89,6 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr, even with ``--quiet``."""
     _print_on_stderr(f"warning: {escape.for_terminal(to_words(text))}", colour="yellow", bold=True)
 
 
@@ -102,7 +101,7 @@ def print_error(message: str, hint: str = "") -> None:
 def _print_on_stderr(
     text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
 ) -> None:
-    """Print a line on stderr. If the user's code closed stderr, reopen it; ignore a closed pipe."""
+    """Print a line on stderr. Ignore a closed pipe. Reopen a stderr that the user's code closed."""
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors=FIT, closefd=False)  # noqa: SIM115
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"

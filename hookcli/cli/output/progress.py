@@ -21,8 +21,6 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Bar(Progress):
-    """Shows progress on stderr if ``is_shown``; unless ``quiet``, also says where a run resumes."""
-
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
     ) -> None:

@@ -33,7 +33,6 @@ _NARROW = 20  # least width of a table
 
 
 def print_outcome(outcome: Outcome, output_format: str) -> None:
-    """Print an outcome's text, or else its table, rows or document, as ``output_format`` says."""
     if (text := outcome.text()) is not None:
         console.print_data(text)
         return

@@ -23,12 +23,16 @@ _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
 def to_words(text: str) -> str:
-    """Return a text in which options and commands replace the names of fields and functions."""
+    """Replace the names of fields by options, and the names of functions by commands."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
-    """Return the option for a field, or the command for a function; "" if ``name`` is neither."""
+    """Return the command-line words for a name that a message has in backticks.
+
+    A field gives its option, with the ``value`` if there is one. A function gives its command, with
+    options for its ``arguments``. Other names give "".
+    """
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
         given = (each.partition("=") for each in (arguments or "").split(", ") if each)
@@ -49,7 +53,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
 
 
 def _read_value(text: str, flag: Flag) -> Any:
-    """Parse a value from a message: a Python literal, one inside ``NAME(…)``, or a plain word."""
+    """Parse a value from a message: a Python literal, perhaps inside ``NAME(…)``, or plain text."""
     request = re.fullmatch(r"\w+\((.+)\)", text)
     try:
         return ast.literal_eval(request[1] if request else text)

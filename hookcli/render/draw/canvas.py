@@ -104,13 +104,13 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return the palette of a canvas: 256 RGB triples in one list; ``theme`` affects the text."""
+    """Return 256 RGB triples in one list. ``theme`` only changes the colours of text."""
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
-    """Return a flat RGB palette: 255 levels of the colour map, and a colour for NaN and Inf."""
+    """Return a flat RGB palette: 255 levels of the colour map, then the colour of NaN and Inf."""
     return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 

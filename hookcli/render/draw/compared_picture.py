@@ -91,7 +91,10 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return what to draw of a call's tensors A and B (1, …): maps that differ, otherwise bars."""
+    """Return what a picture shows of a call's tensors A and B (1, …): the maps that differ.
+
+    It shows bars if the layout has no maps, or if only tokens outside the image differ.
+    """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
         one, two = (each.astype(np.complex128 if is_complex else np.float64) for each in (a, b))
@@ -154,7 +157,11 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return a bar for each index of ``axis`` or, if None, each value; if too many, join some."""
+    """Return bars of A, B and B - A, which are the three arrays in ``values``.
+
+    There is a bar for each index of ``axis``. If ``axis`` is None, there is a bar for each value.
+    If these are more than ``MOST_BARS``, a bar stands for several of them.
+    """
     # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -240,7 +247,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and largest finite value (K,) of each row (K, n); both 0 if none is."""
+    """Return the least and largest finite value (K,) of each row (K, n). Without any, both 0."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -248,13 +255,13 @@ def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _largest(rows: Floats) -> Floats:
-    """Return the largest finite magnitude (K,) of each row (K, n), or 0 for a row without any."""
+    """Return the largest finite magnitude (K,) of each row (K, n). A row without any gives 0."""
     largest: Floats = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Return the value of largest magnitude in each part of ``axis``; NaN if a part has a NaN."""
+    """Return the value of largest magnitude in each part of ``axis``. NaN in a part gives NaN."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

@@ -18,8 +18,6 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """Has the norms of a call's gradients; a module's first call also has its parameters' norms."""
-
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient
     params: tuple[float, ...]  # of the parameters' gradients

@@ -116,7 +116,6 @@ def draw_sheet(
 
 
 def _column_height(blocks: Sequence[Canvas]) -> int:
-    """Return the height of a sheet's columns; several columns make a long sheet about square."""
     if not blocks:
         return 1
     heights = [block.size[1] for block in blocks]
@@ -140,7 +139,6 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
-    """Draw a layer's name, tiles and labels; leave out all labels if one is wider than a tile."""
     count, height, width = cells.shape
     texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
     whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))

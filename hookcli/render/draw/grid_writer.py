@@ -72,11 +72,10 @@ class GridWriter:
         return file
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
-        """Write a canvas with a heat map over the photo, in this thread, with palette ``ember``."""
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Return a function that waits for pictures queued since the last call and returns them."""
+        """Empty the queue. The returned function waits for its pictures, and returns them."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
@@ -157,7 +156,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to four digits, or more to stay within ``error``; return None for NaN and Inf."""
+    """Round to four digits, or to more if the error exceeds ``error``. NaN and Inf give None."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))

@@ -48,7 +48,10 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the input (image file ``seen``), and a grey copy under a Grad-CAM (h, w, all >= 0)."""
+    """Draw the network's input, the image file ``seen``, beside a grey copy under a Grad-CAM.
+
+    ``values`` (h, w), all at least 0, is the Grad-CAM. If none can be drawn, a note says why.
+    """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
@@ -85,7 +88,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the input (image file ``seen``) and the largest |gradient| of each pixel (h, w)."""
+    """Draw the image file ``seen`` beside each pixel's largest |gradient|, ``values`` (h, w)."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)

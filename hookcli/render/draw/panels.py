@@ -57,7 +57,10 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Draw a PNG: one photo and a map per layer, or two photos repeated with each layer's marks."""
+    """Draw photos, and maps of layers, as the panels of one PNG.
+
+    A single photo comes before all maps. Two photos are repeated for each layer, with its marks.
+    """
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)

@@ -63,7 +63,7 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that readers of a page can select together; ``word`` labels each, if ``is_mark``."""
+    """Images that the page can select together. If ``is_mark``, ``word`` is shown at each image."""
 
     title: str
     word: str
@@ -74,8 +74,6 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Has a number for each image key; readers of a page can sort images by it, smallest first."""
-
     title: str
     numbers: Mapping[str, float]
 

@@ -159,7 +159,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a distance at the lower edge if it ``is_zero``; at the upper if missing or infinite."""
+    """Mark a distance of zero at the lower edge; a missing or infinite one, at the upper edge."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
@@ -213,7 +213,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance if it limits the relative L2 and a log axis can show it, else None."""
+    """Return the tolerance of the relative L2. None means that the page draws no line for it."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

@@ -50,7 +50,7 @@ def render_lines(lines: Iterable[str]) -> str:
 def render_table(
     names: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str]
 ) -> str:
-    """Return a table as HTML; columns that are not in ``words`` hold numbers."""
+    """Return a table as HTML. Columns whose names are not in ``words`` hold numbers."""
     styles = [f"{_CELL}text-align:{'left' if name in words else 'right'}" for name in names]
     body = "".join(_row(row, styles, "td") for row in rows)
     return f"<table><thead>{_row(names, styles, 'th')}</thead><tbody>{body}</tbody></table>"

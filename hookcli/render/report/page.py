@@ -240,14 +240,17 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return (channel, score) of up to five channels: scores of None, then the highest above 0."""
+    """Return (channel, score) of the channels that ``--focus`` puts first, at most five.
+
+    Channels with a score of 0 or less are left out. A score of None comes before all numbers.
+    """
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _least_width(grid: Grid) -> int:
-    """Return how wide, in pixels, a grid must be for fingers to hit each tile; 0 without tiles."""
+    """Return the width, in pixels, at which fingers can hit each tile. Without tiles, it is 0."""
     tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 

@@ -34,7 +34,6 @@ def ours(text: str) -> Markup:
 
 
 def _escape(value: object) -> object:
-    """Make control and invisible characters of a text visible; return other values unchanged."""
     return escape.for_page(value) if type(value) is str else value
 
 
