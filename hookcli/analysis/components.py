@@ -27,7 +27,7 @@ _NOTHING = 1e-12  # a variance below this share of the squared mean is rounding 
 @dataclass(frozen=True, slots=True)
 class Components:
     mean: NDArray[np.float64]  # of the features, (C,)
-    # directions (K, C) of length 1; the entry of each with the largest magnitude is positive
+    # directions (K, C) of length 1, by falling variance; the entry of largest magnitude is positive
     axes: NDArray[np.float64]
     spread: NDArray[np.float64]  # the standard deviation of the features along each, (K,)
     explained: NDArray[np.float64]  # the share of the variance along each, (K,)

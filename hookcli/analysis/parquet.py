@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ROWS = 50_000  # of a row group
 
 
-class TableWriter:
+class TableWriter:  # the first part decides the columns
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._writer: pq.ParquetWriter | None = None

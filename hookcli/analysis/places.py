@@ -128,7 +128,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    components: Components
+    components: Components  # three, of all places or of the foreground; shown as RGB
     foreground: Foreground | None = None
 
 

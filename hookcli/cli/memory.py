@@ -18,7 +18,7 @@ _USUAL = gc.get_threshold()
 _RARELY = 20_000
 
 
-def collect_rarely() -> None:
+def collect_rarely() -> None:  # call this before large imports
     gc.set_threshold(_RARELY)
 
 

@@ -73,7 +73,7 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with an alias for each tensor for which ``needs_one`` is true."""
+        """Return ``inputs`` with aliases for tensors that need one. ``follow`` gets each alias."""
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

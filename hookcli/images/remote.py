@@ -1,4 +1,4 @@
-"""List, glob and open images at URLs, without hidden files and run folders (a ``Filesystem``)."""
+"""Implement ``Filesystem`` for URLs: list, glob and open images; hidden files are left out."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _scale(
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return the natural range of an image's values, from tags that a copy of the image lacks."""
+    """Return an image's natural range, from its mode and TIFF tags. Copies of it lack the tags."""
     from hookcli.images.intensities import Samples, samples_of
 
     tags = getattr(image, "tag_v2", {})

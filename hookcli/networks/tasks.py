@@ -300,7 +300,7 @@ class OpticalFlow(Task):
         return seen[0]
 
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
-        return [0.5] * 3, [0.5] * 3
+        return [0.5] * 3, [0.5] * 3  # torchvision's preset does not store them
 
     def find(self, output: object) -> Tensor | None:
         flows = output if isinstance(output, list) else []

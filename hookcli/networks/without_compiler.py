@@ -78,7 +78,7 @@ def _declaring_not_compilable() -> Iterator[None]:
             vars(function).pop("__dynamo_disable", None)
 
 
-def _is_compile_supported(device_type: object) -> object:
+def _is_compile_supported(device_type: object) -> object:  # loads torch's compiler
     answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
     return answer
 

@@ -83,7 +83,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     return replace(result, seconds=clock.seconds)
 
 
-def make_folder(prepared: PreparedRun) -> RunFolder:
+def make_folder(prepared: PreparedRun) -> RunFolder:  # the caller's ``with`` opens it
     return RunFolder(
         prepared.settings.plan.out_dir,
         describe_request(prepared),

@@ -66,7 +66,7 @@ class ChunkFiles:
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
 
-    def write(self, name: str, data: bytes) -> str:
+    def write(self, name: str, data: bytes) -> str:  # several threads may call this at once
         self._files[name] = data
         return name
 

@@ -65,7 +65,7 @@ class RunFolder:
         if isinstance(error, OutputError) and is_full(error.__cause__):
             error.hint = f"make room and continue with `resume=True`, or {ANOTHER}"
 
-    def write(self, name: str, data: bytes) -> str:
+    def write(self, name: str, data: bytes) -> str:  # several threads may call this at once
         self.claim([name])
         return self._folder.write(name, data)
 

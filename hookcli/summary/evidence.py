@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts of one run from which findings are derived. Facts on images have image keys."""
+    """The facts of one run from which findings are derived; those on images are by image key."""
 
     calls: Mapping[str, CallTally]
     uncalled: Sequence[Uncalled] = ()

@@ -73,9 +73,9 @@ class TopTally:
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Return up to ``most`` channels with values above 0, the one that stands out most first.
 
-        The measure is ``(best - last) / (last + usual)``. ``best`` and ``last`` are the largest and
-        smallest kept value of the channel, or 0 if it is negative. ``usual`` is the mean of all
-        finite ``best`` above 0.
+        The measure is ``(best - last) / (last + usual)``. ``best`` and ``last`` are the channel's
+        largest and smallest finite kept values (at least 0), ``usual`` is the mean of all finite
+        ``best``. Thus 10.71 stands out from 2.98, but 100 not from 90, nor 0.01 from 0 beside 5.
         """
         values = self.values[call_id]
         best = values[:, 0]

@@ -104,7 +104,7 @@ class Canvas:
 
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
-    """Return 256 RGB triples in one list. ``theme`` only changes the colours of text."""
+    """Return 256 RGB triples in one list. ``theme`` sets the colours of background and text."""
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 

@@ -20,7 +20,7 @@ RATIO = "norm of a parameter's gradient over that of the parameter, the largest 
 class FlowLayer:
     call_id: str  # the module path if only gradients of parameters are known
     norm: float | None  # of the output's gradient
-    params: tuple[float, ...]  # of the parameters' gradients
+    params: tuple[float, ...]  # of the parameters' gradients; only at a module's first call
     ratio: float | None  # a parameter's gradient norm divided by the parameter's norm; the largest
     mark: Mark
     note: str  # the reason for the mark in words

@@ -75,7 +75,7 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Sort:
     title: str
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, float]  # by image key; the smallest come first
 
 
 def lay_out(

@@ -48,12 +48,12 @@ class Folder(Protocol):
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""
 
-    def append(self, name: str, data: bytes) -> None: ...
+    def append(self, name: str, data: bytes) -> None: ...  # the file need not exist
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if the file does not exist."""
 
-    def read_part(self, name: str, start: int, stop: int) -> bytes: ...
+    def read_part(self, name: str, start: int, stop: int) -> bytes: ...  # ``stop`` is exclusive
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
         return (self.read(name) or b"" for name in names)

@@ -148,7 +148,7 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether runs write files of this name, because a forged manifest may list others."""
+    """Return whether a run can write a file of this name; a forged manifest may list others."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
