@@ -32,18 +32,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.config import (
-    FolderRequest,
-    GridStyle,
-    ImageRequest,
-    InspectConfig,
-    ModelRequest,
-    RunRequest,
-    SaveStyle,
-    TensorRequest,
-)
-from hookcli.run.pipeline import inspect_images
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -268,6 +256,17 @@ def inspect(device: str, dtype: Any, out: Path) -> dict[str, Any]:
     import numpy as np
 
     import hookcli
+    from hookcli.config import (
+        FolderRequest,
+        GridStyle,
+        ImageRequest,
+        InspectConfig,
+        ModelRequest,
+        RunRequest,
+        SaveStyle,
+        TensorRequest,
+    )
+    from hookcli.run.pipeline import inspect_images
 
     request = RunRequest(
         ModelRequest(MODEL, "random", device=device, dtype=dtype),
@@ -355,6 +354,15 @@ def loop_over(job: Job, photos: Path) -> float:
 
 def inspect_folder(job: Job, photos: Path, out: Path) -> float:
     """Return the seconds of hookcli's run over the same photos, from the first image on."""
+    from hookcli.config import (
+        FolderRequest,
+        GridStyle,
+        ImageRequest,
+        InspectConfig,
+        MachineRequest,
+        ModelRequest,
+        RunRequest,
+    )
     from hookcli.plan.prepare import prepare_run
     from hookcli.run.pipeline import run
 
@@ -368,6 +376,7 @@ def inspect_folder(job: Job, photos: Path, out: Path) -> float:
             FolderRequest(out, overwrite=True),
             GridStyle("none"),
             batch_size=job.batch,
+            machine=MachineRequest(workers=None),  # as the command line does
         )
     )
     job.wait()
@@ -392,6 +401,7 @@ def forwards(
     """Return functions: a plain forward pass, and one with figures of the first ``count`` layers."""
     import torch
 
+    from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.forward import ForwardSettings, run_forward

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _RUN = 1 << 14
 # Magnitudes whose squares can be summed in float32 without underflow or overflow.
 _SAFE = (1e-15, 1e15)
+_PIECE = 1 << 22  # values that the exact algorithm copies at once, which takes 100 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
         fast = _reduce_fast(values, low.amin(1).tolist(), high.amax(1).tolist())
     table: Sequence[Sequence[float]] | Tensor
     if fast is None:
-        exact = _reduce_exact(values)
-        table = torch.stack([exact[name] for name in STATISTICS], 1)
+        table = _reduce_exact(values)
     else:
         table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
     return RowStats(table, *((None, None) if channel_axis is None else (low, high)))
@@ -161,21 +161,24 @@ def _count_zeros(values: Tensor) -> list[int]:
     return [numel - int(count) for count in nonzero.tolist()]
 
 
-def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
-    flat = values.flatten(1).double()
-    finite = flat.isfinite()
+def _reduce_exact(values: Tensor) -> Tensor:
+    flat = values.flatten(1)
+    pieces = torch.split(flat, max(1, _PIECE // flat.shape[1]))
+    return torch.cat([_reduce_piece(piece) for piece in pieces])
+
+
+def _reduce_piece(flat: Tensor) -> Tensor:
+    # On a GPU, starting an operation takes longer than its arithmetic, so the operations are few:
+    # filled with their row's mean, NaN and Inf change neither its range nor its deviation.
+    finite = (flat - flat) == 0
     count = finite.sum(1)
-    mean = torch.where(finite, flat, 0).sum(1) / count
-    spread = torch.where(finite, flat - mean.unsqueeze(1), 0)
-    scale = spread.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
-    std = (spread / scale.unsqueeze(1)).square().sum(1).div(count).sqrt() * scale
+    mean = torch.where(finite, flat, 0).sum(1, dtype=torch.float64) / count
+    filled = torch.where(finite, flat, mean.unsqueeze(1))
+    low, high = torch.aminmax(filled, dim=1)
+    spread = filled.sub_(mean.unsqueeze(1))
+    scale = torch.maximum(high - mean, mean - low).clamp_min(torch.finfo(torch.float64).tiny)
+    norm = torch.linalg.vector_norm(spread.div_(scale.unsqueeze(1)), dim=1)
+    std = norm / count.double().sqrt() * scale
     nans = flat.isnan().sum(1)
-    return {
-        "mean": mean,
-        "std": std,
-        "min": torch.where(finite, flat, torch.inf).amin(1),
-        "max": torch.where(finite, flat, -torch.inf).amax(1),
-        "zero_fraction": (flat == 0).sum(1, dtype=torch.float64) / flat.shape[1],
-        "nan_count": nans,
-        "inf_count": flat.shape[1] - count - nans,
-    }
+    zeros = (flat == 0).sum(1, dtype=torch.float64) / flat.shape[1]
+    return torch.stack([mean, std, low, high, zeros, nans, flat.shape[1] - count - nans], 1)

@@ -200,8 +200,8 @@ def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) 
     # outside the range from 0 to 1, because the pixels were normalized in another way.
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
-        finite = shown[shown.isfinite()]
-        if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
+        darkest, brightest = shown.nan_to_num(0.5, 0.5, 0.5).aminmax()
+        if darkest > -0.1 and brightest < 1.1:
             return shown
     finite = pixels[pixels.isfinite()]
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)

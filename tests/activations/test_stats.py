@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from hookcli.activations import stats as stats_module
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows
 from hookcli.records.calls import Call, LayerInfo
@@ -103,6 +104,13 @@ def test_random_shapes_agree_with_numpy(seed):
     ],
 )
 def test_any_memory_layout_agrees_with_numpy(rows):
+    check_all_rows(rows)
+
+
+def test_a_large_tensor_is_reduced_in_pieces(monkeypatch):
+    monkeypatch.setattr(stats_module, "_PIECE", 70)
+    rows = normal(5, 3, 4, 5)
+    rows[:, 0, 0, 0] = math.inf
     check_all_rows(rows)
 
 
