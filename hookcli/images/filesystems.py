@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """Lists the functions of the modules ``local`` and ``remote``, which may raise an OSError."""
+    """Declares the functions of the modules ``local`` and ``remote``; each may raise an OSError."""
 
     def check(self, name: str) -> None: ...
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...

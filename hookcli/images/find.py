@@ -150,10 +150,8 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
             )
         return known[folder]
 
-    wanted = [
-        name for name in filesystem.glob(pattern) if not is_in_run(_parent_of(name.rstrip("/")))
-    ]
-    return _expand(sorted(wanted, key=natural_key), rules)
+    names = sorted(filesystem.glob(pattern), key=natural_key)
+    return _expand([name for name in names if not is_in_run(_parent_of(name.rstrip("/")))], rules)
 
 
 def _parent_of(name: str) -> str:

@@ -71,7 +71,7 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
 def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
-    """Return an SVG of ``parts``; each call (id, tooltip, anchor) has a column down to ``base``."""
+    """Return an SVG of ``parts``. A call (id, tooltip, anchor) has a column from 0 to ``base``."""
     xs, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
     parts.append(_names_below(names, xs, base))
