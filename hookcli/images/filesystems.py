@@ -33,5 +33,4 @@ class Filesystem(Protocol):
 
 
 def choose_filesystem(name: str) -> Filesystem:
-    chosen: Filesystem = choose(name, local, remote)
-    return chosen
+    return choose(name, local, remote)

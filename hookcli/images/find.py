@@ -46,9 +46,8 @@ def find_files(
     for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
             names = _names(word, _read(word), null_separated=null_separated)
-            found += _expand(names, rules) or [
-                SkippedImage(word, "is a list that contains no names")
-            ]
+            empty = SkippedImage(word, "is a list that contains no names")
+            found += _expand(names, rules) or [empty]
         elif choose_filesystem(word).is_pattern(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand_or_skip(word, rules, _match))

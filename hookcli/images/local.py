@@ -68,7 +68,7 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return a folder's images and, if ``recursive``, images of inner folders but ``leave_out``."""
+    """Return a folder's images. ``recursive`` adds inner folders, except for ``leave_out``."""
     found: list[str | SkippedImage] = []
     visited: set[tuple[int, int]] = set()
     waiting = [(folder, True)]

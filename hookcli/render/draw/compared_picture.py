@@ -250,7 +250,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the least and largest finite value (K,) of each row (K, n), or 0 and 0 without any."""
+    """Return the least and largest finite value (K,) of each row (K, n); 0 if none is finite."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -258,7 +258,7 @@ def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _largest(rows: Floats) -> Floats:
-    """Return the largest finite magnitude (K,) of each row (K, n), or 0 if no value is finite."""
+    """Return the largest finite magnitude (K,) of each row (K, n); 0 if no value is finite."""
     largest: Floats = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 

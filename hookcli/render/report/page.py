@@ -200,16 +200,9 @@ def _describe_pictures(
     embedded = {image.key for image in choose_pictured(document.images, document.findings)}
     facts = []
     for index, image in enumerate(images):
-        is_embedded = image.key in embedded
-        show = address if is_embedded else linked
-        has_figures = few or (address is not linked and is_embedded)
-        own = for_script(
-            grids.get(image.key, []),
-            index_of,
-            show,
-            is_first=index == start,
-            has_figures=has_figures,
-        )
+        show = address if image.key in embedded else linked
+        drawn, has_figures = grids.get(image.key, []), few or show is not linked
+        own = for_script(drawn, index_of, show, is_first=index == start, has_figures=has_figures)
         if several and image.seen:
             own["seen"] = (address if few else linked)(image.seen)
         facts.append(own)
