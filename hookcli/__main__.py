@@ -139,7 +139,7 @@ def _report_bug(
 
 
 def _report_error(code: int, message: str, hint: str = "") -> int:
-    """Print an error to stderr. If stdout must be JSON and is empty, print it there, too."""
+    """Print an error to stderr. If stdout must be JSON and is empty, print the error there, too."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
     output_format = _find_format(sys.argv[1:])

@@ -104,9 +104,9 @@ class GridStyle:
     """Pictures: The part of a request that says how feature maps are drawn.
 
     Attributes:
-        mode: ``auto`` means ``none`` for more than 200 images. Otherwise, it means ``layers`` for a
-            clip, for up to eight files, and if each file is named by itself (not by a folder or a
-            glob), and ``sheet`` in all other cases.
+        mode: ``auto`` chooses ``none`` for more than 200 images. Otherwise, it chooses ``layers``
+            for a clip, for up to eight files, or if you name each file itself (not a folder or a
+            glob). In all other cases, it chooses ``sheet``.
         rank: ``spread`` ranks channels by their standard deviation.
     """
 
@@ -226,7 +226,7 @@ class BackwardStyle(ScoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Channels: The part of a request that says which channels to zero, and how many per pass."""
+    """Channels: The part of a request that names the channels to zero, and the size of a batch."""
 
     channels: Annotated[
         tuple[int, ...] | None,
@@ -248,15 +248,15 @@ class ModelRequest:
     Attributes:
         seed: The seed also applies to random numbers that a model draws in a comparison or in
             training mode.
-        size: None keeps the preprocessing of the weights. So does None for ``mean``, ``std`` and
-            ``interpolation``.
+        size: None keeps the size that belongs to the weights. For ``mean``, ``std`` and
+            ``interpolation``, None also keeps what belongs to the weights.
         resize: None scales the short side in proportion to ``size``.
         bands: An empty tuple uses all bands of the pictures.
         arguments: Pairs of a name and the text that the user wrote.
         inputs: Pairs of a name and a text, which is a file, a number or a list.
-        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The key of the
-            pixels is the NAME of the pair ``(NAME, "pixels")``; without such a pair, it is the
-            first key that the model reads and ``inputs`` does not have.
+        inputs_as: ``dict`` passes the pixels and ``inputs`` in one dictionary. The pair
+            ``(NAME, "pixels")`` in ``inputs`` gives the pixels the key NAME. Without this pair, the
+            pixels get the first key that the model reads and ``inputs`` does not have.
     """
 
     name: Annotated[
@@ -395,8 +395,8 @@ class ImageRequest:
     Attributes:
         names: Tensor files (``.npy``, ``.safetensors``) count as images, too.
         clip: The frames are sorted by name, with numbers in their order: 2 comes before 10.
-        range: ``minmax`` takes the smallest and the largest value of each picture, ``percent:P``
-            its percentiles P and 100 - P.
+        range: ``minmax`` scales each picture from its smallest to its largest value, and
+            ``percent:P`` from its percentile P to its percentile 100 - P.
         page: None reads page 0, with a note if a file has more pages.
     """
 
@@ -515,8 +515,8 @@ class TensorRequest:
 
     Attributes:
         max_disk: The limit is in 1e9 bytes, for the tensors of all layers and images together.
-        only: With ``save``, the layers to observe instead of those in ``layers``. ``features`` is
-            the single layer whose tensors describe images best, and ``act`` is all activation
+        only: Replaces the layers in ``layers`` if ``save`` is given. ``features`` observes the
+            single layer whose tensors describe images best, and ``act`` observes all activation
             functions. None keeps ``layers``.
     """
 
@@ -543,7 +543,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Findings: The part of a request that sets rules' thresholds, and says which cause code 7."""
+    """Findings: The part of a request about rules: thresholds, and rules that cause exit code 7."""
 
     rules: Annotated[
         tuple[tuple[str, float], ...],
@@ -608,7 +608,7 @@ class MachineRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Attention: The part of a request that says in which layers to analyse and draw heads.
+    """Attention: The part of a request that says in which layers to analyse and draw attention.
 
     Attributes:
         layers: The attention of all modules inside these layers is analysed, too.
@@ -746,7 +746,7 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """Says how ``hookcli compare`` exports or compiles the second variant before it runs it."""
+    """Says how ``hookcli compare`` exports or compiles the second variant before running it."""
 
     way: str  # such as ``onnx``
     file: Path | None = None  # of the exported model; None exports the model

@@ -18,9 +18,9 @@ HookcliError
 ├── OutputError               5   a file could not be written, or the folder must not be changed
 └── InterruptError          130   Ctrl-C ended a command that can be resumed
 
-The message of an error is one line that names the cause; the hint says what to do or to type. Both
-name fields of requests and functions of the Python API in backticks, and ``cli/output/wording``
-translates these names into options and commands. This module prints nothing.
+The message of an error is one line that names the cause; the hint says what to do or to type. In
+both, names of fields and Python functions have backticks, and ``cli/output/wording`` translates
+these names into options and commands. This module prints nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HookcliError(Exception):
         return [*hint, *vars(self).get("notes", ())]
 
     def add_note(self, note: str, /) -> None:
-        """Add a note below the hint; Python's method would add it to a copy of ``__notes__``."""
+        """Add a note below the hint; Python's method would lose it in a copy of ``__notes__``."""
         vars(self).setdefault("notes", []).append(note)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -135,7 +135,7 @@ class InterruptError(HookcliError):
 
 
 class Termination(SystemExit):
-    """Raised on SIGTERM, to tell it from the SystemExit of ``sys.exit()`` in the user's code."""
+    """Raised on SIGTERM; a plain SystemExit would look like ``sys.exit()`` in the user's code."""
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
@@ -166,7 +166,7 @@ class NoLayerMatchedError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A form of a filter is not well-formed; a right one is, for example, ``conv[1:4]``."""
+    """A text that chooses layers is not well-formed; ``conv[1:4]``, for example, would be."""
 
 
 class EditSyntaxError(RequestError):

@@ -1,4 +1,4 @@
-"""Decode picture files, upright by EXIF; say what an unreadable file is (video, PDF, HEIC).
+"""Decode picture files and turn them upright; say what an unreadable file is (video, PDF, HEIC).
 
 Pictures are 8-bit RGB, or have as many bands as the file has. An image object that has raised an
 exception is never used again: a second try would return partial pixels. At most two full-size
@@ -206,12 +206,13 @@ def _read_frames(file: BinaryIO, frames: int, style: ReadStyle) -> Decoded:
 
 
 def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Image | None:
-    """Return a picture of the lower bytes of 16-bit colours, which Pillow drops.
+    """Return a picture of the lower bytes of 16-bit colours; ``image`` has only the higher bytes.
 
-    The result is None for all other pictures.
+    The result is None if the file has no 16-bit colours. ``stored`` is Pillow's name for the mode
+    of the values in the file, such as ``RGB;16B``.
     """
-    # Pillow decodes only the higher bytes. With the mode of the other byte order, it decodes the
-    # lower bytes. Grey with transparency has no such mode, and is read as RGBA, as four bytes.
+    # With the mode of the other byte order, Pillow decodes the lower bytes. Grey with transparency
+    # has no such mode, and is read as RGBA, as four bytes.
     if image.mode not in ("RGB", "RGBA") or ";16" not in stored:
         return None
     is_grey, offset = stored.startswith("LA"), file.tell()
@@ -231,12 +232,12 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Scale a PNG's transparent grey as Pillow scales the pixels.
+    """In a PNG, scale the grey value that is transparent, because Pillow scales only the pixels.
 
-    For a transparent colour of 16 bits, an UndecodableError is raised.
+    Raise an UndecodableError if the transparent value is a colour of 16 bits.
     """
-    # Pillow expands grey of 2 and 4 bits, and reduces colours of 16 bits, but not that value. The
-    # reduced pixels do not show which of them had a transparent colour of 16 bits.
+    # Pillow expands grey of 2 and 4 bits. It reduces colours of 16 bits, and the reduced pixels do
+    # not show which of them were transparent.
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
         return

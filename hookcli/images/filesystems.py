@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Filesystem(Protocol):
-    """Lists the functions of the modules ``local`` and ``remote``, which may raise an OSError."""
+    """Declares the functions of the modules ``local`` and ``remote``; each may raise an OSError."""
 
     def check(self, name: str) -> None: ...
     def open_file(self, file: str) -> io.BufferedReader | io.BytesIO: ...
@@ -33,5 +33,4 @@ class Filesystem(Protocol):
 
 
 def choose_filesystem(name: str) -> Filesystem:
-    chosen: Filesystem = choose(name, local, remote)
-    return chosen
+    return choose(name, local, remote)

@@ -46,9 +46,8 @@ def find_files(
     for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
             names = _names(word, _read(word), null_separated=null_separated)
-            found += _expand(names, rules) or [
-                SkippedImage(word, "is a list that contains no names")
-            ]
+            empty = SkippedImage(word, "is a list that contains no names")
+            found += _expand(names, rules) or [empty]
         elif choose_filesystem(word).is_pattern(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand_or_skip(word, rules, _match))
@@ -150,10 +149,8 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
             )
         return known[folder]
 
-    wanted = [
-        name for name in filesystem.glob(pattern) if not is_in_run(_parent_of(name.rstrip("/")))
-    ]
-    return _expand(sorted(wanted, key=natural_key), rules)
+    names = sorted(filesystem.glob(pattern), key=natural_key)
+    return _expand([name for name in names if not is_in_run(_parent_of(name.rstrip("/")))], rules)
 
 
 def _parent_of(name: str) -> str:

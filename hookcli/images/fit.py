@@ -1,4 +1,4 @@
-"""Make images, clips and pairs fit a model; skip one that does not fit, or stop (``on_error``)."""
+"""Make images, clips and pairs fit a model; skip an image that fails, or stop (``on_error``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hookcli.records.images import SkippedImage
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.decode import Picture
@@ -50,9 +50,8 @@ class Fitter:
         else:
             from hookcli.images.intensities import put_bands_first
 
-            channels = self.prepare.find_channels(content.pixels.shape)
-            if source.file.startswith(HELD):  # a tensor, which is the network's input as it is
-                channels = None
+            is_held = source.file.startswith(HELD)  # a tensor, which is the network's own input
+            channels = None if is_held else self.prepare.find_channels(content.pixels.shape)
             pixels = put_bands_first(content.pixels, channels, source.style.bands)
             content = replace(content, pixels=pixels, size=(pixels.shape[-1], pixels.shape[-2]))
             reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(pixels.shape)
@@ -100,18 +99,27 @@ def make_fitter(
 def fit_sources(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    fitting: list[ImageSource] = []
+    return replace_kept(sources, lambda source: fitter.fit(source) if source.kept else None)
+
+
+def replace_kept(
+    sources: Sequence[ImageSource], convert: Callable[[ImageSource], ImageContent | None]
+) -> tuple[list[ImageSource], list[SkippedImage]]:
+    """Replace ``kept`` of each source by what ``convert`` returns; skip images that it refuses.
+
+    If no image is left, a NoImageError is raised.
+    """
+    replaced: list[ImageSource] = []
     skipped = []
     for source in sources:
         try:
-            kept = None if source.kept is None else fitter.fit(source)
-            fitting.append(replace(source, kept=kept))
+            replaced.append(replace(source, kept=convert(source)))
         except NoRangeError as error:
             raise error.refuse(source.name) from error
         except UndecodableError as error:
             skipped.append(SkippedImage(source.name, str(error)))
-    require_image(fitting, skipped)
-    return fitting, skipped
+    require_image(replaced, skipped)
+    return replaced, skipped
 
 
 def _read_pair(file: str | None, style: ReadStyle) -> tuple[Picture, ...]:

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _AS_TIFF = ("CMYK", "F", "I", "LAB")  # PNG has no such pictures
-_CONVERTED = {
-    **dict.fromkeys(("HSV", "RGBX", "YCbCr"), "RGB"),
-    "La": "LA",
-    "PA": "RGBA",
-    "RGBa": "RGBA",
-}
+_CONVERTED = {"HSV": "RGB", "RGBX": "RGB", "YCbCr": "RGB", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}
 
 
 def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
@@ -59,13 +54,12 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
 
 
 def _to_bytes(array: Any) -> Any:
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        raise _refuse(array.shape, array.dtype)
-    if array.dtype == np.uint8 and array.size:
+    is_picture = array.size and (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3))
+    if is_picture and array.dtype == np.uint8:
         return array
-    if array.dtype.kind != "f" or not array.size or not 0 <= array.min() <= array.max() <= 1:
-        raise _refuse(array.shape, array.dtype)
-    return np.round(255 * array).astype(np.uint8)
+    if is_picture and array.dtype.kind == "f" and 0 <= array.min() <= array.max() <= 1:
+        return np.round(255 * array).astype(np.uint8)
+    raise _refuse(array.shape, array.dtype)
 
 
 def _refuse(shape: Any, dtype: object) -> RequestError:

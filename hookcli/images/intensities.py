@@ -1,4 +1,4 @@
-"""Scale values of over 8 bits to 0 to 255, by default alike in all images; choose bands."""
+"""Scale values of more than 8 bits to 0 to 255, by default alike in all images; choose bands."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Samples:
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
-    """Return which values of a dtype are black and white in every picture, if this is known.
+    """Return the values that mean black and white in every picture of a dtype, if there are such.
 
-    ``kind`` is numpy's letter for the dtype. For example, unsigned integers (``u``) of 12 bits
-    reach from 0 to 4095; signed ones have no natural range. With ``is_white_zero``, 0 is white.
+    ``kind`` is numpy's letter for the dtype. Unsigned integers (``u``) of 12 bits reach from 0 to
+    4095; signed integers have no such values. With ``is_white_zero``, 0 is white.
     """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)
@@ -62,7 +62,8 @@ def draw(
 ) -> tuple[Image.Image | BandPicture, Intensities | None]:
     """Return an array (H, W, C) as a picture, and the range of values that became 0 to 255.
 
-    The range is None for uint8. Without ``samples``, the dtype decides the natural range.
+    The range is None for uint8. ``samples`` has the values that mean black and white; if it is
+    None, they follow from the dtype.
     """
     values = _choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
@@ -76,9 +77,10 @@ def draw(
 def scale_rows(
     rows: Rows, shape: tuple[int, ...], style: ReadStyle, samples: Samples
 ) -> tuple[Array, Intensities | None]:
-    """Scale values to 0 to 255; return them and the range that was scaled, which is None for uint8.
+    """Return values scaled to 0 to 255, and the range of values that became 0 to 255.
 
-    The scaled values have the shape (H, W, C). They are uint8 for one or three bands, else float32.
+    The scaled values have the ``shape`` (H, W, C); they are uint8 for one or three bands, otherwise
+    float32. The range is None if ``rows`` yields uint8, which is not scaled.
     """
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)
@@ -146,8 +148,7 @@ def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
 
 def _find_bands(shape: Sequence[int]) -> int:
     """Return which axis of an array has the bands: 0 for (C, H, W), or -1 for (H, W, C)."""
-    # Two equal lengths are the sides of a square; of three others, the shorter end axis has the
-    # bands.
+    # Two equal lengths are sides of a square. Otherwise, the shorter end axis has the bands.
     first, middle, last = shape
     if first == last:
         raise UndecodableError(f"is {shape_text(shape)}: the bands may be the first or last axis")
@@ -163,7 +164,7 @@ def put_bands_last(values: Array) -> Array:
 
 
 def put_bands_first(pixels: Array, channels: int | None, bands: Sequence[int]) -> Array:
-    """Return pixels as (C, H, W) with only the bands in ``bands``, if any are named.
+    """Return pixels as (C, H, W), with only the bands in ``bands``; an empty ``bands`` keeps all.
 
     ``channels`` is the number of bands in ``pixels``; None if this is not known.
     """

@@ -1,4 +1,4 @@
-"""List, glob and open local images, without hidden files and run folders (a ``Filesystem``)."""
+"""Implement ``Filesystem`` for local images; leave out hidden files and folders of runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import glob as globbing
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookcli.images.decode import PICTURE_HEAD, is_picture
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
@@ -18,8 +18,6 @@ from hookcli.store.locations import names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import BufferedReader
-
-_Identity: TypeAlias = tuple[int, int]
 
 
 def check(name: str) -> None:
@@ -70,9 +68,9 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return a folder's images. ``recursive`` adds those of inner folders except ``leave_out``."""
+    """Return a folder's images. ``recursive`` adds inner folders, except for ``leave_out``."""
     found: list[str | SkippedImage] = []
-    visited: set[_Identity] = set()
+    visited: set[tuple[int, int]] = set()
     waiting = [(folder, True)]
     while waiting:
         name, is_inner = waiting.pop()
@@ -84,7 +82,8 @@ def list_images(
             if identity in visited:
                 continue
             visited.add(identity)
-            inside = _list_entries(name)
+            with os.scandir(name) as entries:
+                inside = sorted(entries, key=lambda entry: natural_key(entry.name))
         except OSError as error:
             found.append(SkippedImage(name, f"cannot be read: {error.strerror or error}"))
             continue
@@ -93,14 +92,9 @@ def list_images(
     return found
 
 
-def _identify(folder: str) -> _Identity:
+def _identify(folder: str) -> tuple[int, int]:
     status = Path(folder).stat()
     return status.st_dev, status.st_ino
-
-
-def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as inside:
-        return sorted(inside, key=lambda entry: natural_key(entry.name))
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:

@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import HookcliError, ModelError
-from hookcli.images.fit import refuse_unlike, require_image
+from hookcli.images.fit import refuse_unlike, replace_kept
 from hookcli.images.style import UndecodableError
 from hookcli.networks.task import UnfitPictureError
-from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.images import ImageResult
 from hookcli.store.locations.storage import list_options, use_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageContent, ImageSource
-    from hookcli.records.images import FileState, Intensities, Prediction
+    from hookcli.records.images import FileState, Intensities, Prediction, SkippedImage
 
 _LEAST_SHARED = 256 << 20  # bytes of shared memory; containers have 64 MB by default
 _AHEAD = 8  # images that each worker prepares in advance
@@ -82,21 +82,15 @@ def release_pictures(
 
     The second list has the images that cannot be prepared. If none can, a NoImageError is raised.
     """
-    released: list[ImageSource] = []
-    skipped: list[SkippedImage] = []
-    for source in sources:
-        if fitter.prepare.task.keeps_pictures or not (source.kept and source.kept.pictures):
-            released.append(source)
-            continue
-        try:
-            ready = _prepare_pixels(fitter, source.kept).numpy()
-            note = _describe(fitter, source.kept)
-            kept = replace(source.kept, pictures=(), ready=ready, note=note)
-            released.append(replace(source, kept=kept))
-        except UndecodableError as error:
-            skipped.append(SkippedImage(source.name, str(error)))
-    require_image(released, skipped)
-    return released, skipped
+
+    def release(source: ImageSource) -> ImageContent | None:
+        kept = source.kept
+        if fitter.prepare.task.keeps_pictures or not (kept and kept.pictures):
+            return kept
+        ready = _prepare_pixels(fitter, kept).numpy()
+        return replace(kept, pictures=(), ready=ready, note=_describe(fitter, kept))
+
+    return replace_kept(sources, release)
 
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
@@ -135,8 +129,7 @@ class FirstImage:
         accepts: Callable[[Tensor], bool] = lambda _: True,
     ) -> None:
         self._fitter, self._images, self._accepts = fitter, images, accepts
-        self._index = 0
-        self._is_known = False
+        self._index, self._is_known = 0, False
 
     @property
     def source(self) -> ImageSource:
@@ -183,10 +176,7 @@ def _are_large(sources: Sequence[ImageSource]) -> bool:
 
 
 def prepare_images(
-    fitter: Fitter,
-    images: Sequence[ImageSource],
-    workers: int,
-    warn: Callable[[str], None],
+    fitter: Fitter, images: Sequence[ImageSource], workers: int, warn: Callable[[str], None]
 ) -> Iterator[PreparedImage]:
     # Killed workers are replaced once.
     done, deaths = 0, 0
@@ -245,7 +235,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Prepares images; returns hookcli's errors, since torch would change a raised one's text."""
+    """Prepares images. Returns hookcli's errors: torch would change the texts of raised errors."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

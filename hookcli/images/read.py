@@ -100,7 +100,7 @@ def _make_key(name: str, taken: dict[str, int]) -> str:
 def list_images(files: Sequence[str], style: ReadStyle = PLAIN) -> list[ImageSource]:
     """Return the images in ``files`` without their pixels.
 
-    A file may have several images if it has tensors, or if ``style`` chooses pages.
+    A file may have several images: the rows of its tensors, or the pages that ``style`` chooses.
     """
     images: list[ImageSource] = []
     taken: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Convert pictures of any mode to 8-bit RGB, on white if transparent, some rows at a time."""
+"""Convert pictures of any mode to 8-bit RGB, some rows at a time; lay transparent ones on white."""
 # Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, (1,), (2,)
 def to_rgb(
     image: Image.Image, style: ReadStyle = PLAIN, low: Image.Image | None = None
 ) -> tuple[Image.Image, Intensities | None]:
-    """Return ``image`` as RGB on a white background, and the range that became 0 to 255.
+    """Return ``image`` as RGB on a white background, and the range of values that became 0 to 255.
 
-    The range is None for unsigned values of 8 bits, which are not scaled.
+    The range is None for unsigned values of 8 bits, which are not scaled. ``low`` has the lower
+    bytes of 16-bit colours, whose higher bytes are in ``image``.
     """
-    # ``low`` has the lower bytes of colours of 16 bits, whose higher bytes are in ``image``.
     found = None
     if low is not None or image.mode in _DEEP or _is_signed(image):
         image, found = _scale(image, style, low)
@@ -65,7 +65,10 @@ def _scale(
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return an image's natural range, from its mode and TIFF tags. Copies of it lack the tags."""
+    """Return the values that mean black and white in an image, from its mode and its TIFF tags.
+
+    Call this with the opened image, because copies of an image lack the tags.
+    """
     from hookcli.images.intensities import Samples, samples_of
 
     tags = getattr(image, "tag_v2", {})
@@ -75,9 +78,8 @@ def samples_of_image(image: Image.Image) -> Samples:
         return Samples(None, is_white_zero, "i1")
     if image.mode == "I" and bits == (32,) and sign == _UNSIGNED:
         return Samples(None, is_white_zero, "u4")
-    kind = {"F": "f", "I": "i" if getattr(image, "format", "") != "PPM" else "u"}.get(
-        image.mode, "u"
-    )
+    wide = "u" if getattr(image, "format", "") == "PPM" else "i"
+    kind = {"F": "f", "I": wide}.get(image.mode, "u")
     is_deep = image.mode in _DEEP  # Pillow itself inverts other pictures
     return samples_of(kind, 12 if bits == (12,) else 16, is_white_zero=is_white_zero and is_deep)
 

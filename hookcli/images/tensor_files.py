@@ -22,24 +22,24 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """Yield each image's name and values: (C, H, W) or (H, W, C); integers may also be (H, W)."""
-    # In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor
-    # of several images, it ends with the row, such as ``[3]``. A single image has no name.
+    """Yield the name and values of each image: (C, H, W) or (H, W, C); integers may be (H, W).
+
+    In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor of
+    several images, it ends with the row, such as ``[3]``. The name of a single image is empty.
+    """
     for name, array in _load_arrays(path, data).items():
         if array.dtype.kind not in "biuf":
             raise UndecodableError(f"holds {array.dtype}, and pixels are numbers")
         if array.ndim not in ((3, 4) if array.dtype.kind == "f" else (2, 3, 4)) or 0 in array.shape:
             shape = "x".join(str(length) for length in array.shape) or "scalar"
             raise UndecodableError(f"holds a {shape} tensor, not (C, H, W) or (N, C, H, W)")
-        if array.ndim < 4:
-            yield name, array
-            continue
-        for row, pixels in enumerate(array):
-            yield (f"{name}[{row}]" if len(array) > 1 else name), pixels
+        images = array if array.ndim == 4 else array[None]
+        for row, pixels in enumerate(images):
+            yield (f"{name}[{row}]" if len(images) > 1 else name), pixels
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Map ``:NAME`` to each array in a file, or map an empty text to the only array."""
+    """Return a file's arrays by ``:`` and their names; a single array has an empty name."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":
@@ -56,8 +56,5 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
         raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
     if not arrays:
         raise UndecodableError("holds no tensors")
-    # safetensors' own order differs from process to process
-    return {
-        f":{name}" if len(arrays) > 1 else "": arrays[name]
-        for name in sorted(arrays, key=natural_key)
-    }
+    names = sorted(arrays, key=natural_key)  # safetensors' own order differs between processes
+    return {f":{name}" if len(names) > 1 else "": arrays[name] for name in names}

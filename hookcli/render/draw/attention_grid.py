@@ -1,4 +1,4 @@
-"""Draw one query's attention: each head's map over the image; transparent maps for a run's page."""
+"""Draw attention: the maps of all heads for one query, and transparent maps for a run's page."""
 
 from __future__ import annotations
 

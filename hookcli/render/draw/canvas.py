@@ -158,7 +158,7 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Interpolate RGB colours (levels, 3) between ``anchors``, which are at the levels ``at``."""
+    """Return RGB colours (levels, 3), interpolated between ``anchors`` at the levels ``at``."""
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
@@ -235,8 +235,8 @@ def fill_bars(
 ) -> Pixels:
     """Return n bars, one for each of ``values``, as palette indices (height, n).
 
-    A bar reaches from 0 to its value, on an axis from ``low`` to ``low + span``, and is filled with
-    its index in ``levels``. The bar of NaN or Inf has the whole height.
+    On an axis from ``low`` to ``low + span``, a bar reaches from 0 to its value; the bar of NaN or
+    Inf has the whole height. ``levels`` has the palette index that fills each bar.
     """
     finite = np.isfinite(values)
     tips = (np.where(finite, values, 0) - low) / span * (height - 1)
@@ -258,9 +258,8 @@ def _blend(pixels: Pixels, text: Text) -> None:
 
 @functools.lru_cache
 def load_font(size: int) -> ImageFont.FreeTypeFont:
-    # In Pillow's own font, a space has 2 pixels at size 10, so that words run together, and most
-    # letters that are not Latin are missing. Raqm is not installed everywhere and places letters
-    # differently.
+    # In Pillow's own font, a space has 2 pixels at size 10, and most letters that are not Latin are
+    # missing. Raqm is not installed everywhere and places letters differently.
     spec = find_spec("matplotlib")  # importing matplotlib takes 0.1 s
     (folder,) = spec.submodule_search_locations  # type: ignore[union-attr, misc]
     file = Path(folder, "mpl-data/fonts/ttf/DejaVuSans.ttf")

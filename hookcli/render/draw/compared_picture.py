@@ -70,9 +70,11 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 class ComparedMaps:
     """Holds what a picture of A and B shows: maps (K, h, w) of K channels, or n bars (1, 1, n).
 
-    ``low``, ``high``, ``largest`` and ``broken`` have one value per channel, (K,), or one for all
-    bars, (1,). A pixel or bar that stands for several values is their mean; in ``difference``, it
-    is the one of largest magnitude. Of complex tensors, all values are magnitudes.
+    A pixel or bar may stand for several values: it is their mean or, in ``difference``, the value
+    of largest magnitude. ``low`` to ``high`` is the range of A and B, ``largest`` is the largest
+    magnitude of B - A, and ``broken`` counts the values of B - A that are NaN or Inf. These four
+    have a value for each channel, (K,), or one for all bars, (1,). For complex tensors, ``a``,
+    ``b`` and ``difference`` are magnitudes.
     """
 
     a: Floats
@@ -91,9 +93,9 @@ class ComparedMaps:
 
 
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
-    """Return what a picture shows of a call's tensors A and B (1, …): the maps that differ.
+    """Return what a picture of a call's tensors A and B (1, …) shows: the maps that differ most.
 
-    It shows bars if the layout has no maps, or if only tokens outside the image differ.
+    It shows bars if the layout has no maps, or if only tokens differ that are not on the image.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -159,10 +161,10 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
     """Return bars of A, B and B - A, which are the three arrays in ``values``.
 
-    There is a bar for each index of ``axis``. If ``axis`` is None, there is a bar for each value.
-    If these are more than ``MOST_BARS``, a bar stands for several of them.
+    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. If there were
+    more than ``MOST_BARS`` bars, each bar stands for several neighbours. ``tokens`` says in words
+    which tokens differ, if ``values`` has only some of them.
     """
-    # ``tokens`` says in words which tokens ``values`` has, if it has only some of them.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size
@@ -194,10 +196,11 @@ def _describe(
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """Return A, B and B - A as they are drawn, with their ranges.
+    """Return the arrays that are drawn, together with the ranges of their channels.
 
-    ``low`` and ``high`` are taken from ``both`` (K, n), the values of A and B; ``largest`` and
-    ``broken`` are taken from ``flat`` (K, m), the values of B - A.
+    A row of ``both`` (K, n) has a channel's values of A and B, from which ``low`` and ``high`` are
+    computed. A row of ``flat`` (K, m) has its values of B - A, for ``largest`` and ``broken``. Bars
+    have a single row.
     """
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
     largest = _largest(flat)
@@ -247,7 +250,7 @@ def _scores(rows: Floats) -> Floats:
 
 
 def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the least and largest finite value (K,) of each row (K, n). Without any, both 0."""
+    """Return the least and largest finite value (K,) of each row (K, n); 0 if none is finite."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -255,13 +258,13 @@ def _finite_range(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _largest(rows: Floats) -> Floats:
-    """Return the largest finite magnitude (K,) of each row (K, n). A row without any gives 0."""
+    """Return the largest finite magnitude (K,) of each row (K, n); 0 if no value is finite."""
     largest: Floats = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Return the value of largest magnitude in each part of ``axis``. NaN in a part gives NaN."""
+    """Cut ``axis`` at ``starts``; return each part's value of largest magnitude. NaN is largest."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

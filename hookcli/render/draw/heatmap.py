@@ -48,9 +48,10 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input, the image file ``seen``, beside a grey copy under a Grad-CAM.
+    """Draw the network's input (the image file ``seen``) beside a grey copy with a Grad-CAM on it.
 
-    ``values`` (h, w), all at least 0, is the Grad-CAM. If none can be drawn, a note says why.
+    ``values`` (h, w) is the Grad-CAM, which has no negative values. If it is zero everywhere or not
+    finite, a note takes its place.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -64,9 +65,9 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input (image file ``seen``) beside a grey copy under a map (h, w).
+    """Draw the network's input (the image file ``seen``) beside a grey copy with a map on it.
 
-    ``values`` is the map of a layer, and ``of`` says in words what its values are.
+    ``values`` (h, w) is the map of a layer, and ``of`` says in words what its values are.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
@@ -88,7 +89,10 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the image file ``seen`` beside each pixel's largest |gradient|, ``values`` (h, w)."""
+    """Draw the network's input (the image file ``seen``) beside a map of its saliency.
+
+    ``values`` (h, w) has each pixel's largest |gradient| over the colours.
+    """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)

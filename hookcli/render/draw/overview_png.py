@@ -1,4 +1,4 @@
-"""Draw ``overview.png`` and ``gradient_flow.png``; ``products/charts`` words the flow's heading."""
+"""Draw ``overview.png``, a slide on a run's first image, and ``gradient_flow.png``, a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of ``hookcli places``: photos, maps of a layer's places, rings on places."""
+"""Draw the pictures of ``hookcli places``: photos and maps of layers, with rings around places."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ def draw_place_maps(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    """Draw photos, and maps of layers, as the panels of one PNG.
+    """Return a PNG of panels: photos, and the maps of layers.
 
-    A single photo comes before all maps. Two photos are repeated for each layer, with its marks.
+    A single photo comes first, followed by a map for each layer. If there are two photos, no maps
+    are drawn: both photos are repeated for each layer, with the layer's marks.
     """
     panels = [*_list_panels(photos, layers)]
     width = max(picture.width for picture, _ in panels)

@@ -1,4 +1,4 @@
-"""Encode pictures as SVG or PDF, and matplotlib's figures as these or PNG, without dates."""
+"""Encode canvases as SVG or PDF, and matplotlib's figures as PNG, SVG or PDF, without dates."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
 
 
 def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
-    """Return at most ``most`` groups (name, points). The last one joins all that are too many."""
+    """Return at most ``most`` groups (name, points). If there are more, the last joins the rest."""
     listed = list(groups.items())
     if len(listed) <= most:
         return listed

@@ -71,7 +71,10 @@ def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
 def drawing_of_calls(
     label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
 ) -> str:
-    """Return an SVG of ``parts``; each call (id, tooltip, anchor) has a column down to ``base``."""
+    """Return an SVG of ``parts``, with a column for each call: (id, tooltip, anchor or None).
+
+    The column shows the tooltip and links to the anchor. Columns end, and names begin, at ``base``.
+    """
     xs, step = space_out(len(calls))
     names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
     parts.append(_names_below(names, xs, base))

@@ -1,4 +1,4 @@
-"""Render the page of an analysis, with parts that all kinds share, and a section of its own."""
+"""Render the page of an analysis: the parts that all verbs share, and a section for its verb."""
 
 from __future__ import annotations
 
@@ -45,12 +45,9 @@ def render_analysis(
 @functools.cache
 def _compile_template(verb: str) -> Template:
     environment = make_environment()
-    environment.filters |= {
-        "data": script_data,
-        "hash": hash_scripts,
-        "number": figure_text,
-        "fields": asdict,
-    }
+    environment.filters.update(
+        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict
+    )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
 
 

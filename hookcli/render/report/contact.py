@@ -43,18 +43,16 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[str, object]:
-    shown = {image.key for image in images}
+    shown, total = {image.key for image in images}, len(document.images)
     groups = {
-        number: Group(
-            _choice(finding), finding.rule, frozenset(finding.images), len(document.images)
-        )
+        number: Group(_choice(finding), finding.rule, frozenset(finding.images), total)
         for number, finding in enumerate(document.findings)
         if shown.intersection(finding.images)
     }
     note = ""
-    if len(images) < len(document.images):
+    if len(images) < total:
         note = (
-            f"{len(images):,} of {len(document.images):,} images are shown: those of which the run "
+            f"{len(images):,} of {total:,} images are shown: those of which the run "
             "kept a picture, and of these the ones with a finding first. The figures on this page "
             "are of all images."
         )
@@ -63,7 +61,11 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that the page can select together. If ``is_mark``, ``word`` is shown at each image."""
+    """Images that the page can select together, such as those that a finding names.
+
+    The page lists ``title``; if ``is_mark``, it also shows ``word`` at each image of the group.
+    ``among`` is the number of all images, inside and outside the group.
+    """
 
     title: str
     word: str
@@ -139,15 +141,16 @@ def top_for_script(
 ) -> list[object]:
     """Return the images with each channel's largest values, as lists for the page's script.
 
-    Each layer is ``[position of the layer, [[channel, [[image, value], …]], …]]``.
+    Each layer is ``[position of the layer, [[channel, [[image, value], …]], …]]``. ``image`` is a
+    position on the page or, for an image that the page does not show, its key.
     """
-    # ``image`` is a position on the page or, of an image that the page does not show, its key.
     top_images = document.top_images
     at = {image.key: index for index, image in enumerate(images)}
 
     def describe(row: TopChannel) -> list[object]:
-        best = zip(row.images, row.values, strict=True)
-        return [row.channel, [[at.get(k, escape.for_page(k)), _shorten(v)] for k, v in best]]
+        values = [None if value is None else float(f"{value:.4g}") for value in row.values]
+        best = zip(row.images, values, strict=True)
+        return [row.channel, [[at.get(key, escape.for_page(key)), value] for key, value in best]]
 
     return [
         [index_of[call], [*map(describe, top_images.get(call, ()))]]
@@ -161,9 +164,9 @@ def pack_ranked(
 ) -> str:
     """Return each channel's images, largest value first, as compressed JSON in base64.
 
-    ``calls`` has a list per layer: the layer's position, the number of images per channel, these
-    images' positions (channel after channel), and the values. ``others`` has the keys of images
-    that the page does not show; their positions follow those of the page's images.
+    In the JSON, ``calls`` has a list per layer: the layer's position, the number of images per
+    channel, these images' positions (channel after channel), and the values. ``others`` has the
+    keys of images that the page does not show; they are counted after the page's images.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in index_of}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -192,10 +195,6 @@ def share_forms(facts: Iterable[dict[str, Any]]) -> tuple[list[object], list[dic
         own = [{name: grid[name] for name in grid if name not in _SHARED} for grid in grids]
         shared.append({**each, "grids": own, "form": forms.index(form)})
     return forms, shared
-
-
-def _shorten(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
 
 
 def _choice(finding: Finding) -> str:

@@ -87,26 +87,19 @@ def draw_distances(
     parts += axis
     if blame is not None:
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
-        parts += [
-            _curve(inherited, xs, at, "inherited"),
-            _curve(own, xs, at, "own"),
-            *(
-                _own_error(row, x, at, 1.5 if row.call_id in culprits else radius / 3.2)
-                for row, x in placed
-            ),
-        ]
+        parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
+        for row, x in placed:
+            scale = 1.5 if row.call_id in culprits else radius / 3.2
+            parts.append(_own_error(row, x, at, scale))
     for row, x in placed:
         verdict = "holds" if row.holds else "differs"
         kind = verdict if blame is None else "inherited"
         if value := _on_axis(row.rel_l2):
             parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
         elif row.rel_l2 is not None or not row.holds:
-            equal = row.rel_l2 == 0 and row.holds
-            parts.append(_mark(x, kind, is_zero=equal))
+            parts.append(_mark(x, kind, is_zero=row.rel_l2 == 0 and row.holds))
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
-    return svg.drawing_of_calls(
-        "Distance over depth", "depth apart", parts, base=_BASE, calls=calls
-    )
+    return svg.drawing_of_calls("Distance over depth", "depth apart", parts, _BASE, calls)
 
 
 def _culprit(x: float, width: float) -> str:
@@ -159,7 +152,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a distance of zero at the lower edge; a missing or infinite one, at the upper edge."""
+    """Mark a distance that is zero at the lower edge, or missing or infinite at the upper edge."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
@@ -187,11 +180,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
     ]
     entries = [
         *(own if has_own else plain),
-        (
-            f'<path d="{_EQUAL}" class="mark {zero}"/>',
-            "zero" if has_own else "equal",
-            0 in errors,
-        ),
+        (f'<path d="{_EQUAL}" class="mark {zero}"/>', "zero" if has_own else "equal", 0 in errors),
         (
             f'<path d="{_CROSS}" class="mark {cross}"/>',
             "no distance",
@@ -204,10 +193,8 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
         ),
         ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
     ]
-    title = (
-        "relative L2, call by call" if has_own else "relative L2 of the difference, call by call"
-    )
-    heading = f'<text x="{svg.LEFT}" y="14">{title}</text>'
+    what = "relative L2" if has_own else "relative L2 of the difference"
+    heading = f'<text x="{svg.LEFT}" y="14">{what}, call by call</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
     return svg.legend(heading, 170 if has_own else 270, present)
 

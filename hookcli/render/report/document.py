@@ -28,7 +28,6 @@ _FLAT = {
     "NLC": "tokens that form no rectangle",
     "unknown": "the meaning of its axes is unknown",
 }
-_FLAT_ELSE = "its maps have no height and width"
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
@@ -42,10 +41,9 @@ def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
     # Images and their sheets or folders of grids, if the page does not show all images
     if len(document.images) <= MOST_THUMBNAILS:
         return []
-    files = {grid.image: grid.file for grid in document.grids}
     links = {
-        key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
-        for key, file in files.items()
+        grid.image: grid.file if is_sheet(grid.file) else f"{grid.file.rpartition('/')[0]}/"
+        for grid in document.grids
     }
     return [(image.file, links[image.key]) for image in document.images if image.key in links]
 
@@ -77,7 +75,7 @@ def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str
 
 
 def explain_layout(layout: str) -> str:
-    return _FLAT.get(layout, _FLAT_ELSE)
+    return _FLAT.get(layout, "its maps have no height and width")
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:

@@ -77,9 +77,9 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return a run's page, which tells of damage in ``state``.
+    """Return a run's page as HTML, which reports what ``state`` says is missing or damaged.
 
-    It embeds the files that ``read`` reads; if ``read`` is None, it links to them.
+    The page embeds files, which ``read`` returns; if ``read`` is None, it links to the files.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
@@ -87,9 +87,8 @@ def render_report(
     )
 
 
-@functools.cache
+@functools.cache  # compiling takes 45 ms
 def _compile_template() -> Template:
-    """Compile the template of the page, which takes 45 ms."""
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
@@ -201,16 +200,9 @@ def _describe_pictures(
     embedded = {image.key for image in choose_pictured(document.images, document.findings)}
     facts = []
     for index, image in enumerate(images):
-        is_embedded = image.key in embedded
-        show = address if is_embedded else linked
-        has_figures = few or (address is not linked and is_embedded)
-        own = for_script(
-            grids.get(image.key, []),
-            index_of,
-            show,
-            is_first=index == start,
-            has_figures=has_figures,
-        )
+        show = address if image.key in embedded else linked
+        drawn, has_figures = grids.get(image.key, []), few or show is not linked
+        own = for_script(drawn, index_of, show, is_first=index == start, has_figures=has_figures)
         if several and image.seen:
             own["seen"] = (address if few else linked)(image.seen)
         facts.append(own)
@@ -221,28 +213,23 @@ def _attention_data(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
 ) -> dict[int, Markup]:
     maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
-
-    def describe(key: str) -> list[dict[str, object]]:
-        own = maps.get(key, ()), heats.get(key, ())
-        return attention_for_script(document.attention, *own, address)
-
-    facts = enumerate(describe(image.key) for image in images)
-    return {index: script_data(own) for index, own in facts if own}
+    facts = (
+        attention_for_script(document.attention, maps.get(key, ()), heats.get(key, ()), address)
+        for key in (image.key for image in images)
+    )
+    return {index: script_data(own) for index, own in enumerate(facts) if own}
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
-    if any(row.change is not None for row in layers):
-        columns["change"] = "change"
-    if any(row.sparsity is not None for row in layers):
-        columns["sparsity"] = "sparsity"
-    return columns
+    names = ("change", "sparsity")
+    known = {name: name for name in names if any(getattr(row, name) is not None for row in layers)}
+    return (_GRADIENT_COLUMNS if backwards else _COLUMNS) | known
 
 
 def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
     """Return (channel, score) of the channels that ``--focus`` puts first, at most five.
 
-    Channels with a score of 0 or less are left out. A score of None comes before all numbers.
+    Channels with a score of 0 or less are left out. A score of None (NaN or Inf) comes first.
     """
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
@@ -250,7 +237,7 @@ def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
 
 
 def _least_width(grid: Grid) -> int:
-    """Return the width, in pixels, at which fingers can hit each tile. Without tiles, it is 0."""
+    """Return a grid's least width, in pixels, at which fingers can hit tiles; 0 without tiles."""
     tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
