@@ -1,4 +1,4 @@
-"""Join or start a Ray cluster, and start as many workers as fit; only this module imports Ray."""
+"""Join or start a Ray cluster, and start workers on it. Only this module imports Ray."""
 
 from __future__ import annotations
 

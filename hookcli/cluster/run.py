@@ -1,4 +1,9 @@
-"""Run on a cluster: choose chunks to run or rerun, add up their results in order, and finish."""
+"""Run a model over images on a Ray cluster.
+
+The driver, which is the process that the user started, sends chunks of images to the workers and
+adds up their results in the order of the images. It sends a chunk again if the results of earlier
+chunks change how the chunk must run.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +90,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Replace ``auto`` by the weights and device chosen here, since workers might choose others."""
+    """Replace ``auto`` by the weights and device of the driver, as workers might choose others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded

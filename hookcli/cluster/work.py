@@ -1,4 +1,4 @@
-"""Define what driver and workers send each other, and the versions and hashes that must agree."""
+"""Define what the driver and its workers send each other, and what must be equal on all nodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """The versions and hashes of a worker's node, by name; they must equal those of the driver."""
+    """The versions and hashes of a worker's node, by name; each must equal the driver's."""
 
     node: str
     facts: dict[str, str]
@@ -52,7 +52,11 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk of images for a worker. ``first_image`` is the index in the run of the first one."""
+    """A chunk of images that a worker runs.
+
+    ``number`` counts the chunks of the run, and ``first_image`` is the position of the chunk's
+    first image in the run, both from 0. ``start`` has what earlier chunks revealed.
+    """
 
     number: int
     sources: tuple[ImageSource, ...]

@@ -1,4 +1,4 @@
-"""Define the worker, which loads the model once, and runs the chunks that the driver sends."""
+"""Define the worker, which loads the model once, and runs the chunks of images that it receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assign chunks to workers, refuse nodes that differ from the driver, replace killed workers."""
+"""Assign chunks to workers, refuse nodes that differ from the driver, and replace lost workers."""
 
 from __future__ import annotations
 

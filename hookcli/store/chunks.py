@@ -21,7 +21,7 @@ _HASH_LINE = 65  # bytes
 
 
 def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
-    """Save a chunk. Call this only when all other files of the chunk are on disk."""
+    """Save the results of a chunk. Call this only when all other files of the chunk are on disk."""
     folder.write(chunk_file(chunk.number), _encode(chunk))
 
 
@@ -46,7 +46,7 @@ def read_top(folder: RunFolder, images: int) -> TopTally | None:
 
 
 def remove_chunks(folder: RunFolder, first: int) -> None:
-    """Delete the saved chunks from number ``first`` on, and the journals of all chunks."""
+    """Delete saved chunks numbered ``first`` or more, and the lists of files of all chunks."""
     kept = {TOP, *map(chunk_file, range(first))}
     folder.remove(folder.list_chunks() - kept)
 
@@ -61,7 +61,7 @@ def _encode(chunk: Chunk) -> bytes:
 
 
 class ChunkFiles:
-    """Keeps the files of one chunk in memory until the chunk is complete."""
+    """Keeps the files of a chunk in memory until the chunk is complete and ``save`` writes them."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}

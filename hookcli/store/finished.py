@@ -1,4 +1,4 @@
-"""Replace the page in a run's folder, or answer ``--resume`` if the run is already complete."""
+"""Replace ``report.html`` in a run's folder; answer ``--resume`` if the run is already complete."""
 
 from __future__ import annotations
 
@@ -63,12 +63,13 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run that is to be resumed is already complete.
+    """Raise a CompleteError if the run that the user wants to resume is already complete.
 
-    Do nothing if the run is unfinished or missing. Raise a RequestError if the complete run is
-    damaged, or had another command or other files. ``images`` and ``inputs`` are the hashes of the
-    files that are named now; an empty hash or mapping is not compared. The exit code says whether a
-    rule of ``fail_on`` fails. If ``cleans_up``, delete chunks that the complete run left behind.
+    Return if the run is unfinished or missing. Raise a RequestError if a file of the complete run
+    is damaged, or if its command or inputs differ. ``images`` and ``inputs`` are the SHA-256 of
+    each file by name; hookcli does not compare an empty hash or mapping. A finding of a rule in
+    ``fail_on`` sets the exit code of the CompleteError. If ``cleans_up``, hookcli deletes the saved
+    chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:
@@ -124,7 +125,7 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Describe how the images differ from those of the finished run; empty if none differs.
+    """Describe how ``images`` differ from the finished run's images; empty if they do not differ.
 
     An image without a hash is compared by name only.
     """

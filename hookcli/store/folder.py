@@ -1,4 +1,7 @@
-"""Lock a run folder; write ``run.json`` first, the manifest last; refuse to resume another run."""
+"""Lock and fill a run folder, from ``run.json``, the first file, to the manifest, the last one.
+
+``--resume`` continues the run in the folder; hookcli refuses if the request or a version differs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out which files belong to a run, from manifest and journals, and which are damaged."""
+"""Find out from manifest and journals which files belong to a run, and which are damaged."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Raise an OutputError if writing ``file`` could replace a file of a run."""
-    # This is so for names that runs use, in a run folder or in the folder ``out``.
+    """Raise an OutputError if ``file`` has the name of a run's file and is in a run folder.
+
+    ``out`` counts as a run folder, even if no run has written there yet.
+    """
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())

@@ -1,4 +1,4 @@
-"""Write safetensors files (a shard for each chunk, or weights), and the index of the shards."""
+"""Write safetensors files: a shard for each chunk and an index of the shards, or weights."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""List a run's findings, such as images that are too small, in sentences and by rank.
+"""List a run's findings: results that deserve a closer look, such as images that are too small.
 
-Findings are results that deserve a closer look. The rules read records and their sums over images,
-never tensors. If a rule needs the model itself, such as to find the module that produced a NaN, the
-caller runs the model and passes the answer in ``Evidence``.
+The rules that find them read records and their sums over images, never tensors. If a rule needs the
+model itself, such as to find the module that produced a NaN, the caller runs the model and passes
+the answer in ``Evidence``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call with no other call's module inside its own. Return "" without calls."""
+    """Return the first call whose module contains no module of the other calls; "" if no calls."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

@@ -1,4 +1,4 @@
-"""Check each record against the limits of findings (NaN, Inf, float16), and sum up all calls."""
+"""Sum up the records of each call, and check each record against the thresholds of findings."""
 
 from __future__ import annotations
 

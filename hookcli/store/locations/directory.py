@@ -26,7 +26,7 @@ _MOMENT = 0.2  # seconds to wait: a command that checks for the lock takes it fo
 
 
 class Directory(Folder):
-    """A folder on this machine; its own path may contain links, but paths inside it may not."""
+    """A folder on this machine. Its own path may contain links; hookcli follows none inside it."""
 
     path: Path
 
@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return a regular file's content, else None; raise an OutputError above 1 GiB."""
+        """Return the content of a regular file, else None; raise an OutputError above 1 GiB."""
         try:
             is_file = self._is_file(name)
             return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None
@@ -208,7 +208,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a relative file name, which may be forged, stays inside its folder."""
+    """Return False for a name that leads out of its folder, such as a forged ``../x``."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

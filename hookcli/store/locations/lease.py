@@ -1,9 +1,9 @@
 """Lock a run folder in cloud storage by a small file, which expires unless its owner renews it.
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
-holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may
-create the file with the next number; the storage allows this to one process only. The clocks of the
-machines must agree within some seconds.
+holds the lock until the owner deletes the file, or fails to renew it for 60 s. Then another process
+may create the file with the next number; the storage lets only one process create it. The clocks of
+the machines must agree within some seconds.
 
 ``--resume`` does not break a lock: a cluster restarts a job with the same command, including
 ``--resume``, even while the first process lives, and two runs could then write at once.
@@ -132,7 +132,7 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Raise an OutputError if a run holds the lock. Return the number of the last lock, or 0."""
+    """Raise an OutputError if a run holds the lock. Return the highest lock file's number, or 0."""
     newest = _newest(path)
     holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile
@@ -153,7 +153,6 @@ def _newest(path: Url) -> int:
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return the holder of a lock, or None if the lock file does not exist."""
     # A damaged file counts as a lock that has expired.
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)

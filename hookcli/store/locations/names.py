@@ -148,7 +148,7 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run can write a file of this name; a forged manifest may list others."""
+    """Return whether a run can write a file of this name. A forged manifest may list more."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)

@@ -37,7 +37,7 @@ class RemoteFolder(Folder):
             refuse_locked(self.path)
 
     def append(self, name: str, data: bytes) -> None:
-        """Write the whole file again, as cloud storage cannot append to files."""
+        """Write the whole file again, with ``data`` added: cloud storage cannot append to files."""
         before = self._appended.get(name)
         whole = ((self.read(name) or b"") if before is None else before) + data
         self.write(name, whole)

@@ -1,8 +1,8 @@
-"""Read and write single files in cloud storage (``s3://``, ``gs://``, …) by fsspec, and retry.
+"""Read and write single files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
 Functions raise a ``RequestError`` for a URL that fsspec cannot use, a ``StorageError`` if the
-service fails, and another ``OSError`` if only the file is at fault. Temporary errors are retried
-for 20 seconds.
+service fails, and another ``OSError`` if only the file is at fault, such as a
+``FileNotFoundError``. After a temporary error, they try again for 20 seconds.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file or raise a FileExistsError, atomically if the storage can."""
+    """Write a new file, or raise a FileExistsError. This is atomic if the storage allows it."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
@@ -124,7 +124,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the size of each file in a folder and its subfolders, sorted by relative name."""
+    """Return the size in bytes of all files in a folder and its subfolders, by relative name."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
@@ -193,7 +193,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries:
-    """A ``with`` block for one try, which suppresses temporary errors while there is time left."""
+    """A ``with`` block around one try, which suppresses an error if another try may succeed."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
@@ -202,7 +202,7 @@ class _Tries:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Suppress a temporary error after a pause; turn any other error into an OSError."""
+        """After a temporary error, wait and suppress it. Raise any other error as an OSError."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
