@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the .py files that ``config`` names to ``target``, with all others in their folders.
+    """Copy to ``target`` the .py files that ``config`` names, and all .py files beside them.
 
     Return whether ``config`` names a .py file.
     """

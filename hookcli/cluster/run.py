@@ -70,9 +70,8 @@ def run_on_cluster(
         make_folder(prepared) as folder,
         join_cluster(cluster, setup) as ray_cluster,
     ):
-        facts = list_facts(model, setup, settings.config)
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it
-        pool = WorkerPool(ray_cluster, facts, warn)
+        pool = WorkerPool(ray_cluster, list_facts(model, setup, settings.config), warn)
         merger = _Merger(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
@@ -161,8 +160,7 @@ class _Merger:
         self.following += 1
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save_top()
-        images = len(done.chunk.images) + len(done.chunk.skipped)
-        self._listener.worked(done.node, images)
+        self._listener.worked(done.node, len(done.chunk.images) + len(done.chunk.skipped))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:

@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run an image (1, …) through the model, repeated in rows with one channel zeroed in each.
+        """Run copies of an image (1, …) through the model, each with another channel set to zero.
 
         If no forward pass fails, add the scores with and without each channel to ``sums``.
         """

@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images to run; skip images with an unusual shape if the model allows any."""
+        """Skip images unlike the first image, unless hookcli knows what input the model takes."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []

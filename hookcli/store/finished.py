@@ -35,8 +35,8 @@ def replace_page(path: Location, page: bytes) -> Location:
         with folder.lock():
             held = find_run(folder)
             assert held is not None  # noqa: S101  nobody else may write here
-            is_free = folder.find(PAGE) is None
-            if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
+            is_ours = PAGE in held.known and folder.is_file(PAGE)
+            if not is_ours and folder.find(PAGE) is not None:
                 raise OutputError(
                     f"{str(path / PAGE)!r} was not written by this run",
                     "move it away, or run `hookcli.inspect` again",
@@ -75,6 +75,7 @@ def finish_resume(
     if folder is None:
         return
     folder.refuse_locked()
+    run = f"the run in {str(path)!r}"
     held, data = find_run(folder), folder.read(MANIFEST)
     if held is None or held.complete is None or data is None:
         return
@@ -83,29 +84,23 @@ def finish_resume(
     except DamagedError as error:
         what = f"`resume`: {str(path / MANIFEST)!r} is damaged: {error}"
         raise RequestError(what, _RUN_AGAIN) from error
-    wanted: dict[str, object] = {
-        "hookcli": metadata.version("hookcli"),
-        "command": list(plain(command)),
-    }
+    wanted: dict[str, object] = {"hookcli": metadata.version("hookcli")}
+    wanted["command"] = list(plain(command))
     if inputs:
         wanted["code"] = {**done.code, **inputs}
     if weights_sha256:
         wanted["model"] = {"sha256": weights_sha256}
     for difference in list_differences(document, wanted):
         raise RequestError(
-            f"`resume`: the run in {str(path)!r} was done {difference}",
+            f"`resume`: {run} was done {difference}",
             "choose another folder with `out`, or start again with `overwrite=True`",
         )
     if images and (difference := _compare_images(done, images)):
-        raise RequestError(
-            f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
-        )
+        raise RequestError(f"`resume`: {run} is complete, {difference}", _RUN_AGAIN)
     sizes = held.complete.sizes
     found = folder.measure(filter(is_run_file, sizes))
     for damage in list_damage(sizes, found.get).values():
-        raise RequestError(
-            f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
-        )
+        raise RequestError(f"`resume`: {run} is complete, but {damage}", _RUN_AGAIN)
     left = {name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)}
     if cleans_up and left:
         try:
@@ -114,7 +109,7 @@ def finish_resume(
         except OSError as error:
             raise cannot_write(path, error) from error
     failed = [rule for rule in fail_on if any(each.rule == rule for each in done.findings)]
-    parts = [f"the run in {str(path)!r} is complete"]
+    parts = [f"{run} is complete"]
     if done.skipped:
         parts.append(f"{count(len(done.skipped), 'image')} skipped, see skipped.csv")
     if failed:

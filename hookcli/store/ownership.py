@@ -34,14 +34,13 @@ class HeldRun:
 def find_run(folder: Folder) -> HeldRun | None:
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
+    is_ours = False
     if request:
         is_ours = _decode(request, Request) is not None
     elif listing is not None:
         is_ours = request is None and folder.find(REQUEST) is None
     elif request is None and _has_begun(folder):
         return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
-    else:
-        is_ours = False
     if not is_ours:
         return None
     journal = frozenset(filter(is_run_file, read_journals(folder)))
@@ -100,9 +99,7 @@ def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) 
 
 
 def _decode(data: bytes | None, kind: type[R]) -> R | None:
-    if data is None:
-        return None
     try:
-        return decode_both(data, kind)[1]
+        return None if data is None else decode_both(data, kind)[1]
     except DamagedError:
         return None

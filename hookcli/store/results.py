@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Says how hookcli names and recognizes one kind of result folder, such as an analysis."""
+    """Says how hookcli names and recognizes one kind of result folder, such as an analysis.
+
+    ``read_list`` returns the names in the list, or None if another program wrote the list.
+    """
 
     name: str  # in messages, after ``article``
     article: str
     list_name: str  # the file that names all others
-    # returns the names in the list; None if another program wrote it
     read_list: Callable[[bytes], Iterable[str] | None]
     hint: str = ANOTHER  # what to do about a folder that cannot be used
 

@@ -84,10 +84,8 @@ class _Hit:
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    outputs = sorted(
-        (tally for tally in evidence.calls.values() if tally.call.side == "output"),
-        key=lambda tally: tally.call.order,
-    )
+    outputs = [tally for tally in evidence.calls.values() if tally.call.side == "output"]
+    outputs.sort(key=lambda tally: tally.call.order)
     alike: dict[tuple[str, str, str, bool], list[_Hit]] = {}
     for hit in _find_makers(outputs, limits):
         alike.setdefault(hit.kind, []).append(hit)

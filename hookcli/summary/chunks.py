@@ -65,16 +65,13 @@ class Chunk:
 
     def merge(self, following: Chunk) -> None:
         for each in fields(self):
-            if each.name not in _OF_ONE_CHUNK:
+            if each.name not in ("number", "files", "merge_key"):
                 mine, theirs = getattr(self, each.name), getattr(following, each.name)
                 setattr(self, each.name, _add(mine, theirs))
 
 
 def chunk_size(batch_size: int) -> int:
     return -(-_LEAST // batch_size) * batch_size
-
-
-_OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:

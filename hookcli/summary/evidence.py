@@ -20,7 +20,7 @@ class Evidence:
 
     Attributes:
         calls: the statistics of each call, by call id.
-        takes_any_size: whether the model works as well on images of other sizes.
+        takes_any_size: whether the model is made for images of any size.
         sizes: by image key, the (height, width) of the image and of the network's input.
         producers: for ``NaN`` and ``Inf``, a sentence that names the module that first produced it.
         written: by call id, what overwrote the call's output in place.

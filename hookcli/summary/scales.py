@@ -68,8 +68,7 @@ class ScaleHit:
 @dataclass(frozen=True, slots=True)
 class _Signature:
     module_path: str
-    # module type, layout, whether it is spatial, call index, output
-    form: tuple[str, str, bool, int, str]
+    form: tuple[str, str, bool, int, str]  # module type, layout, is_spatial, call index, output key
 
     @property
     def role(self) -> tuple[str, object]:
@@ -199,11 +198,11 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Choose an earlier and a later call to compare with the call ``here``; each may be None.
+    """Return the indices of an earlier and a later call to compare with the call ``here``, or None.
 
-    ``mates`` are the indices of all calls of its role in ``row``. With nested blocks, the chosen
-    calls are in another outermost block if possible: hookcli compares ``branch2`` with ``branch2``
-    of that block, instead of with ``branch1`` of its own block.
+    ``mates`` are the indices in ``row`` of all calls of the same role. With nested blocks, the
+    chosen calls are in another outermost block if possible: hookcli compares ``branch2`` with
+    ``branch2`` of that block, instead of with ``branch1`` of its own block.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:

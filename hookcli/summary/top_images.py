@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
-    In a tie, the earlier image comes first; NaN and minus infinity are left out.
-
-    Attributes:
-        count: the number of images to keep per channel.
-        chunks: the number of chunks that were added.
-        values: (C, count) by call id; minus infinity where an image is missing.
-        indices: the images' positions in the run, (C, count) by call id; -1 where one is missing.
+    In a tie, the earlier image comes first; NaN and minus infinity are left out. ``values`` and
+    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. They have
+    minus infinity and -1 where an image is missing.
     """
 
-    count: int = 0
-    chunks: int = 0
+    count: int = 0  # images to keep per channel
+    chunks: int = 0  # the chunks that were added
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
@@ -101,11 +97,9 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        size = len(new)
-        values = self.values.get(call_id, np.full((size, self.count), -np.inf))
-        indices = self.indices.get(call_id, np.full((size, self.count), -1))
-        values = np.concatenate([values, new], 1)
-        indices = np.concatenate([indices, at], 1)
+        shape = (len(new), self.count)
+        values = np.concatenate([self.values.get(call_id, np.full(shape, -np.inf)), new], 1)
+        indices = np.concatenate([self.indices.get(call_id, np.full(shape, -1)), at], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
         self.values[call_id] = np.take_along_axis(values, order, 1)
         self.indices[call_id] = np.take_along_axis(indices, order, 1)

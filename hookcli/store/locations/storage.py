@@ -192,14 +192,11 @@ def _open(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-class _Tries:
+class _Tries(contextlib.AbstractContextManager[Any]):
     """A ``with`` block around one try, which suppresses an error if another try may succeed."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         """After a temporary error, wait and suppress it. Raise any other error as an OSError."""
@@ -212,8 +209,9 @@ class _Tries:
             return False
         if code.isdecimal() and 400 <= int(code) < 500 and code not in _MAY_PASS:
             raise _ANSWERS.get(code, OSError)(errno.EINVAL, first_line(error)) from error
+        is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
         left = self._end - time.monotonic()
-        if left <= 0 or not _may_pass(error):
+        if left <= 0 or is_wrong or "Credentials" in type(error).__name__:
             raise StorageError(errno.EIO, first_line(error)) from error
         time.sleep(min(left, self._pause * random.uniform(1, 2)))  # noqa: S311
         self._pause *= 2
@@ -221,11 +219,6 @@ class _Tries:
 
 
 _ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundError}
-
-
-def _may_pass(error: Exception) -> bool:
-    is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
-    return not is_wrong and "Credentials" not in type(error).__name__
 
 
 def _find_code(error: Exception) -> str:
