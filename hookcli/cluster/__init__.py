@@ -1,1 +1,1 @@
-"""Run on a Ray cluster, whose workers share the chunks of images of a run."""
+"""Share the images of a run among the workers of a Ray cluster."""

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy all .py files beside those that ``config`` names; return whether it names any."""
+    """Copy to ``target`` the .py files that ``config`` names, and all .py files beside them.
+
+    Return whether ``config`` names a .py file.
+    """
     folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)
@@ -35,7 +38,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return a config in which copies in ``sent`` replace .py files that this node lacks."""
+    """Return ``config``; where this node lacks a .py file, name the copy in ``sent`` instead."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

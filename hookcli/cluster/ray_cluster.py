@@ -1,4 +1,4 @@
-"""Join or start a Ray cluster, and start as many workers as fit; only this module imports Ray."""
+"""Join or start a Ray cluster, and start workers on it. Only this module imports Ray."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hookcli.cluster.work import WorkerSetup
     from hookcli.config import ClusterRequest
 
-AUTO = "auto"
-
 
 class LostWorkerError(Exception):
     """A worker process was killed, or its machine left the cluster."""
@@ -30,7 +28,8 @@ class LostWorkerError(Exception):
 class RayCluster:
     def __init__(self, ray: Any, request: ClusterRequest, setup: WorkerSetup) -> None:
         self._ray, self._request = ray, request
-        self._has_cuda = setup.settings.config.run.model.device.startswith("cuda")
+        has_cuda = setup.settings.config.run.model.device.startswith("cuda")
+        self._gpus = float(has_cuda) if request.gpus is None else request.gpus
         self._actors: list[Any] = []
         self._shared = ray.put(setup)
         lost = ray.exceptions
@@ -39,9 +38,8 @@ class RayCluster:
     def count_workers(self) -> int:
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
-        room = sum(
-            self._count_room(node["Resources"]) for node in self._ray.nodes() if node["Alive"]
-        )
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        room = sum(map(self._count_room, nodes))
         if room < 1:
             gpus = f" and {self._gpus:g} GPUs" if self._gpus else ""
             raise RequestError(
@@ -85,12 +83,6 @@ class RayCluster:
         room = int(resources.get("CPU", 0) // self._request.cpus)
         return min(room, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else room
 
-    @property
-    def _gpus(self) -> float:
-        if self._request.gpus is not None:
-            return self._request.gpus
-        return float(self._has_cuda)
-
 
 @contextmanager
 def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayCluster]:
@@ -104,7 +96,7 @@ def join_cluster(request: ClusterRequest, setup: WorkerSetup) -> Iterator[RayClu
 
 
 def _connect(ray: Any, request: ClusterRequest, setup: WorkerSetup, stack: ExitStack) -> None:
-    is_auto = request.address == AUTO
+    is_auto = request.address == "auto"
     code = stack.enter_context(TemporaryDirectory())
     has_code = copy_code(setup.settings.config, Path(code))
     try:

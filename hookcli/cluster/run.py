@@ -1,4 +1,9 @@
-"""Run on a cluster: choose chunks to run or rerun, add up their results in order, and finish."""
+"""Run a model over images on a Ray cluster.
+
+The driver, which is the process that the user started, sends chunks of images to the workers and
+adds up their results in the order of the images. It sends a chunk again if the results of earlier
+chunks change how the chunk must run.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +70,8 @@ def run_on_cluster(
         make_folder(prepared) as folder,
         join_cluster(cluster, setup) as ray_cluster,
     ):
-        facts = list_facts(model, setup, settings.config)
         warn = cache(listener.warn)  # reports each warning once, even if several workers send it
-        pool = WorkerPool(ray_cluster, facts, warn)
+        pool = WorkerPool(ray_cluster, list_facts(model, setup, settings.config), warn)
         merger = _Merger(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
@@ -85,7 +89,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Replace ``auto`` by the weights and device chosen here, since workers might choose others."""
+    """Replace ``auto`` by the weights and device of the driver, as workers might choose others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded
@@ -156,8 +160,7 @@ class _Merger:
         self.following += 1
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save_top()
-        images = len(done.chunk.images) + len(done.chunk.skipped)
-        self._listener.worked(done.node, images)
+        self._listener.worked(done.node, len(done.chunk.images) + len(done.chunk.skipped))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:

@@ -1,4 +1,4 @@
-"""Send the file of trained weights, or of a whole model, from the driver to nodes without it."""
+"""Send a file of trained weights, or of a whole model, from the driver to nodes that lack it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Return the weights file to send to nodes; None if nodes make or load weights themselves."""
+    """Read the weights file to send to the nodes; None if each node makes or loads the weights."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))

@@ -1,4 +1,4 @@
-"""Define what driver and workers send each other, and the versions and hashes that must agree."""
+"""Define what the driver and its workers send each other, and what must be equal on all nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
-    from hookcli.networks.description import ModelDescription
     from hookcli.outside.urls import Location
     from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.run.chunk_runner import ChunkStart
@@ -44,7 +43,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """The versions and hashes of a worker's node, by name; they must equal those of the driver."""
+    """The versions and hashes of a worker's node, by name; each must equal the driver's."""
 
     node: str
     facts: dict[str, str]
@@ -52,7 +51,12 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk of images for a worker. ``first_image`` is the index in the run of the first one."""
+    """A chunk of images that a worker runs.
+
+    ``number`` counts the chunks of the run, and ``first_image`` is the position of the chunk's
+    first image in the run, both from 0. ``start`` has what earlier chunks revealed,
+    such as the shape of the input.
+    """
 
     number: int
     sources: tuple[ImageSource, ...]
@@ -88,6 +92,7 @@ class WorkerFailure:
 
 def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
     loaded = model.loaded
+    weights = hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
     return WorkerFacts(
         platform.node(),
         {
@@ -97,16 +102,12 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
             **list_packages(),
             "code of this package": _hash_code(),
             "code of your own": hash_own_code(config),
-            "weights": _hash_model(loaded),
+            "weights": weights,
             "device": loaded.info.device.partition(":")[0],
             "first image": str(file_state(setup.first.file).size),
             "run folder": _hash_request(setup.folder),
         },
     )
-
-
-def _hash_model(loaded: ModelDescription) -> str:
-    return hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
 
 
 def _hash_request(folder: Location) -> str:

@@ -1,4 +1,4 @@
-"""Define the worker, which loads the model once, and runs the chunks that the driver sends."""
+"""Define the worker, which loads the model once, and runs the chunks of images that it receives."""
 
 from __future__ import annotations
 
@@ -67,10 +67,9 @@ class Worker:
 
     def run(self, work: Work) -> ChunkResult | WorkerFailure:
         try:
-            try:
-                return self._run(work)
-            except OSError as error:
-                raise cannot_write(self._setup.folder, error) from error
+            return self._run(work)
+        except OSError as error:
+            return WorkerFailure(cannot_write(self._setup.folder, error), None, error.errno)
         except HookcliError as error:
             return WorkerFailure.from_error(error)
 

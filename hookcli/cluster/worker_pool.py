@@ -1,4 +1,4 @@
-"""Assign chunks to workers, refuse nodes that differ from the driver, replace killed workers."""
+"""Assign chunks to workers, refuse nodes that differ from the driver, and replace lost workers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _PATIENCE = 30.0  # seconds without any worker before hookcli warns
 class _Member:
     actor: Any  # the worker's Ray handle
     is_ready: bool = False  # whether it has loaded the driver's model
-    # assigned and not finished; the first is running
-    work: list[Work] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)  # unfinished; the first is running
     deaths: int = 0  # how many predecessors in a row died before they had loaded the model
 
 

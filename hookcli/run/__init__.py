@@ -1,1 +1,1 @@
-"""Run images through a model, chunk by chunk, and write the run folder."""
+"""Run images through a model in chunks (groups of images), and write the run folder."""

@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run an image (1, …) through the model, with another channel zeroed in each row.
+        """Run copies of an image (1, …) through the model, each with another channel set to zero.
 
         If no forward pass fails, add the scores with and without each channel to ``sums``.
         """
@@ -281,7 +281,10 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of the image's class: NaN if not finite, 0 if no box has this class."""
+        """Return the score of ``output`` for the target class of ``image``.
+
+        Return NaN for a score that is not finite, and 0 if no predicted box has this class.
+        """
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value

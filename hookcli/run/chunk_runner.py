@@ -1,4 +1,4 @@
-"""Run a chunk's images in batches; halve a batch if memory runs out; skip images that fail."""
+"""Run a chunk's images in batches, run a failed batch again in halves, and skip failing images."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Skip images unlike the first one if the model's input is unknown; return all others."""
+        """Skip images unlike the first image, unless hookcli knows what input the model takes."""
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -117,7 +117,7 @@ class ChunkRunner:
         return fitting
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape, and return how many of them failed.
+        """Run images of the same shape through the model, and return how many of the images failed.
 
         If a batch fails, run each half of it. An image that fails alone is skipped.
         """
@@ -143,7 +143,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch. A failure is returned as a text, since an exception holds tensors."""
+        """Run a batch. Return a failure as text, because an exception would keep tensors alive."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

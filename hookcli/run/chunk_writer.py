@@ -67,7 +67,7 @@ class ChunkWriter:
             self._merge_next()
 
     def _merge_next(self) -> None:
-        """Wait for the oldest chunk and add it to the totals; Ctrl-C leaves the chunk queued."""
+        """Wait for the oldest chunk, and add it to the totals. Ctrl-C leaves it in the queue."""
         chunk = self._waiting[0].result()
         del self._waiting[0]
         self.done += 1

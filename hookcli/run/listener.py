@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 class ProgressListener:
-    """Is told the progress of a run; its methods do nothing unless a caller overrides them."""
+    """Receives the progress of a run. Its methods do nothing unless a subclass overrides them."""
 
     def resumed(self, done: int) -> None:
-        """Called when ``--resume`` continues a run; ``done`` images (maybe 0) are finished."""
+        """Called when ``--resume`` continues a run that has finished ``done`` images, maybe 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """Called after a chunk: ``done`` images are finished; ``skipped`` of them were skipped."""
+        """Called after each chunk. ``done`` counts all images so far, also ``skipped`` ones."""
 
     def worked(self, node: str, images: int) -> None:
         """Called when the machine ``node`` of a cluster has finished ``images`` more images."""

@@ -1,4 +1,4 @@
-"""Run images on one machine, chunk by chunk, from first to last step; handle Ctrl-C and failure."""
+"""Run images through a model on one machine, chunk by chunk; handle Ctrl-C and failures."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _read_chunks(
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
     """Let the first Ctrl-C in the block stop the run only after the current batch.
 
-    The second one stops the run at once. In any other thread than the main one, nothing changes.
+    A second Ctrl-C stops the run at once. Outside the main thread, this function does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

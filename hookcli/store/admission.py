@@ -53,15 +53,11 @@ def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | Non
 def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
     known, journal = (held.known, held.journal) if held else (frozenset(), frozenset())
     for name, entry in _walk(folder, planned):
-        whole = name if entry.is_folder else _without_partial(name)
+        top, slash, last = name.rpartition("/")
+        whole = name if entry.is_folder else top + slash + last.removeprefix(PARTIAL)
         is_known = name in known if name == whole else whole in journal
         if not (is_known and entry.is_file) and planned.includes(whole):
             raise not_ours_error(folder.path / name)
-
-
-def _without_partial(name: str) -> str:
-    top, slash, last = name.rpartition("/")
-    return top + slash + last.removeprefix(PARTIAL)
 
 
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:

@@ -17,36 +17,30 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
 
 
-_HASH_LINE = 65  # bytes
-
-
 def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
-    """Save a chunk. Call this only when all other files of the chunk are on disk."""
-    folder.write(chunk_file(chunk.number), _encode(chunk))
+    """Save the results of a chunk. Call this only when all other files of the chunk are on disk."""
+    folder.write(chunk_file(chunk.number), _add_hash(encode_escaped(chunk)))
 
 
 def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
-    data = folder.read(chunk_file(number)) or b""
-    first, text = data[:_HASH_LINE], data[_HASH_LINE:]
+    text = _read_checked(folder, chunk_file(number))
     try:
-        return decode_escaped(text, Chunk) if first == hash_line(text) else None
+        return None if text is None else decode_escaped(text, Chunk)
     except DamagedError:
         return None
 
 
 def write_top(folder: RunFolder, top: TopTally) -> None:
-    data = top.to_bytes()
-    folder.write(TOP, hash_line(data) + data)
+    folder.write(TOP, _add_hash(top.to_bytes()))
 
 
 def read_top(folder: RunFolder, images: int) -> TopTally | None:
-    data = folder.read(TOP) or b""
-    first, text = data[:_HASH_LINE], data[_HASH_LINE:]
-    return read_top_images(text, images) if first == hash_line(text) else None
+    text = _read_checked(folder, TOP)
+    return None if text is None else read_top_images(text, images)
 
 
 def remove_chunks(folder: RunFolder, first: int) -> None:
-    """Delete the saved chunks from number ``first`` on, and the journals of all chunks."""
+    """Delete saved chunks numbered ``first`` or more, and the lists of files of all chunks."""
     kept = {TOP, *map(chunk_file, range(first))}
     folder.remove(folder.list_chunks() - kept)
 
@@ -55,13 +49,18 @@ def hash_line(text: bytes) -> bytes:
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
 
 
-def _encode(chunk: Chunk) -> bytes:
-    text = encode_escaped(chunk)
+def _read_checked(folder: RunFolder, name: str) -> bytes | None:
+    data = folder.read(name) or b""
+    text = data.partition(b"\n")[2]
+    return text if data.startswith(hash_line(text)) else None
+
+
+def _add_hash(text: bytes) -> bytes:
     return hash_line(text) + text
 
 
 class ChunkFiles:
-    """Keeps the files of one chunk in memory until the chunk is complete."""
+    """Keeps the files of a chunk in memory until the chunk is complete and ``save`` writes them."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
@@ -79,5 +78,5 @@ class ChunkFiles:
         folder.remove(folder.list_partial({*before, *self._files, last, journal}))
         write_journal(folder, journal, {*before, *self._files, last})
         folder.write_all(self._files)
-        folder.write(last, _encode(chunk))
+        folder.write(last, _add_hash(encode_escaped(chunk)))
         folder.remove(before)

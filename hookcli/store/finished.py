@@ -1,4 +1,4 @@
-"""Replace the page in a run's folder, or answer ``--resume`` if the run is already complete."""
+"""Replace ``report.html`` in a run's folder; answer ``--resume`` if the run is already complete."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def replace_page(path: Location, page: bytes) -> Location:
         with folder.lock():
             held = find_run(folder)
             assert held is not None  # noqa: S101  nobody else may write here
-            is_free = folder.find(PAGE) is None
-            if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
+            is_ours = PAGE in held.known and folder.is_file(PAGE)
+            if not is_ours and folder.find(PAGE) is not None:
                 raise OutputError(
                     f"{str(path / PAGE)!r} was not written by this run",
                     "move it away, or run `hookcli.inspect` again",
@@ -63,17 +63,19 @@ def finish_resume(
     fail_on: Sequence[str],
     cleans_up: bool,
 ) -> None:
-    """Raise a CompleteError if the run that is to be resumed is already complete.
+    """Raise a CompleteError if the run that the user wants to resume is already complete.
 
-    Do nothing if the run is unfinished or missing. Raise a RequestError if the complete run is
-    damaged, or had another command or other files. ``images`` and ``inputs`` are the hashes of the
-    files that are named now; an empty hash or mapping is not compared. The exit code says whether a
-    rule of ``fail_on`` fails. If ``cleans_up``, delete chunks that the complete run left behind.
+    Return if the run is unfinished or missing. Raise a RequestError if a file of the complete run
+    is damaged, or if its command or inputs differ. ``images`` and ``inputs`` are the SHA-256 of
+    each file by name; hookcli does not compare an empty hash or mapping. A finding of a rule in
+    ``fail_on`` sets the exit code of the CompleteError. If ``cleans_up``, hookcli deletes the saved
+    chunks that the complete run left behind.
     """
     folder = find_folder(path)
     if folder is None:
         return
     folder.refuse_locked()
+    run = f"the run in {str(path)!r}"
     held, data = find_run(folder), folder.read(MANIFEST)
     if held is None or held.complete is None or data is None:
         return
@@ -82,29 +84,23 @@ def finish_resume(
     except DamagedError as error:
         what = f"`resume`: {str(path / MANIFEST)!r} is damaged: {error}"
         raise RequestError(what, _RUN_AGAIN) from error
-    wanted: dict[str, object] = {
-        "hookcli": metadata.version("hookcli"),
-        "command": list(plain(command)),
-    }
+    wanted: dict[str, object] = {"hookcli": metadata.version("hookcli")}
+    wanted["command"] = list(plain(command))
     if inputs:
         wanted["code"] = {**done.code, **inputs}
     if weights_sha256:
         wanted["model"] = {"sha256": weights_sha256}
     for difference in list_differences(document, wanted):
         raise RequestError(
-            f"`resume`: the run in {str(path)!r} was done {difference}",
+            f"`resume`: {run} was done {difference}",
             "choose another folder with `out`, or start again with `overwrite=True`",
         )
     if images and (difference := _compare_images(done, images)):
-        raise RequestError(
-            f"`resume`: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
-        )
+        raise RequestError(f"`resume`: {run} is complete, {difference}", _RUN_AGAIN)
     sizes = held.complete.sizes
     found = folder.measure(filter(is_run_file, sizes))
     for damage in list_damage(sizes, found.get).values():
-        raise RequestError(
-            f"`resume`: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
-        )
+        raise RequestError(f"`resume`: {run} is complete, but {damage}", _RUN_AGAIN)
     left = {name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)}
     if cleans_up and left:
         try:
@@ -113,7 +109,7 @@ def finish_resume(
         except OSError as error:
             raise cannot_write(path, error) from error
     failed = [rule for rule in fail_on if any(each.rule == rule for each in done.findings)]
-    parts = [f"the run in {str(path)!r} is complete"]
+    parts = [f"{run} is complete"]
     if done.skipped:
         parts.append(f"{count(len(done.skipped), 'image')} skipped, see skipped.csv")
     if failed:
@@ -124,7 +120,7 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Describe how the images differ from those of the finished run; empty if none differs.
+    """Describe how ``images`` differ from the finished run's images; empty if they do not differ.
 
     An image without a hash is compared by name only.
     """

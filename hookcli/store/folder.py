@@ -1,4 +1,7 @@
-"""Lock a run folder; write ``run.json`` first, the manifest last; refuse to resume another run."""
+"""Lock a run folder, and write its files: ``run.json`` first, and the manifest last.
+
+hookcli resumes a run only for the same request, with the same versions of its packages.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
     from hookcli.store.locations.names import PlannedNames
     from hookcli.store.ownership import HeldRun
 
-# What the user can do about different versions or code.
-_HINTS = {"versions": "use the same", "code": "restore the file"}
+_HINTS = {"versions": "use the same", "code": "restore the file"}  # if these differ
 # A run may be resumed on another machine. If the number of threads or the memory format (which
 # depends on the number of images) differs, the run starts again.
 _MACHINE = ("platform", "processor", "threads", "memory_format")
@@ -35,12 +37,7 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 
 class RunFolder:
     def __init__(
-        self,
-        path: Location,
-        request: RequestFile,
-        planned: PlannedNames,
-        *,
-        resume: bool = False,
+        self, path: Location, request: RequestFile, planned: PlannedNames, *, resume: bool = False
     ) -> None:
         self.path, self.request = path, request
         self._planned, self._resume = planned, resume
@@ -104,8 +101,15 @@ class RunFolder:
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
         # This also deletes the files of the run that the manifest does not list, such as chunks.
         self._lock.check()
-        sizes = self._measure(sorted({REQUEST, *files}))
-        parts = frozenset(self.list_chunks())
+        sizes: dict[str, int] = {}
+        for name, size in self._folder.measure(sorted({REQUEST, *files})).items():
+            if size is None:
+                raise OutputError(
+                    f"{str(self.path / name)!r} was deleted during the run",
+                    "run the same command again",
+                )
+            sizes[name] = size
+        parts = self.list_chunks()
         self._folder.remove(self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
         manifest = Manifest(**to_fields(facts), files=tuple(sizes), sizes=sizes)
         self.write(MANIFEST, encode_json(plain(manifest)))
@@ -135,17 +139,6 @@ class RunFolder:
     def _start_journal(self, names: Iterable[str]) -> None:
         write_journal(self._folder, JOURNAL, names)
         self._known = {*names, JOURNAL}
-
-    def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        for name, size in self._folder.measure(names).items():
-            if size is None:
-                raise OutputError(
-                    f"{str(self.path / name)!r} was deleted during the run",
-                    "run the same command again",
-                )
-            sizes[name] = size
-        return sizes
 
 
 def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Find out which files belong to a run, from manifest and journals, and which are damaged."""
+"""Find out from manifest and journals which files belong to a run, and which are damaged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ class HeldRun:
 def find_run(folder: Folder) -> HeldRun | None:
     request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
     listing = _decode(manifest, FileList)
+    is_ours = False
     if request:
         is_ours = _decode(request, Request) is not None
     elif listing is not None:
         is_ours = request is None and folder.find(REQUEST) is None
     elif request is None and _has_begun(folder):
         return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
-    else:
-        is_ours = False
     if not is_ours:
         return None
     journal = frozenset(filter(is_run_file, read_journals(folder)))
@@ -68,8 +67,10 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Raise an OutputError if writing ``file`` could replace a file of a run."""
-    # This is so for names that runs use, in a run folder or in the folder ``out``.
+    """Raise an OutputError if ``file`` has the name of a run's file and is in a run folder.
+
+    ``out`` counts as a run folder, even if no run has written there yet.
+    """
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())
@@ -98,9 +99,7 @@ def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) 
 
 
 def _decode(data: bytes | None, kind: type[R]) -> R | None:
-    if data is None:
-        return None
     try:
-        return decode_both(data, kind)[1]
+        return None if data is None else decode_both(data, kind)[1]
     except DamagedError:
         return None

@@ -1,4 +1,4 @@
-"""Convert records to typed rows of ``records.parquet``, and write a file for each chunk."""
+"""Convert records to rows of ``records.parquet``, and write a Parquet file for each chunk."""
 
 from __future__ import annotations
 

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Says how hookcli names and recognizes one kind of result folders, such as analyses."""
+    """Says how hookcli names and recognizes one kind of result folder, such as an analysis.
+
+    ``read_list`` returns the names in the list, or None if another program wrote the list.
+    """
 
     name: str  # in messages, after ``article``
     article: str
     list_name: str  # the file that names all others
-    # returns the names in the list; None if another program wrote it
     read_list: Callable[[bytes], Iterable[str] | None]
     hint: str = ANOTHER  # what to do about a folder that cannot be used
 
@@ -71,7 +73,7 @@ class ResultFolder:
 
 
 def check_results(folder: Path, kind: Kind) -> bool:
-    """Raise an OutputError if a folder cannot hold results. Return whether it has earlier ones."""
+    """Return whether a folder has earlier results; raise an OutputError if it cannot hold any."""
     refuse_url(folder)
     refuse_run_folder(folder, kind.hint)
     try:
@@ -97,8 +99,9 @@ def make_results(
 ) -> Iterator[ResultFolder]:
     """Yield a folder whose files replace an earlier result if the block ends without an error.
 
-    The list is the file that names all others. ``make_list`` encodes it from their names; without
-    ``make_list``, the block must write it. If ``folder`` is None, the files stay in memory.
+    One file, the list, names all others. ``make_list`` encodes the list from the other files'
+    names; without ``make_list``, the block must write the list. If ``folder`` is None, the files
+    stay in memory.
     """
     if folder is None:
         yield ResultFolder(None)

@@ -1,4 +1,4 @@
-"""Write safetensors files (a shard for each chunk, or weights), and the index of the shards."""
+"""Write safetensors files: a shard for each chunk and an index of the shards, or weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def write_shard(
     taken = {_RESERVED, *map(reversible, kept)}
     for call_id, pairs in kept.items():
         shown = reversible(call_id)
-        for index, group in enumerate(_alike(pairs)):
+        groups: dict[object, list[tuple[str, Tensor]]] = {}
+        for key, tensor in pairs:
+            groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
+        for index, group in enumerate(groups.values()):
             name = _tensor_name(shown, index, taken)
             taken.add(name)
             tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
@@ -85,13 +88,6 @@ def write_index(
 class _Rows:
     call_id: str
     images: tuple[str, ...]
-
-
-def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    groups: dict[object, list[tuple[str, Tensor]]] = {}
-    for key, tensor in pairs:
-        groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
-    return list(groups.values())
 
 
 def _tensor_name(call_id: str, index: int, taken: set[str]) -> str:

@@ -1,1 +1,1 @@
-"""Sum up the records of a run in tallies, top images and findings."""
+"""Sum up the records of a run: statistics over all images, top images, and findings."""

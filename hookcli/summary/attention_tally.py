@@ -1,4 +1,4 @@
-"""Average the statistics of attention heads over the images, for ``attention.csv``."""
+"""Average the statistics of each attention head over the images, for ``attention.csv``."""
 
 from __future__ import annotations
 

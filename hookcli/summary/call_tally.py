@@ -1,4 +1,4 @@
-"""Sum up one call over many images; make its row of ``layers.csv``, with norm and dead channels."""
+"""Sum up the records of one call over many images, and make the call's row of ``layers.csv``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class RuleHit:
 class CallTally:
     """The statistics of one call over the images so far.
 
-    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` describe the first image.
+    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels``, the number of channels,
+    describe the first image. ``low`` and ``high`` are each channel's smallest and largest value, as
+    bytes of float64; they are None if the number of channels varies.
     """
 
     call: Call
@@ -49,7 +51,6 @@ class CallTally:
     histogram: tuple[int, ...] = ()
     images: int = 0
     stats: TotalStats = field(default_factory=TotalStats)
-    # each channel's smallest value, as bytes of float64; None if images differ in channels
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None

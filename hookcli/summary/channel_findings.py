@@ -3,8 +3,9 @@
 Such channels affect other layers. The dead channels of a layer are also dead in a dropout after it,
 and in a block that ends with it. If all channels are dead, each channel of the next layer holds a
 single value. hookcli reports only the layer that causes this, and how many others are affected. A
-finding explains only findings of its own rule, except that dead channels also explain constant
-ones: a dead activation is reported even if the convolution before it is constant.
+finding explains only findings of the same rule, since a user may select only this rule. The one
+exception: dead channels, which are more serious, also explain constant channels after them. So
+hookcli reports a dead activation even if the convolution before it is constant.
 """
 
 from __future__ import annotations
@@ -63,8 +64,6 @@ class _Hit:
         return self.rule, role, kind, self.share == 1
 
     def may_follow_from(self, cause: _Hit) -> bool:
-        # Only a hit of the same rule may explain this hit, since a user may select only this rule.
-        # The exception: dead channels make the next layer constant, and ``dead`` is more serious.
         return self.rule == cause.rule or (self.rule, cause.rule) == ("constant", "dead")
 
     def is_part_of(self, other: _Hit) -> bool:
@@ -72,8 +71,7 @@ class _Hit:
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether ``other`` caused this hit."""
-        # ``other`` is a hit of the call that ended just before this hit's call.
+        """Return whether ``other``, a hit of the call that ended just before, caused this hit."""
         # hookcli assumes that two activations of the same type are in different branches, so that
         # neither activation feeds the other.
         layer, layer_before = self.tally.call.layer, other.tally.call.layer
@@ -86,10 +84,8 @@ class _Hit:
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    outputs = sorted(
-        (tally for tally in evidence.calls.values() if tally.call.side == "output"),
-        key=lambda tally: tally.call.order,
-    )
+    outputs = [tally for tally in evidence.calls.values() if tally.call.side == "output"]
+    outputs.sort(key=lambda tally: tally.call.order)
     alike: dict[tuple[str, str, str, bool], list[_Hit]] = {}
     for hit in _find_makers(outputs, limits):
         alike.setdefault(hit.kind, []).append(hit)

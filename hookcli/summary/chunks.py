@@ -1,7 +1,7 @@
 """Define what a chunk (some consecutive images) holds, how large it is, and how chunks add up.
 
 Everything that a run reports about its images is the sum of its chunks in their order. A resumed
-run therefore continues from the saved chunks and ends with the same bytes.
+run therefore continues from the saved chunks, and writes the same bytes as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -30,41 +30,48 @@ class Chunk:
 
     The sum leaves ``number``, ``files`` and ``merge_key`` at their defaults. The names of the
     fields are also the names in the saved files.
+
+    Attributes:
+        files: the states of all image files of the chunk, including the skipped ones.
+        calls: the statistics of each call, by call id.
+        called: by module path of each layer that ran, what it took or returned instead of a tensor.
+        written: by call id, what overwrote the call's output in place.
+        broken: the key of the first image that had ``NaN`` or ``Inf``, by this word.
+        attention: the statistics of each attention call, by call id.
+        written_files: the files of the chunk, written or queued, relative to the run folder.
+        alone: whether later chunks must run one image at a time.
+        halved: the number of batches that ran out of memory and ran again in halves.
+        merge_key: the settings that all chunks of a run have in common, as text.
     """
 
     number: int = 0
-    files: list[FileState] = field(default_factory=list)  # of all images, skipped ones included
+    files: list[FileState] = field(default_factory=list)
     images: list[ImageResult] = field(default_factory=list)
     skipped: list[SkippedImage] = field(default_factory=list)
     calls: dict[str, CallTally] = field(default_factory=dict)
-    # what layers that ran took or returned instead of a tensor
     called: dict[str, str] = field(default_factory=dict)
-    # by call id, what overwrote the output in place
     written: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # by ``NaN`` or ``Inf``, the first image
+    broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
     thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)
-    written_files: list[str] = field(default_factory=list)  # or queued, relative to the run folder
-    alone: bool = False  # whether later chunks must run one image at a time
-    halved: int = 0  # batches that ran out of memory and ran again in halves
+    written_files: list[str] = field(default_factory=list)
+    alone: bool = False
+    halved: int = 0
     edits: EditEffects = field(default_factory=EditEffects)
-    merge_key: str = ""  # settings as text, equal in all chunks
+    merge_key: str = ""
 
     def merge(self, following: Chunk) -> None:
         for each in fields(self):
-            if each.name not in _OF_ONE_CHUNK:
+            if each.name not in ("number", "files", "merge_key"):
                 mine, theirs = getattr(self, each.name), getattr(following, each.name)
                 setattr(self, each.name, _add(mine, theirs))
 
 
 def chunk_size(batch_size: int) -> int:
     return -(-_LEAST // batch_size) * batch_size
-
-
-_OF_ONE_CHUNK = ("number", "files", "merge_key")
 
 
 def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:

@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts of one run from which findings are derived; those on images are by image key."""
+    """The facts of one run from which hookcli derives findings.
+
+    Attributes:
+        calls: the statistics of each call, by call id.
+        takes_any_size: whether the model is made for images of any size.
+        sizes: by image key, the (height, width) of the image and of the network's input.
+        producers: for ``NaN`` and ``Inf``, a sentence that names the module that first produced it.
+        written: by call id, what overwrote the call's output in place.
+        files: the names of the image files, by image key.
+        intensities: the ranges of images with more than 8 bits, by image key.
+    """
 
     calls: Mapping[str, CallTally]
     uncalled: Sequence[Uncalled] = ()
     skipped: Sequence[SkippedImage] = ()
     model: ModelInfo | None = None
     takes_any_size: bool = False
-    # (height, width) of the given image and of the network's input
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
-    # for ``NaN`` and ``Inf``, a sentence that names the module that first produced it
     producers: Mapping[str, str] = field(default_factory=dict)
-    # by call id, what overwrote the output in place
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    # of pictures of more than 8 bits
     intensities: Mapping[str, Intensities] = field(default_factory=dict)

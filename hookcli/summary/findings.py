@@ -1,8 +1,8 @@
-"""List a run's findings, such as images that are too small, in sentences and by rank.
+"""List a run's findings: results that deserve a closer look, such as images that are too small.
 
-Findings are results that deserve a closer look. The rules read records and their sums over images,
-never tensors. If a rule needs the model itself, such as to find the module that produced a NaN, the
-caller runs the model and passes the answer in ``Evidence``.
+The rules that find them read records and their sums over images, never tensors. If a rule needs the
+model itself, such as to find the module that produced a NaN, the caller runs the model and passes
+the answer in ``Evidence``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterat
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call with no other call's module inside its own. Return "" without calls."""
+    """Return the first call whose module contains no module of the other calls; "" if no calls."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""
@@ -79,10 +79,8 @@ def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
             call_id, hit = max(group, key=lambda pair: pair[1].number)
             more = and_more(len(group) - 1, " (and {} more call{s} like it)")
             call, against = (evidence.calls[key].call for key in (call_id, hit.against))
-            sentence = (
-                f"the spread of {call_id} is {hit.number:.3g} times {verb} "
-                f"{_expected(call, against)}{more}"
-            )
+            than = _expected(call, against)
+            sentence = f"the spread of {call_id} is {hit.number:.3g} times {verb} {than}{more}"
             yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
 
 
@@ -97,8 +95,7 @@ def _find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> I
             label = group[0].removeprefix("grad_output:")
             more = and_more(len(group) - 1, " (and {} more like it)")
             sentence = f"{label} gets no gradient: {reason}{more}"
-            number = float(len(group))
-            yield Finding("no-gradient", group[0], number, sentence=sentence)
+            yield Finding("no-gradient", group[0], float(len(group)), sentence=sentence)
 
 
 def _find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -208,9 +205,8 @@ def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 
 def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    counts = {
-        k: v.nan_count for k, v in evidence.intensities.items() if v.nan_count > limits["nan"]
-    }
+    counts = {key: each.nan_count for key, each in evidence.intensities.items()}
+    counts = {key: number for key, number in counts.items() if number > limits["nan"]}
     if counts:
         key = max(counts, key=counts.__getitem__)
         more = and_more(len(counts) - 1, " (and {} more image{s})")

@@ -68,17 +68,16 @@ class ScaleHit:
 @dataclass(frozen=True, slots=True)
 class _Signature:
     module_path: str
-    # module type, layout, whether it is spatial, call index, output
-    form: tuple[str, str, bool, int, str]
+    form: tuple[str, str, bool, int, str]  # module type, layout, is_spatial, call index, output key
 
     @property
     def role(self) -> tuple[str, object]:
-        """The key that calls in different blocks share if they are compared with each other."""
+        """A key that is equal for calls of different blocks that hookcli may compare."""
         return role_of(self.module_path).name, self.form
 
     @property
     def row(self) -> tuple[str, object]:
-        """The key that calls share if their layers have the same type and parent module."""
+        """A key that is equal for calls of layers with the same type and parent module."""
         return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
@@ -93,15 +92,18 @@ class _Reference:
 def find_scale_hits(
     records: Iterable[LayerRecord], exploding: float, vanishing: float
 ) -> list[ScaleHit]:
-    """Return the calls at which the standard deviation explodes or vanishes, for one image."""
+    """Return the calls at which one image's standard deviation explodes or vanishes.
+
+    ``records`` are the image's outputs, or their gradients, in the order in which the model made
+    them. ``exploding`` and ``vanishing`` are the smallest factors of change that count.
+    """
     # A call's counterpart is the call of the same role in the previous block or, for the first
     # block, in the next; outside of blocks, the previous call of a layer with the same type and
     # parent. The call itself must cause the change: its step, which is its standard deviation
     # divided by that of the call right before, must be beyond the threshold; or beyond its square
     # root, if the ratio to the counterpart's step is beyond the threshold, or in the first block.
     # Consequences are not hits: the return to the earlier standard deviation, and the same change
-    # in later layers until their counterparts have changed, too. ``records`` are one image's
-    # outputs, or their gradients, in the order in which the model made them.
+    # in later layers until their counterparts have changed, too.
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
     rules = (
@@ -196,9 +198,12 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return which of the indices ``mates`` to compare with, before and after ``here``, or None."""
-    # With nested blocks, the counterpart is in another outermost block if possible: ``branch2`` is
-    # compared with ``branch2`` of that block, instead of ``branch1`` of its own block.
+    """Return the indices of an earlier and a later call to compare with the call ``here``, or None.
+
+    ``mates`` are the indices in ``row`` of all calls of the same role. With nested blocks, the
+    chosen calls are in another outermost block if possible: hookcli compares ``branch2`` with
+    ``branch2`` of that block, instead of with ``branch1`` of its own block.
+    """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
         return None, None
@@ -220,7 +225,7 @@ def _signature_of(record: LayerRecord) -> _Signature:
 
 
 def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort an image's records, given in the order in which calls start, by the calls' ends."""
+    """Sort one image's records, which are in the order of the calls' starts, by the calls' ends."""
     ended: list[LayerRecord] = []
     running: list[LayerRecord] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""Check each record against the limits of findings (NaN, Inf, float16), and sum up all calls."""
+"""Sum up the records of each call, and check each record against the thresholds of findings."""
 
 from __future__ import annotations
 
@@ -66,11 +66,8 @@ def list_rows(
 ) -> tuple[LayerRow, ...]:
     # ``sparsities`` has the shares of zeros in the weights of pruned layers, by module path;
     # ``norm_of`` returns the norm of the parameter of a ``param`` call.
-    rows = (
-        tally.row(
-            sparsities.get(tally.call.layer.module_path),
-            norm_of(tally.call) if tally.call.side == "param" else None,
-        )
-        for tally in calls.values()
-    )
+    rows = []
+    for tally in calls.values():
+        norm = norm_of(tally.call) if tally.call.side == "param" else None
+        rows.append(tally.row(sparsities.get(tally.call.layer.module_path), norm))
     return tuple(sorted(rows, key=lambda row: (row.order, row.side)))

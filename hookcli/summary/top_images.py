@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
-    In a tie, the earlier image comes first; NaN and minus infinity are left out.
+    In a tie, the earlier image comes first; NaN and minus infinity are left out. ``values`` and
+    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. They have
+    minus infinity and -1 where an image is missing.
     """
 
     count: int = 0  # images to keep per channel
-    chunks: int = 0
-    # (C, count) by call id; minus infinity without an image
+    chunks: int = 0  # the chunks that were added
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    # the images' positions in the run, (C, count); -1 without an image
     indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records. Return those left out, whose number of channels differs."""
+        """Add a chunk's records. Return the records left out, whose number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:
@@ -62,7 +62,7 @@ class TopTally:
                 self._join(call_id, values, chunk.indices[call_id])
 
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
-        """Yield the call id, the channel, the rank from 1, the image's position, and the value."""
+        """Yield (call id, channel, rank from 1, position of the image in the run, value)."""
         for call_id, values in self.values.items():
             channels = zip(values.tolist(), self.indices[call_id].tolist(), strict=True)
             for channel, (best, indices) in enumerate(channels):
@@ -71,11 +71,12 @@ class TopTally:
                         yield call_id, channel, rank, index, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Return up to ``most`` channels with values above 0, the one that stands out most first.
+        """Return up to ``most`` channels with values above 0, the most outstanding channel first.
 
         The measure is ``(best - last) / (last + usual)``. ``best`` and ``last`` are the channel's
-        largest and smallest finite kept values (at least 0), ``usual`` is the mean of all finite
-        ``best``. Thus 10.71 stands out from 2.98, but 100 not from 90, nor 0.01 from 0 beside 5.
+        largest and smallest finite kept values (at least 0); ``usual`` is the mean of ``best`` over
+        the channels with values above 0. So a channel stands out with a best value of 10.71 and a
+        last one of 2.98, but not with 100 and 90, nor with 0.01 and 0 if ``usual`` is 5.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -96,11 +97,9 @@ class TopTally:
         return encode_escaped(_SavedTop(self.count, self.chunks, arrays))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        size = len(new)
-        values = self.values.get(call_id, np.full((size, self.count), -np.inf))
-        indices = self.indices.get(call_id, np.full((size, self.count), -1))
-        values = np.concatenate([values, new], 1)
-        indices = np.concatenate([indices, at], 1)
+        shape = (len(new), self.count)
+        values = np.concatenate([self.values.get(call_id, np.full(shape, -np.inf)), new], 1)
+        indices = np.concatenate([self.indices.get(call_id, np.full(shape, -1)), at], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
         self.values[call_id] = np.take_along_axis(values, order, 1)
         self.indices[call_id] = np.take_along_axis(indices, order, 1)
@@ -109,7 +108,7 @@ class TopTally:
 def list_tops(
     count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
 ) -> list[TopTally]:
-    """Collect a chunk's top images, in several tallies if a call's number of channels varies."""
+    """Collect a chunk's top images: one tally, or several if a call's number of channels varies."""
     tops = [TopTally(count)]
     while records := tops[-1].add(records, positions):
         tops.append(TopTally(count, chunks=-1))
@@ -124,7 +123,7 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int) -> TopTally | None:
-    """Decode what ``to_bytes`` saved. Return None if it is damaged."""
+    """Decode the result of ``TopTally.to_bytes``. Return None if ``data`` is damaged."""
     # A position that is not below ``images`` counts as damage.
     try:
         saved = decode_escaped(data, _SavedTop)

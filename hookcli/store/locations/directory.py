@@ -26,7 +26,7 @@ _MOMENT = 0.2  # seconds to wait: a command that checks for the lock takes it fo
 
 
 class Directory(Folder):
-    """A folder on this machine; its own path may contain links, but paths inside it may not."""
+    """A folder on this machine. Its own path may contain links; hookcli follows none inside it."""
 
     path: Path
 
@@ -52,10 +52,11 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return a regular file's content, else None; raise an OutputError above 1 GiB."""
+        """Return the content of a regular file, else None; raise an OutputError above 1 GiB."""
         try:
-            is_file = self._is_file(name)
-            return files.read_regular(self._locate(name), MOST_BYTES) if is_file else None
+            file = self._locate(name)
+            is_file = _to_entry(file.lstat()).is_file
+            return files.read_regular(file, MOST_BYTES) if is_file else None
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
@@ -73,16 +74,14 @@ class Directory(Folder):
         with self._explain(name):
             file = self._locate(name, make=True)
             partial = file.with_name(PARTIAL + file.name)
-            with partial.open("xb") as stream:
-                try:
+            stream = partial.open("xb")
+            try:
+                with stream:
                     stream.write(data)
-                    stream.close()
-                    files.replace_file(partial, file)
-                except OSError:
-                    with suppress(OSError):
-                        stream.close()
-                    partial.unlink(missing_ok=True)
-                    raise
+                files.replace_file(partial, file)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
         return name
 
     def adopt(self, name: str, file: Path) -> None:
@@ -104,7 +103,7 @@ class Directory(Folder):
 
     def is_file(self, name: str) -> bool:
         try:
-            return self._is_file(name)
+            return _to_entry(self._locate(name).lstat()).is_file
         except OSError:
             return False
 
@@ -137,9 +136,6 @@ class Directory(Folder):
         for last in sorted(found):
             if last != LOCK and not last.startswith(files.TEMPORARY):
                 yield prefix + last, _to_entry(found[last])
-
-    def _is_file(self, name: str) -> bool:
-        return _to_entry(self._locate(name).lstat()).is_file
 
     def _locate(self, name: str, *, make: bool = False) -> Path:
         if not is_inside(name):
@@ -208,7 +204,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a relative file name, which may be forged, stays inside its folder."""
+    """Return False for a name that leads out of its folder, such as a forged ``../x``."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

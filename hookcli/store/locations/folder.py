@@ -28,7 +28,7 @@ class Lock(Protocol):
         self.close()
 
     def check(self) -> None:
-        """Raise an OutputError if another run may write into the folder now."""
+        """Raise an OutputError if the lock was lost: another run may write into the folder now."""
 
     def close(self) -> None: ...
 
@@ -43,7 +43,7 @@ class Folder(Protocol):
     path: Location
 
     def lock(self) -> Lock:
-        """Lock the folder; this object then sees all earlier changes by other processes."""
+        """Lock the folder. This object then sees the changes that other processes made before."""
 
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""
@@ -79,7 +79,7 @@ class Folder(Protocol):
         """Delete files, and the folders that become empty; ignore names that are not files."""
 
     def list_partial(self, names: Iterable[str]) -> set[str]:
-        """Return the half-written versions of these files that a killed process left behind."""
+        """Return the ``.partial-NAME`` files of ``names``, which killed processes left behind."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield (name, entry) of files and folders directly in folder ``name``, sorted by name."""
+        """Yield (name, entry) for each file and folder directly in ``name``, sorted by name."""

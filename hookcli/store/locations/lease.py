@@ -1,9 +1,9 @@
 """Lock a run folder in cloud storage by a small file, which expires unless its owner renews it.
 
 The lock files are numbered: ``lock/000001.json``. The owner of the file with the highest number
-holds the lock until it deletes the file, or has not renewed it for 60 s. Then another process may
-create the file with the next number; the storage allows this to one process only. The clocks of the
-machines must agree within some seconds.
+holds the lock until the owner deletes the file, or fails to renew it for 60 s. Then another process
+may create the file with the next number; the storage lets only one process create it. The clocks of
+the machines must agree within some seconds.
 
 ``--resume`` does not break a lock: a cluster restarts a job with the same command, including
 ``--resume``, even while the first process lives, and two runs could then write at once.
@@ -56,10 +56,8 @@ class Lease(Lock):
         threading.Thread(target=self._keep, daemon=True).start()
 
     def check(self) -> None:
-        loss = self._loss
-        if not loss and time.time() > self._holder.expires:
-            loss = "it was not renewed in time"
-        if loss:
+        if self._loss or time.time() > self._holder.expires:
+            loss = self._loss or "it was not renewed in time"
             raise OutputError(
                 f"the lock of {str(self._path)!r} was lost: {loss}",
                 "continue with `resume=True` when no other run writes there",
@@ -72,7 +70,6 @@ class Lease(Lock):
                 storage.remove_file(self._path / lock_file(self._number))
 
     def _take(self) -> int:
-        reason = "it writes a file even if another process has just done so"
         if storage.has_conditional_writes(self._path):
             while True:
                 newest = refuse_locked(self._path)
@@ -97,7 +94,7 @@ class Lease(Lock):
                 break
         raise OutputError(
             f"two runs could write into {str(self._path)!r} at once: its storage has no "
-            f"conditional writes ({reason})",
+            "conditional writes (it writes a file even if another process has just done so)",
             "choose a folder on S3, Google Cloud Storage, Azure, or that all nodes share "
             "with `out`",
         )
@@ -123,8 +120,7 @@ class Lease(Lock):
     def _find_loss(self) -> str:
         if time.time() > self._holder.expires:
             return "it was not renewed in time"
-        newest = _newest(self._path)
-        holder = _read(self._path, newest) if newest else None
+        newest, holder = _find_newest(self._path)
         if holder is None:
             return "its file was deleted"
         is_ours = newest == self._number and holder.id == self._holder.id
@@ -132,9 +128,8 @@ class Lease(Lock):
 
 
 def refuse_locked(path: Url) -> int:
-    """Raise an OutputError if a run holds the lock. Return the number of the last lock, or 0."""
-    newest = _newest(path)
-    holder = _read(path, newest) if newest else None
+    """Raise an OutputError if a run holds the lock. Return the highest lock file's number, or 0."""
+    newest, holder = _find_newest(path)
     if newest and holder is None:  # it was deleted meanwhile
         return refuse_locked(path)
     left = holder.expires - time.time() if holder else 0.0
@@ -147,13 +142,13 @@ def refuse_locked(path: Url) -> int:
     return newest
 
 
-def _newest(path: Url) -> int:
+def _find_newest(path: Url) -> tuple[int, Holder | None]:
     names = (name.partition(".")[0] for name in storage.list_files(path / LOCKS))
-    return max((int(name) for name in names if name.isdecimal()), default=0)
+    newest = max((int(name) for name in names if name.isdecimal()), default=0)
+    return newest, _read(path, newest) if newest else None
 
 
 def _read(path: Url, number: int) -> Holder | None:
-    """Return the holder of a lock, or None if the lock file does not exist."""
     # A damaged file counts as a lock that has expired.
     try:
         return decode_escaped(storage.read_file(path / lock_file(number)), Holder)

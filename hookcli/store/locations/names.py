@@ -24,9 +24,7 @@ TENSORS, PARTS = tensor_index.FOLDER, "parts"
 LOCK = ".hookcli.lock"  # on this machine; empty, and never listed as a file of the run
 LOCKS = "lock"  # a folder, only in cloud storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
-MAPS, HEAT = "maps", "heat"
-ATTENTION = "attention"
-THUMBNAILS = "thumbnails"
+MAPS, HEAT, ATTENTION, THUMBNAILS = "maps", "heat", "attention", "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
@@ -148,12 +146,12 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run can write a file of this name; a forged manifest may list others."""
+    """Return whether a run can write a file of this name. A forged manifest may list more."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
-    is_table = name in (TOP_IMAGES, ATTENTION_TABLE)
-    return is_table or name in _ALWAYS or any(each.fullmatch(name) for each in patterns)
+    fixed = {TOP_IMAGES, ATTENTION_TABLE, *_ALWAYS}
+    return name in fixed or any(each.fullmatch(name) for each in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +169,10 @@ class PlannedNames:
         if _SHARD.fullmatch(name) or _THUMBNAILS.fullmatch(name):
             return name.partition("/")[0] in self.folders
         match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
-        return (
-            match is not None
-            and match[1] in self.folders
-            and match[2] in self.keys
-            and match[3] in {"jpg", "png", self.form}
-        )
+        if match is None:
+            return False
+        folder, key, form = match.groups()
+        return folder in self.folders and key in self.keys and form in {"jpg", "png", self.form}
 
     def uses(self, folder: str) -> bool:
         top, _, key = folder.partition("/")

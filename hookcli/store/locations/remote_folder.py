@@ -37,9 +37,8 @@ class RemoteFolder(Folder):
             refuse_locked(self.path)
 
     def append(self, name: str, data: bytes) -> None:
-        """Write the whole file again, as cloud storage cannot append to files."""
-        before = self._appended.get(name)
-        whole = ((self.read(name) or b"") if before is None else before) + data
+        """Write the whole file again, with ``data`` added: cloud storage cannot append to files."""
+        whole = (self._appended.get(name) or self.read(name) or b"") + data
         self.write(name, whole)
         self._appended[name] = whole
 
@@ -101,9 +100,8 @@ class RemoteFolder(Folder):
         for file, size in self._list().items():
             if file.startswith(prefix):
                 first, slash, _ = file.removeprefix(prefix).partition("/")
-                found[prefix + first] = (
-                    Entry(0, is_folder=True) if slash else Entry(size, is_file=True)
-                )
+                entry = Entry(0, is_folder=True) if slash else Entry(size, is_file=True)
+                found[prefix + first] = entry
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _list(self) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""Read and write single files in cloud storage (``s3://``, ``gs://``, …) by fsspec, and retry.
+"""Read and write single files in cloud storage (``s3://``, ``gs://``, …) through fsspec.
 
 Functions raise a ``RequestError`` for a URL that fsspec cannot use, a ``StorageError`` if the
-service fails, and another ``OSError`` if only the file is at fault. Temporary errors are retried
-for 20 seconds.
+service fails, and another ``OSError`` if only the file is at fault, such as a
+``FileNotFoundError``. After a temporary error, they try again for 20 seconds.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file or raise a FileExistsError, atomically if the storage can."""
+    """Write a new file, or raise a FileExistsError. This is atomic if the storage allows it."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
@@ -124,7 +124,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the size of each file in a folder and its subfolders, sorted by relative name."""
+    """Return the size in bytes of all files in a folder and its subfolders, by relative name."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
@@ -192,17 +192,14 @@ def _open(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-class _Tries:
-    """A ``with`` block for one try, which suppresses temporary errors while there is time left."""
+class _Tries(contextlib.AbstractContextManager[Any]):
+    """A ``with`` block around one try, which suppresses an error if another try may succeed."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
 
-    def __enter__(self) -> None:
-        pass
-
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Suppress a temporary error after a pause; turn any other error into an OSError."""
+        """After a temporary error, wait and suppress it. Raise any other error as an OSError."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
@@ -212,8 +209,9 @@ class _Tries:
             return False
         if code.isdecimal() and 400 <= int(code) < 500 and code not in _MAY_PASS:
             raise _ANSWERS.get(code, OSError)(errno.EINVAL, first_line(error)) from error
+        is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
         left = self._end - time.monotonic()
-        if left <= 0 or not _may_pass(error):
+        if left <= 0 or is_wrong or "Credentials" in type(error).__name__:
             raise StorageError(errno.EIO, first_line(error)) from error
         time.sleep(min(left, self._pause * random.uniform(1, 2)))  # noqa: S311
         self._pause *= 2
@@ -221,11 +219,6 @@ class _Tries:
 
 
 _ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundError}
-
-
-def _may_pass(error: Exception) -> bool:
-    is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
-    return not is_wrong and "Credentials" not in type(error).__name__
 
 
 def _find_code(error: Exception) -> str:
