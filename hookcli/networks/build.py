@@ -1,4 +1,4 @@
-"""Build a model with its ``--model-arg`` and seeded or unset weights; limit the model's size."""
+"""Build a model with random weights or uninitialized ones, and refuse one that is too large."""
 
 from __future__ import annotations
 
@@ -122,7 +122,6 @@ class SkipInitialisation(TorchFunctionMode):
 
 def read_literal(text: str) -> object:
     try:
-        value: object = ast.literal_eval(text)
-        return value
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text

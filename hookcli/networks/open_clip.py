@@ -34,10 +34,10 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """Builds a model of files, or ``open_clip:NAME/TAG``, where TAG names trained weights.
+    """Builds the model ``open_clip:NAME/TAG``, where TAG names trained weights.
 
-    The files are in a folder, ``open_clip:FOLDER``, or in a revision of a repository of the hub,
-    ``open_clip:hf-hub:ORG/NAME@REV``.
+    The model may also come from files: in a folder, ``open_clip:FOLDER``, or in a repository on the
+    Hugging Face hub at a revision, ``open_clip:hf-hub:ORG/NAME@REV``.
     """
 
     prefix: ClassVar[str] = "open_clip:"
@@ -54,9 +54,8 @@ class OpenClip(hub.FileSource):
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        return sorted(
-            f"{cls.prefix}{each}" for each in import_open_clip("open_clip:").list_models()
-        )
+        names = import_open_clip("open_clip:").list_models()
+        return sorted(f"{cls.prefix}{each}" for each in names)
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
