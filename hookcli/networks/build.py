@@ -52,9 +52,8 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
-        raise RequestError(
-            f"`arguments` cannot set {reserved[0]!r}", "choose weights with `weights`"
-        )
+        what = f"`arguments` cannot set {reserved[0]!r}"
+        raise RequestError(what, "choose weights with `weights`")
     return {**given, **(source.sizes(request) | given)}
 
 

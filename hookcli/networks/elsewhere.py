@@ -71,9 +71,8 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     if _is_file(name):
         return _explain_file(name)
     if "/" in origin and _is_file(f"{origin}.py"):
-        return RequestError(
-            f"no model is called {name!r}", f"is it {origin}.py:{function or 'FUNCTION'}?"
-        )
+        hint = f"is it {origin}.py:{function or 'FUNCTION'}?"
+        return RequestError(f"no model is called {name!r}", hint)
     corrections = (source.correct(name) for source in sources)
     if error := next(filter(None, corrections), None):
         return error

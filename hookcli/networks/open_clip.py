@@ -99,9 +99,8 @@ class OpenClip(hub.FileSource):
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         tag = self.tag if name == "pretrained" else name
         if self.files is None and not tag:
-            raise WeightsError(
-                f"{self.name} names no weights", f"its weights: {', '.join(self.members)}"
-            )
+            hint = f"its weights: {', '.join(self.members)}"
+            raise WeightsError(f"{self.name} names no weights", hint)
         loading = loading_weights(f"the weights of {self.name}")
         if self.files is None:
             file = _download(import_open_clip(self.name), self.model, tag)

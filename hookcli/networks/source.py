@@ -153,7 +153,7 @@ class Source:
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL from which torch downloads ``weights``, or "" for weights of other origin."""
+        """Return the URL from which torch downloads ``weights``, or "" for other weights."""
         return ""
 
     def count_channels(self, request: ModelRequest) -> int | None:

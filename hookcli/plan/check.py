@@ -107,9 +107,8 @@ def check_memory(images: int, megabytes: float = 0) -> None:
 def check_kept(file: Path, way: str) -> None:
     suffix = GRAPH_FILES[way]
     if file.suffix != suffix:
-        raise RequestError(
-            f"{way} writes {suffix}, not {file.name!r}", f"{file.with_suffix(suffix)!s}"
-        )
+        hint = str(file.with_suffix(suffix))
+        raise RequestError(f"{way} writes {suffix}, not {file.name!r}", hint)
     for each in (file, file.with_name(f"{file.name}.data")):
         if each.is_symlink() or each.exists():
             raise OutputError(f"{str(each)!r} already exists", "name another file")
@@ -300,9 +299,8 @@ def _check_rules(findings: FindingRequest) -> None:
         if not 0 <= value <= most:
             raise RequestError(f"`rules` {name}={value:g}: not from 0 to {most:g}")
     if "untrained" in dict(findings.rules):
-        raise RequestError(
-            "untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"
-        )
+        hint = "`fail_on=('untrained',)` ends with code 7"
+        raise RequestError("untrained has no threshold", hint)
 
 
 def _check_focus(config: RunConfig) -> None:
