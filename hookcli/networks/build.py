@@ -1,4 +1,4 @@
-"""Build a model with its ``--model-arg`` and seeded or unset weights; limit the model's size."""
+"""Build a model with random weights or uninitialized ones, and refuse one that is too large."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     given = {key: read_literal(text) for key, text in request.arguments}
     reserved = sorted(source.reserved & set(given))
     if reserved:
-        raise RequestError(
-            f"`arguments` cannot set {reserved[0]!r}", "choose weights with `weights`"
-        )
+        what = f"`arguments` cannot set {reserved[0]!r}"
+        raise RequestError(what, "choose weights with `weights`")
     return {**given, **(source.sizes(request) | given)}
 
 
@@ -122,7 +121,6 @@ class SkipInitialisation(TorchFunctionMode):
 
 def read_literal(text: str) -> object:
     try:
-        value: object = ast.literal_eval(text)
-        return value
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text

@@ -26,9 +26,8 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
     if found := [name for name in names if matches(name) or matches(name.removeprefix(prefix))]:
         return tuple(choose_source(name).describe(name) for name in found)
     if fnmatch.filter(names, f"{pattern}*"):
-        raise RequestError(
-            f"no model is called {pattern!r}", f"`hookcli.models({pattern + '*'!r})`"
-        )
+        hint = f"`hookcli.models({pattern + '*'!r})`"
+        raise RequestError(f"no model is called {pattern!r}", hint)
     for other in (each for each in sources.SOURCES if each.prefix and each is not shelf):
         if pattern.startswith((other.prefix, other.library)):
             raise RequestError(

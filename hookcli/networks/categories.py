@@ -1,4 +1,4 @@
-"""Read the class names that the user gives in a file, or those of ImageNet."""
+"""Read class names from a file of the user, or return the class names of ImageNet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def read_categories(text: str) -> tuple[str, ...]:
     # The file has a name per line, or it is JSON: a list of names, or a mapping from an index to a
     # name or to a list that ends in a name.
     if text == IMAGENET:
-        names = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
-        return tuple(names)
+        return tuple(torchvision.models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
     try:
         content = read_regular(Path(text)).decode()
     except (OSError, ValueError) as error:

@@ -73,10 +73,8 @@ def _find_file(name: str, libraries: Set[str]) -> tuple[str, Path, str] | None:
     if module is None:
         file, is_package = _find_unloaded(name)
     else:
-        file, is_package = (
-            Path(str(ask(module, "__file__", ""))),
-            ask(module, "__path__") is not None,
-        )
+        file = Path(str(ask(module, "__file__", "")))
+        is_package = ask(module, "__path__") is not None
     if file.suffix != ".py" or name.partition(".")[0] in _LIBRARIES | libraries:
         return None
     if file.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(file.parts):

@@ -1,4 +1,4 @@
-"""Describe any model: its images, its output, and which part of a picture the network sees."""
+"""Describe a model's inputs and outputs, and find the part of an image that its layers get."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ class ModelDescription:
     def pick(self, output: object) -> object:
         """Return the part of a model's output from which predictions and scores are read.
 
-        This is the whole output, or the tensor in it that the user chose. Chosen maps (N, K, H, W)
-        are returned as ``{"out": maps}``, as torchvision's segmentation models return theirs.
+        The part is the whole output, unless the user chose one of its tensors. If the chosen tensor
+        has four axes, as class maps (N, K, H, W) have, the result is ``{"out": tensor}``, as
+        torchvision's segmentation models return their maps.
         """
         if self.choose is None:
             return output
@@ -85,15 +86,14 @@ class ModelDescription:
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """Return masks of the layers' input that show where a box in the image is.
+        """Return two masks (2, H, W) that show where a box of the image is in the layers' input.
 
-        The two masks (2, H, W) say, from 0 to 1, how much of each input pixel is inside the box,
-        and how much is in the image, but outside the box. ``as_pixels`` says that the image is a
-        tensor file, which the preprocessing does not change.
+        The first mask has the share of each input pixel that is inside the box, from 0 to 1; the
+        second, the share that is in the image but outside the box. Both are 0 at padding. ``size``
+        is the image's (width, height), and ``box`` is (left, top, width, height) in its pixels.
+        ``as_pixels`` means that the image is a tensor file, which hookcli does not preprocess.
         """
-        # hookcli prepares a white box like the image. Both masks are 0 at padding. ``size`` is
-        # (width, height), ``box`` left, top, width and height, in pixels of the image.
-        # ``as_pixels``: the image is a tensor file.
+        # hookcli prepares a white box in the same way as the image.
         left, top, width, height = box
 
         def draw_box() -> Iterator[Image.Image]:
@@ -105,14 +105,14 @@ class ModelDescription:
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
-        """Return left, top, right and bottom of the part of an image that the model's layers get.
+        """Return the part of an image that the model's layers get: left, top, right and bottom.
 
         The unit is a pixel of the image. The part is larger than the image if the preprocessing
-        adds a border, and None if the preprocessing does more than resize and crop. ``as_pixels``
-        says that the image is a tensor file, which the preprocessing does not change. hookcli
-        prepares two test pictures, in which the brightness of a pixel shows its column or row. For
-        a large photo, smaller pictures are used if pictures of half their size give the same part.
+        adds a border. The result is None if the preprocessing does more than resize and crop.
+        ``as_pixels`` means that the image is a tensor file, which hookcli does not preprocess.
         """
+        # hookcli prepares pictures in which the brightness of a pixel shows its column or row. They
+        # are smaller than a large photo, unless pictures of half their size give another part.
         times = min(size) // _LARGE_ENOUGH
         if times > 1 and not as_pixels:
             some, half = (self._find_smaller(size, each * times) for each in (1, 2))
@@ -128,18 +128,14 @@ class ModelDescription:
         part = self._find_part((width, height), as_pixels=False)
         if part is None:
             return None
-        across, down = size[0] / width, size[1] / height
-        left, top, right, bottom = part
-        return tuple(
-            round(each, 2) for each in (left * across, top * down, right * across, bottom * down)
-        )
+        scales = (size[0] / width, size[1] / height) * 2
+        return tuple(round(side * scale, 2) for side, scale in zip(part, scales, strict=True))
 
     def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
-        pictures = (
-            each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
-        )
+        resized = (each.resize(size, Image.Resampling.BILINEAR) for each in (turned, ramp))
+        pictures = (each.convert("RGB") for each in resized)
         (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
         columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
         if columns is None or rows is None:
@@ -149,11 +145,11 @@ class ModelDescription:
     def _see(
         self, size: tuple[int, int], pictures: Iterable[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the brightness, from 0 to 1, of grey pictures in the layers' input, (H, W) each.
+        """Return how bright each grey picture is in the layers' input, and which pixels show it.
 
-        ``as_pixels`` skips the preprocessing. The second item is a mask of the pictures' pixels.
+        The brightness of a picture is a map (H, W) from 0 to 1. The second item is a mask (H, W):
+        False at padding, which does not depend on the picture. ``as_pixels`` skips preprocessing.
         """
-        # The second tensor says which pixels depend on the picture at all; padding does not.
         # ``pictures`` draws one after the other, and none is kept, as they may be large.
 
         def see(picture: Image.Image) -> Tensor:
@@ -176,9 +172,12 @@ class ModelDescription:
 
 
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
-    """Return where the layers' input starts and ends along ``axis``, in pixels of the image."""
-    # In ``ramped``, the layers see a ramp from 0 to 1 over the image; ``seen`` says which pixels
-    # show a part of the image. The result is None if the pixels are uneven, or all show the same.
+    """Return where the part of an image that the layers get starts and ends, in image pixels.
+
+    ``ramped`` (H, W) is what the layers get of a picture with ``side`` pixels along ``axis``, whose
+    brightness rises from 0 to 1 along this axis. ``seen`` is False at padding. The result is None
+    if the brightness does not rise evenly, or not at all.
+    """
     lines = seen.any(1 - axis)
     weights = seen.sum(1 - axis, keepdim=True).clamp(min=1)
     along = (ramped * seen).sum(1 - axis, keepdim=True) / weights

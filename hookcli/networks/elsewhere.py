@@ -1,6 +1,6 @@
-"""Find out what a file holds, such as weights; say what to type in place of a wrong model name.
+"""Find out what a file holds, and suggest what to type instead of a wrong model name.
 
-hookcli runs no code of the file.
+hookcli runs no code from the file.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     if _is_file(name):
         return _explain_file(name)
     if "/" in origin and _is_file(f"{origin}.py"):
-        return RequestError(
-            f"no model is called {name!r}", f"is it {origin}.py:{function or 'FUNCTION'}?"
-        )
+        hint = f"is it {origin}.py:{function or 'FUNCTION'}?"
+        return RequestError(f"no model is called {name!r}", hint)
     corrections = (source.correct(name) for source in sources)
     if error := next(filter(None, corrections), None):
         return error
@@ -204,15 +203,14 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
         keys = [name for kind, name in before if kind == "text"]
         model = f"{load}[{json.dumps(keys[-1], ensure_ascii=False)}]" if keys else load
         return FileKind(f"a whole model ({made})", model, f"{model}.state_dict()")
-    wrapper = next((key for key in WRAPPERS if key in texts), "")
-    return FileKind(
-        f"more than tensors ({foreign[0]})", state=f'{load}["{wrapper}"]' if wrapper else ""
-    )
+    states = (f'{load}["{key}"]' for key in WRAPPERS if key in texts)
+    return FileKind(f"more than tensors ({foreign[0]})", state=next(states, ""))
 
 
 def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
-    """Return what a pickle names, as pairs: ("text", a string) or ("class", a class or function).
+    """List the strings, classes and functions that a pickle mentions, without unpickling it.
 
+    The items are pairs such as ``("text", "state_dict")`` and ``("class", "torch.nn.Linear")``.
     Classes and functions are found only in pickles of protocols 0 to 3.
     """
     names: list[tuple[str, str]] = []

@@ -1,4 +1,7 @@
-"""Read and check ONNX graphs; find how to prepare inputs for ONNX and torch.export files."""
+"""Read and check ONNX files, and describe models in ONNX or torch.export files.
+
+Options, or the model in ``like``, say how to prepare images, and what the classes are.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,8 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import Transform
+    from hookcli.networks.task import Predictions, Sizes
     from hookcli.networks.tasks import Reading
-    from hookcli.records.images import Prediction
-
-# Options, or the model in ``like``, say how to prepare images, and what the classes are.
-
 
 _ASSUMED = ASSUMED.replace("the model", "the file", 1)
 _FLOATS = ("float32", "float16", "float64", "bfloat16")
@@ -76,9 +76,7 @@ class GraphInput:
 class GraphDescription(ModelDescription):
     predicts: bool  # whether hookcli reads predictions from the model's output
 
-    def read(
-        self, output: object, sizes: Sequence[tuple[int, int]] = ()
-    ) -> list[tuple[Prediction, ...]]:
+    def read(self, output: object, sizes: Sizes = ()) -> Predictions:
         is_known = self.choose is not None or (
             self.predicts and (isinstance(output, Tensor) or type(self.task) is not Classification)
         )

@@ -1,4 +1,4 @@
-"""Find a model's files in a folder or on the Hugging Face hub; check configs; fail fast offline."""
+"""Find a model's files in a folder or on the Hugging Face hub, and check its configuration."""
 
 from __future__ import annotations
 
@@ -48,13 +48,17 @@ class Files:
     label: str  # where the files come from, for people
 
     def find(self, name: str) -> Path | None:
-        """Return a file's path; None if no file has this name; raise OSError if unreachable."""
+        """Return the path of the file ``name``, or None if there is no such file.
+
+        An OSError is raised if the file is not cached and the hub cannot be reached.
+        """
         raise NotImplementedError
 
     def find_parts(self, name: str) -> list[Path]:
         """Return the paths of the files that together hold the weights ``name``.
 
-        This is one file, or all files that the index lists. The list is empty if there are neither.
+        They are one file, or all files that the index ``NAME.index.json`` lists. The list is empty
+        if there is neither this file nor an index.
         """
         if file := self.find(name):
             return [file]
@@ -66,12 +70,10 @@ class Files:
         for part in parts or [""]:
             if part in ("", ".", "..") or {*part} & {*"/\\\0"}:
                 raise WeightsError(f"{self.label}: {index.name} is damaged: it names {part!r}")
-        found = [self.find(part) for part in parts]
-        if None in found:
-            raise WeightsError(
-                f"{self.label} lacks a part of its weights: {parts[found.index(None)]}"
-            )
-        return [file for file in found if file is not None]
+        found = {part: self.find(part) for part in parts}
+        if absent := [part for part, file in found.items() if file is None]:
+            raise WeightsError(f"{self.label} lacks a part of its weights: {absent[0]}")
+        return [file for file in found.values() if file is not None]
 
 
 class FolderFiles(Files):
@@ -135,7 +137,7 @@ class FileSource(Source):
         return "" if is_there else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
-        """Say why a library's own model has no trained weights. Return "" if it may have some."""
+        """Return why the library has no trained weights for this model; "" if it may have some."""
         return ""
 
     def pin(self, loaded: str) -> str:
@@ -152,7 +154,10 @@ def _count_values_in_memory() -> int:
 
 @contextlib.contextmanager
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
-    """Turn exceptions in the block into a ModelError. If ``files`` is local, forbid downloads."""
+    """Turn exceptions in a ``with`` block into a ModelError that begins with ``name``.
+
+    If ``files`` is a folder, nothing can be downloaded from the hub in the block.
+    """
     from huggingface_hub import constants
 
     before, is_local = constants.HF_HUB_OFFLINE, isinstance(files, FolderFiles)

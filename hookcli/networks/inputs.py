@@ -16,6 +16,9 @@ from torch import Tensor
 from hookcli.errors import RequestError
 from hookcli.networks.build import read_literal
 from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.files import open_regular
+from hookcli.outside.foreign import first_line
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-from hookcli.outside.files import open_regular
-from hookcli.outside.foreign import first_line
-from hookcli.records.text import shape_text
 
 _JPEG_QUALITY = 90
 
@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """Holds the keyword arguments of a call, as the last item in the tuple of all arguments."""
+    """Holds a call's keyword arguments, as the last item of a tuple of all arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -71,7 +71,10 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """Names and shapes of tensors whose first axis is not 1. With any, images run singly."""
+        """The tensors whose first axis is not 1, with their shapes: ``["boxes (4x2)"]``.
+
+        If there are such tensors, hookcli runs images one at a time.
+        """
         tensors = [(n, each) for n, each in self.values.items() if isinstance(each, Tensor)]
         return [f"{n} ({shape_text(t.shape)})" for n, t in tensors if t.dim() and len(t) != 1]
 
@@ -92,9 +95,11 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the model's arguments for ``pixels`` (N, …); a ``Keywords`` comes last, if any."""
-        # A leading axis of 1 is repeated N times. What ``arguments_of`` returns for the pixels goes
-        # to the parameters that ``find_pixel_names`` finds.
+        """Return the model's arguments: those made of ``pixels`` (N, …), and the user's inputs.
+
+        An input with a first axis of 1 is repeated N times. Keyword arguments, if there are any,
+        come last, in a ``Keywords``. ``parameters`` maps the model's parameters to their defaults.
+        """
         own = list(arguments_of(pixels))
         values = {name: _match_pixels(value, pixels) for name, value in self.values.items()}
         named = [name for name, value in self.values.items() if value is _PIXELS]
@@ -120,7 +125,7 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """Holds a model's inputs by name; each missing name that is looked up gets the next pixels."""
+    """Holds a model's inputs by name. A name that the user did not give gets the next pixels."""
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)
@@ -195,9 +200,11 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Undo the normalization of pixels (C, H, W). If this fails, stretch them to 0 to 1."""
-    # hookcli scales them if ``mean`` has another number of channels, or if the result would be far
-    # outside the range from 0 to 1, because the pixels were normalized in another way.
+    """Undo the normalization of pixels (C, H, W), or else scale them to the range from 0 to 1.
+
+    hookcli scales them if ``mean`` has another number of channels, or if the result would be far
+    outside this range, because the pixels were normalized in another way.
+    """
     if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
         darkest, brightest = shown.nan_to_num(0.5, 0.5, 0.5).aminmax()

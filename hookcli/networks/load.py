@@ -1,4 +1,4 @@
-"""Load a model with its device, dtype, weights and preparation; read or score its output."""
+"""Load a model with its weights and preprocessing, and read or score its output."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class LoadedModel(ModelDescription):
         return score
 
     def find_embedding(self, output: object) -> Tensor | None:
-        """Find an output's features. Return None if it has none, or has a classifier's scores."""
+        """Return an output's features, or None if it has none or if the model has a classifier."""
         if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)
@@ -214,16 +214,14 @@ def count_outputs(module: nn.Module) -> int | None:
 
 
 def _last_with_parameters(module: nn.Module) -> nn.Module | None:
-    with_parameters = [
-        layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
-    ]
-    return with_parameters[-1] if with_parameters else None
+    layers = [m for m in module.modules() if any(True for _ in m.parameters(recurse=False))]
+    return layers[-1] if layers else None
 
 
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model on its device, with its weights and its preprocessing.
 
-    Modules and parameters whose ``id`` is in ``taken`` are copied, because another model uses them.
+    Modules and parameters whose Python ``id`` is in ``taken`` are copied: another model uses them.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)
@@ -291,11 +289,8 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     is_asked = request.name.endswith(IN_MEMORY) and kept and len(floats) == 1  # else it runs as is
     if not others or is_asked or request.dtype != DEFAULTS.run.model.dtype:
         return ""
-    option = (
-        f"{' or '.join(kept)} runs the whole model in that type"
-        if kept
-        else "no `dtype` preserves them"
-    )
+    whole = f"{' or '.join(kept)} runs the whole model in that type"
+    option = whole if kept else "no `dtype` preserves them"
     return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
 
 

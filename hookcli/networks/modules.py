@@ -1,4 +1,4 @@
-"""Find modules and their aliases, unwrap compiled ones, and run compiled code eagerly."""
+"""List a model's modules and all paths of each, and run compiled models without the compiler."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _BLOCKS: list[None] = []  # one item for each block of ``run_eagerly``
 _EAGER = ExitStack()  # undoes what the first of these blocks did
 
 
-def find_modules(model: nn.Module) -> dict[str, nn.Module]:
-    pairs = model.named_modules()
+def find_modules(model: nn.Module, *, remove_duplicate: bool = True) -> dict[str, nn.Module]:
+    pairs = model.named_modules(remove_duplicate=remove_duplicate)
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Map each path of each module to the module's first path, since a module may have several."""
+    """Map every path of a module to the module's first path: ``{"a": "a", "b": "a"}``.
+
+    A module that is used in several places has several paths.
+    """
     first: dict[int, str] = {}
-    pairs = model.named_modules(remove_duplicate=False)
-    found = {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
+    found = find_modules(model, remove_duplicate=False)
     return {path: first.setdefault(id(each), path) for path, each in found.items()}
 
 
@@ -70,7 +72,7 @@ def copy_taken(
 def list_classes(module: nn.Module) -> tuple[type, ...]:
     """Return a module's class and all its base classes.
 
-    For a TorchScript module, the classes are guessed from the recorded name of its class.
+    A TorchScript module only records the name of its class: hookcli guesses the classes from it.
     """
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__
@@ -86,7 +88,7 @@ def note_compiled(model: nn.Module) -> str:
 
 @contextmanager
 def run_eagerly() -> Iterator[None]:
-    """Run compiled modules and functions eagerly in the block, since hooks miss compiled code."""
+    """Run compiled models eagerly in a ``with`` block, since compiled code skips hooks."""
     if not _BLOCKS:
         _begin()
     _BLOCKS.append(None)

@@ -34,10 +34,10 @@ import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
 
 @dataclass(frozen=True, slots=True)
 class OpenClip(hub.FileSource):
-    """Builds a model of files, or ``open_clip:NAME/TAG``, where TAG names trained weights.
+    """Builds the model ``open_clip:NAME/TAG``, where TAG names trained weights.
 
-    The files are in a folder, ``open_clip:FOLDER``, or in a revision of a repository of the hub,
-    ``open_clip:hf-hub:ORG/NAME@REV``.
+    The model may also come from files: in a folder, ``open_clip:FOLDER``, or in a repository on the
+    Hugging Face hub at a revision, ``open_clip:hf-hub:ORG/NAME@REV``.
     """
 
     prefix: ClassVar[str] = "open_clip:"
@@ -54,9 +54,8 @@ class OpenClip(hub.FileSource):
 
     @classmethod
     def list_shelf(cls) -> list[str]:
-        return sorted(
-            f"{cls.prefix}{each}" for each in import_open_clip("open_clip:").list_models()
-        )
+        names = import_open_clip("open_clip:").list_models()
+        return sorted(f"{cls.prefix}{each}" for each in names)
 
     @classmethod
     def describe(cls, name: str) -> CatalogEntry:
@@ -100,9 +99,8 @@ class OpenClip(hub.FileSource):
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         tag = self.tag if name == "pretrained" else name
         if self.files is None and not tag:
-            raise WeightsError(
-                f"{self.name} names no weights", f"its weights: {', '.join(self.members)}"
-            )
+            hint = f"its weights: {', '.join(self.members)}"
+            raise WeightsError(f"{self.name} names no weights", hint)
         loading = loading_weights(f"the weights of {self.name}")
         if self.files is None:
             file = _download(import_open_clip(self.name), self.model, tag)

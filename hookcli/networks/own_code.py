@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
 
+_WRITE = "write FILE.py:FUNCTION"
 _FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 _KNOWN = {getattr(torch, name) for name in DTYPES}
 _held: dict[str, nn.Module] = {}
@@ -87,7 +88,7 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
                 close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
                     f"{origin} has no {path!r}",
-                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FUNCTION",
+                    f"did you mean {', '.join(close)}?" if close else _WRITE,
                 )
             target = getattr(target, attribute)
     return functools.partial(_make_own, name, target, surroundings)
@@ -124,12 +125,10 @@ def _import_file(file: Path) -> ModuleType:
     try:
         open_regular(file).close()  # Python would block on a pipe
     except FileNotFoundError as error:
-        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FUNCTION") from error
+        raise RequestError(f"there is no file {str(file)!r}", _WRITE) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RequestError(
-            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FUNCTION"
-        ) from error
+        raise RequestError(f"cannot read {str(file)!r}: {reason}", _WRITE) from error
     sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
@@ -188,10 +187,10 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
 
 @contextmanager
 def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]:
-    """Yield a name by which ``find_model`` finds the module, or (``copies``) a copy, in the block.
+    """Yield a name by which the ``with`` block can load ``module``, which is only in memory.
 
-    With ``keeps_dtype``, a model whose values have several dtypes keeps them. If another thread
-    holds the same model, wait until it has finished.
+    With ``copies``, the block gets a deep copy of the module. With ``keeps_dtype``, a model whose
+    values have several dtypes keeps them. If another thread holds the same module, wait for it.
     """
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):

@@ -1,4 +1,4 @@
-"""Wrap image processors of transformers, and read outputs of its models (boxes, masks, depth)."""
+"""Prepare images and read outputs for models of the library transformers (boxes, masks, depth)."""
 
 from __future__ import annotations
 
@@ -267,9 +267,8 @@ class _Depth(_ProcessorTask):
             ]
         names = ("mean depth", "smallest depth", "largest depth")
         figures = [(depth.mean(), depth.min(), depth.max()) for depth in depths]
-        return [
-            tasks.name_figures("depth", dict(zip(names, each, strict=True))) for each in figures
-        ]
+        named = (dict(zip(names, each, strict=True)) for each in figures)
+        return [tasks.name_figures("depth", each) for each in named]
 
     def score(self, found: list[Tensor], kind: str, target: int | None) -> Scored:
         tasks.refuse_classes("a depth map", kind, target)

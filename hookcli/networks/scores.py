@@ -135,7 +135,6 @@ def load_score(text: str) -> Callable[[object, int | None], object]:
 
     def call(output: object, target: int | None) -> object:
         with code:
-            result: object = function(output, target)
-        return result
+            return function(output, target)
 
     return call

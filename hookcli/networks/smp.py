@@ -213,10 +213,9 @@ def _check_size(request: ModelRequest, stride: int) -> None:
 def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
     hub.fail_fast_offline()
     try:
-        parameters: dict[str, Any] = smp.encoders.get_preprocessing_params(encoder)
+        return dict(smp.encoders.get_preprocessing_params(encoder))
     except (OSError, ValueError, LookupError):
         return None
-    return parameters
 
 
 def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Define the base class of sources of models (timm, the user's code); check mean, std and bands."""
+"""Define ``Source``: where models come from, such as a library or the user's own code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ class Source:
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error with the right name if ``name`` is a misspelt model; otherwise, None."""
+        """Return an error that suggests the right name if ``name`` means a model of this source.
+
+        The result is None if ``name`` does not.
+        """
         return None
 
     @classmethod
@@ -108,8 +111,7 @@ class Source:
     def guard(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def guard_output(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    guard_output = guard
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         return {}
@@ -119,14 +121,17 @@ class Source:
         return ()
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Return a model with trained weights ``name``; raise one of ``UNREACHABLE`` if offline."""
+        """Return a model with the trained weights that are called ``name``.
+
+        One of the errors ``UNREACHABLE`` is raised if a download is needed and fails.
+        """
         raise WeightsError(
             f"{request.name} has no known pretrained weights",
             "let its own code load them, or pass a file: `weights=FILE`",
         )
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
-        """Return the model if its own code sets its weights; None if the code draws random ones."""
+        """Return the user's model with the weights from its code; None for a library's model."""
         return None
 
     def explain_untrained(self, request: ModelRequest) -> str:
@@ -141,11 +146,14 @@ class Source:
         return ""
 
     def pin(self, loaded: str) -> str:
-        """Return a value of ``weights`` with which another process loads the weights ``loaded``."""
+        """Return the value of ``weights=`` with which another process loads the same weights.
+
+        ``loaded`` is the name of the weights in manifests: ``"ResNet18_Weights.IMAGENET1K_V1"``.
+        """
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL of weights that torch downloads and caches; for others, an empty text."""
+        """Return the URL from which torch downloads ``weights``, or "" for other weights."""
         return ""
 
     def count_channels(self, request: ModelRequest) -> int | None:

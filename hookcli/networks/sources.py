@@ -15,9 +15,7 @@ from hookcli.networks.transformers import Transformers
 if TYPE_CHECKING:
     from hookcli.networks.source import Source
 
-SOURCES: tuple[type[Source], ...] = (
-    *(Held, Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision),
-)
+SOURCES: tuple[type[Source], ...] = (Held, Timm, Transformers, OpenClip, Smp, OwnCode, Torchvision)
 """The sources, in the order in which ``choose_source`` asks whether a name is theirs."""
 LIBRARIES = frozenset(source.library for source in SOURCES if source.library)
 
@@ -27,9 +25,9 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Return the model ``name``, not built yet, or raise a RequestError that says what to type.
+    """Find the model ``name``, without building it. A wrong name raises a RequestError with a hint.
 
-    The user's code may run, seeded with ``seed``.
+    The user's file may be imported: ``seed`` seeds the random numbers that its code draws.
     """
     source = choose_source(name)
     has_any_name = source is not Held and not source.prefix

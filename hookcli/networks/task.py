@@ -1,4 +1,4 @@
-"""Define the base class of tasks; turn pictures into pixels, and refuse unfit sizes and bands."""
+"""Define ``Task``, which says what a kind of model takes and returns, and ``Preprocessing``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UnfitPictureError(NoImageError):
 
 
 class Task:
-    """Says what a model takes and returns; the methods here are for one picture of a fixed size."""
+    """Says what a kind of model takes (by default, one picture of a fixed size) and returns."""
 
     word: TaskWord  # in manifests and ``hookcli models``
     # the height and width of a usual image, for transforms that do not crop
@@ -66,7 +66,7 @@ class Task:
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return the pixels of one input. ``size`` is the side that the user asked for, or None."""
+        """Return one input's pixels. ``size`` is the side that the user asked for, or None."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
@@ -83,7 +83,7 @@ class Task:
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return a note for the user on how ``count`` pictures become one input.
 
-        ``pictures`` may lack some or all of them. The note is empty if a task takes one picture.
+        ``pictures`` may lack some or all of them. The note is empty if an input is one picture.
         """
         return ""
 
@@ -166,9 +166,9 @@ class Preprocessing:
         return (1, *shape)
 
     def refuse(self, picture: Picture) -> str:
-        """Return why the network cannot take ``picture``. The text is empty if it can.
+        """Return why the network cannot take ``picture``, or an empty text if it can.
 
-        The picture may have another number of bands than the network takes, or be too thin.
+        A picture is refused if its number of bands is wrong, or if it is extremely thin.
         """
         bands = getattr(picture, "bands", COLOURS)
         if bands != self.bands:
@@ -195,13 +195,12 @@ class Preprocessing:
 
     def to_pixels(self, pictures: Pictures) -> Tensor:
         """Return the pixels of one input: (C, H, W), a clip (3, T, H, W) or a pair (2, 3, H, W)."""
-        if self.bands != COLOURS and not hasattr(self.transform, "takes_bands"):
-            return self.task.to_pixels(
-                *_to_tensors(pictures, self.transform, self.bands), self.size
-            )
-        if self.grey:
+        transform = self.transform
+        if self.bands != COLOURS and not hasattr(transform, "takes_bands"):
+            pictures, transform = _to_tensors(pictures, transform, self.bands)
+        elif self.grey:
             pictures = [picture.convert("L") for picture in pictures]
-        return self.task.to_pixels(pictures, self.transform, self.size)
+        return self.task.to_pixels(pictures, transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:
         return self.task.describe(pictures, count, self.size)
@@ -213,7 +212,10 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return values (H, W, C). For a Pillow picture, this is its first band, ``bands`` times."""
+    """Return the values (H, W, C) of a picture.
+
+    If it is a Pillow picture, its first band is repeated ``bands`` times.
+    """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
 
+# The outputs of transformers' models that are features, and the numbers of axes they may have
+_FEATURES = {"image_embeds": (2,), "pooler_output": (2,), "last_hidden_state": (2, 3, 4)}
 _TOP = 5
 _STEP = 8  # RAFT halves its input three times
 _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
@@ -42,7 +44,8 @@ class Classification(Task):
 
     ``reading`` says what the numbers are: ``logits`` of classes of which one is true, ``labels``
     (logits of classes that may all be true), ``probabilities``, or ``values`` without classes.
-    Except for ``values``, one number in a row is that of class 1, and the other class is 0.
+    A row with only one number is about two classes, 0 and 1, and the number belongs to class 1,
+    unless ``reading`` is ``values``.
     """
 
     word: TaskWord = "classification"
@@ -128,9 +131,7 @@ class Segmentation(Task):
             best = [index for index in _find_top(shares) if shares[index] > 0]
             values = shares[best].tolist()
             named = categories if len(categories) == len(shares) else ()
-            predictions.append(
-                _name_classes("share of the image", logits, values, indices=best, categories=named)
-            )
+            predictions.append(_name_classes("share of the image", logits, values, best, named))
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
@@ -235,9 +236,8 @@ def _is_boxes(value: object) -> TypeGuard[Boxes]:
 
 
 def _find_best(labels: Tensor, scores: Tensor, target: int | None) -> int:
-    eligible = (
-        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
-    )
+    every = torch.arange(len(labels))
+    eligible = every if target is None else (labels == target).nonzero().flatten()
     if not len(eligible):
         what = "no box" if target is None else f"no box of class {target}"
         raise NoBoxError(
@@ -304,17 +304,13 @@ class OpticalFlow(Task):
 
     def find(self, output: object) -> Tensor | None:
         flows = output if isinstance(output, list) else []
-        if flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows):
-            last: Tensor = flows[-1]
-            return last
-        return None
+        is_found = flows and all(is_floats(each, 4) and each.shape[1] == 2 for each in flows)
+        return flows[-1] if is_found else None
 
     def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         lengths = found.detach().float().norm(dim=1).flatten(1).cpu()
-        return [
-            name_figures("pixels", {"mean flow": each.mean(), "greatest flow": each.max()})
-            for each in lengths
-        ]
+        figures = ({"mean flow": each.mean(), "greatest flow": each.max()} for each in lengths)
+        return [name_figures("pixels", each) for each in figures]
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         refuse_classes("an optical flow", kind, target)
@@ -369,16 +365,12 @@ def read_features(features: Tensor) -> Predictions:
 
 def find_features(output: object) -> Tensor | None:
     """Return the features in an output. Return None if there are none, or if there are logits."""
-    # The shape is (N, F); models of transformers may also return (N, tokens, F) or (N, F, H, W).
+    # Models of transformers return a mapping; the shape may also be (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None
     if "logits" in output:
         return None
-    for name, axes in (
-        ("image_embeds", (2,)),
-        ("pooler_output", (2,)),
-        ("last_hidden_state", (2, 3, 4)),
-    ):
+    for name, axes in _FEATURES.items():
         features = output.get(name)
         if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
             return features
@@ -405,9 +397,8 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
     if rows.shape[1] > 1:
         made = {"logits": lambda: rows.softmax(1), "labels": rows.sigmoid}
         return made[reading]() if reading in made else rows
-    return torch.cat(
-        [1 - rows, rows] if reading == "probabilities" else [(-rows).sigmoid(), rows.sigmoid()], 1
-    )
+    pair = [1 - rows, rows] if reading == "probabilities" else [(-rows).sigmoid(), rows.sigmoid()]
+    return torch.cat(pair, 1)
 
 
 def _name_best(
@@ -415,12 +406,8 @@ def _name_best(
 ) -> Predictions:
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
-    return [
-        _name_classes(measure, row, found, indices=indices, categories=categories)
-        for row, found, indices in zip(
-            rows, best.values.tolist(), best.indices.tolist(), strict=True
-        )
-    ]
+    ranked = zip(rows, best.values.tolist(), best.indices.tolist(), strict=True)
+    return [_name_classes(measure, row, found, at, categories) for row, found, at in ranked]
 
 
 def _name_classes(
@@ -465,9 +452,8 @@ def _score_rows(rows: Tensor, kind: str, index: int, reading: Reading = "logits"
 
 
 def name_figures(measure: str, figures: Mapping[str, Tensor]) -> tuple[Prediction, ...]:
-    return tuple(
-        Prediction(measure, name, None, finite(float(value))) for name, value in figures.items()
-    )
+    values = {name: finite(float(value)) for name, value in figures.items()}
+    return tuple(Prediction(measure, name, None, value) for name, value in values.items())
 
 
 def require_logit(kind: str, why: str) -> None:

@@ -51,10 +51,9 @@ class Timm(hub.FileSource):
         timm, short = _import_timm(name), name.removeprefix(cls.prefix)
         tags = _list_tags(timm).get(short, ())
         repos = {tag: timm.get_pretrained_cfg(f"{short}.{tag}").hf_hub_id for tag in tags}
-        cached = [
-            tag for tag, repo in repos.items() if repo and hub.is_cached(repo, *cls.weight_names)
-        ]
-        return CatalogEntry(name, "classification", tags, None, None, None, tuple(cached))
+        on_hub = {tag: repo for tag, repo in repos.items() if repo}
+        cached = tuple(t for t, repo in on_hub.items() if hub.is_cached(repo, *cls.weight_names))
+        return CatalogEntry(name, "classification", tags, None, None, None, cached)
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:

@@ -25,7 +25,7 @@ _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 
 
 class OtherArchiveError(ValueError):
-    """Raised for a zip archive that is not as ``torch.save`` writes it."""
+    """Raised for a zip archive that ``torch.save`` would not write."""
 
 
 def load_archive(stream: BinaryIO) -> object:
@@ -46,7 +46,7 @@ def load_archive(stream: BinaryIO) -> object:
 
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
-    """Return a zip archive's files; raise an OtherArchiveError if torch may see other files."""
+    """List a zip archive's files; raise an OtherArchiveError if torch may find other ones."""
     # hookcli refuses an archive that has a second directory, gaps, or members that overlap or share
     # a name, or that is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:

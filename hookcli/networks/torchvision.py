@@ -79,7 +79,7 @@ class Torchvision(Source):
         return tuple(find_weights(self.name).__members__)
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
-        """Let torchvision's builder load the weights, since it may rename keys or drop heads."""
+        # torchvision's builder loads the weights, since it may rename keys or drop heads.
         member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
         file = cache_weights(str(member), member.url, progress=request.progress)
         arguments: dict[str, object] = {"weights": member}
@@ -90,9 +90,8 @@ class Torchvision(Source):
         with loading, SkipInitialisation():
             module = build_model(self, request, **arguments)
         categories = tuple(member.meta.get("categories", ()))
-        return ModelWithWeights(
-            module, str(member), member.transforms, categories, sha256=hash_file(file)
-        )
+        sha256 = hash_file(file)
+        return ModelWithWeights(module, str(member), member.transforms, categories, sha256=sha256)
 
     def explain_untrained(self, request: ModelRequest) -> str:
         classes = len(self.list_categories())
@@ -148,12 +147,11 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
-    digest = _HASH.search(url)
+    found = _HASH.search(url)
+    digest = found[1] if found else None
     try:
         with connection_timeout():
-            torch.hub.download_url_to_file(
-                url, str(file), digest[1] if digest else None, progress=progress
-            )
+            torch.hub.download_url_to_file(url, str(file), digest, progress=progress)
     except UNREACHABLE as error:
         if isinstance(error, HTTPError):
             error.close()

@@ -1,4 +1,4 @@
-"""Let the library transformers build its vision models; no code from a hub folder runs."""
+"""Build vision models of the library transformers, without running code from repositories."""
 
 from __future__ import annotations
 
@@ -181,8 +181,10 @@ class Transformers(hub.FileSource):
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        if request.size is not None:
-            _interpolate_positions(module)
+        forward = module.forward
+        takes = inspect.signature(forward).parameters
+        if request.size is not None and "interpolate_pos_encoding" in takes:
+            vars(module)["forward"] = partial(forward, interpolate_pos_encoding=True)
         return self.task.prepare(request, module, preset)
 
 
@@ -291,12 +293,12 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
             "vision models: https://huggingface.co/models?pipeline_tag=image-classification",
         )
     vision = ask(config, "vision_config")
-    if vision is not None and not isinstance(vision, dict):
-        tower = _find_tower(transformers, vision)
-        if tower is not None:
-            if (width := ask(config, "projection_dim")) is not None:
-                vision.projection_dim = width
-            return tower, vision, config
+    if type(vision) in transformers.MODEL_MAPPING:
+        tower = transformers.MODEL_MAPPING[type(vision)]
+        tower = getattr(transformers, f"{tower.__name__}WithProjection", tower)
+        if (width := ask(config, "projection_dim")) is not None:
+            vision.projection_dim = width
+        return tower, vision, config
     reads = _READS.get(kind.main_input_name)
     if reads is None and kind.main_input_name != "pixel_values":
         reads = kind.main_input_name
@@ -317,20 +319,7 @@ def _find_class(transformers: Any, config: Any) -> Any:
             return kind
     for name in _list_heads(transformers, config.model_type):
         return getattr(transformers, name)
-    known = transformers.MODEL_MAPPING
-    return known.get(type(config), None)
-
-
-def _find_tower(transformers: Any, vision: Any) -> Any:
-    if type(vision) not in transformers.MODEL_MAPPING:
-        return None
-    tower = transformers.MODEL_MAPPING[type(vision)]
-    return getattr(transformers, f"{tower.__name__}WithProjection", tower)
-
-
-def _interpolate_positions(module: nn.Module) -> None:
-    if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
-        vars(module)["forward"] = partial(module.forward, interpolate_pos_encoding=True)
+    return transformers.MODEL_MAPPING.get(type(config), None)
 
 
 def _load_processor(files: hub.Files | None, config: Any, name: str) -> Any:
@@ -349,8 +338,7 @@ def _load_processor(files: hub.Files | None, config: Any, name: str) -> Any:
 
 
 def _make_processor(transformers: Any, config: Any) -> Any:
-    known = transformers.IMAGE_PROCESSOR_MAPPING
-    kinds = known.get(type(config), {})
+    kinds = transformers.IMAGE_PROCESSOR_MAPPING.get(type(config), {})
     kind = kinds.get("torchvision") or transformers.ViTImageProcessor
     vision = ask(config, "vision_config") or config
     side = ask(vision, "image_size") or ask(ask(vision, "backbone_config"), "image_size")

@@ -61,7 +61,10 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return the request with which another process loads the weights that ``loaded`` names."""
+    """Return a request with which another process gets the same weights.
+
+    ``loaded`` is the name of the weights in manifests: ``"random (seed 0)"``.
+    """
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")
@@ -101,9 +104,8 @@ def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     saved = fit_names(label, saved, _state_of(request, outline))
     if source.is_known:
         sized, outline = _size_like(source, request, outline, saved.tensors)
-    head = _judge(
-        label, saved.tensors, _state_of(request, outline), *_load(request, outline, saved)
-    )
+    expected = _state_of(request, outline)
+    head = _judge(label, saved.tensors, expected, *_load(request, outline, saved))
     module = outline  # if it is the user's own, it has the weights already
     if source.is_known:
         module = build_unset(source, sized)
@@ -178,9 +180,9 @@ def _judge(
     lacking: Collection[str],
     unexpected: Collection[str],
 ) -> list[str]:
-    """Return the keys of the classifier (the head) if the file lacks them, or an empty list.
+    """Return the keys of the model's classifier if the file lacks them, or an empty list.
 
-    If the rest of the file does not fit the model, a WeightsError is raised.
+    A WeightsError is raised if the rest of the file does not fit the model.
     """
     # Only the batch counters of norms may be missing, too.
     missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
@@ -198,9 +200,10 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Return request and model with the number of classes that a file's tensors have.
+    """Build the model without values again, with the number of classes that the file has.
 
-    Both are returned unchanged if the user chose a number, or if no number makes the file fit.
+    Return the new request and the new model. Return the old ones if the user chose the number of
+    classes, or if no number makes the file fit.
     """
     if "num_classes" in dict(request.arguments):
         return request, outline
@@ -280,7 +283,9 @@ def fit_names(file: str, saved: WeightsFile, expected: Collection[str]) -> Weigh
         if f"{strip(path)}.".startswith(prefix)
     }
     others = [key for key in tensors if not key.startswith(prefix)]
-    notes = (saved.note, _left_out(file, others, prefix) if others else "")
+    verb = "is" if len(others) == 1 else "are"
+    left_out = f"{count(len(others), 'tensor')} of {file} {verb} not under {prefix!r}, and left out"
+    notes = (saved.note, f"{left_out}: {name_some(others)}" if others else "")
     return replace(
         saved,
         tensors={rename(key): each for key, each in tensors.items() if key.startswith(prefix)},
@@ -297,8 +302,8 @@ def _bare(path: str) -> str:
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
     """Return the prefix, such as ``module.``, that a file puts before the names in the model.
 
-    Return "" if plain names are as common as any prefix, or if the commonest prefix gives fewer
-    than half of the names in the model. Raise a WeightsError if several prefixes fit equally.
+    Return "" if as many names fit without a prefix, or if fewer than half of the names in the model
+    fit with the best prefix. Raise a WeightsError if several prefixes fit equally.
     """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
@@ -319,13 +324,6 @@ def _list_prefixes(key: str, expected: Collection[str]) -> Iterator[str]:
     for start in range(len(parts)):
         if _new_name(".".join(parts[start:]), expected) in expected:
             yield "".join(f"{part}." for part in parts[:start])
-
-
-def _left_out(file: str, others: list[str], prefix: str) -> str:
-    return (
-        f"{count(len(others), 'tensor')} of {file} {'is' if len(others) == 1 else 'are'} not under"
-        f" {prefix!r}, and left out: {name_some(others)}"
-    )
 
 
 def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:

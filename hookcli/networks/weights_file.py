@@ -58,9 +58,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     tensors, values = _list_tensors(file, state), dict.items(state)
     if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
         raise _refuse_kind(file, elsewhere.ZERO)
-    others = {
-        each: value for each, value in values if isinstance(each, str) and each not in tensors
-    }
+    others = {n: value for n, value in values if isinstance(n, str) and n not in tensors}
     return WeightsFile(tensors, _list_versions(state), note, others, sha256)
 
 
@@ -79,7 +77,10 @@ def load_content(file: Path) -> tuple[object, str]:
 
 
 def loading_weights(what: str, verb: str = "cannot be loaded") -> ForeignCode:
-    """Turn errors into a WeightsError with ``what`` and ``verb``. Let ``UNREACHABLE`` pass."""
+    """Turn errors in a ``with`` block into a WeightsError, except errors in ``UNREACHABLE``.
+
+    The message begins with ``what`` and ``verb``: "the weights of NAME cannot be loaded: …".
+    """
     return ForeignCode(what, hint="", verb=verb, error=WeightsError, passes=UNREACHABLE)
 
 
@@ -94,9 +95,8 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if isinstance(error, OtherArchiveError):
         what = f"{file} is no archive that torch.save wrote ({error})"
         return WeightsError(what, "load it in Python and save it again")
-    return WeightsError(
-        f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
-    )
+    why = first_line(error)
+    return WeightsError(f"cannot read the weights {file}: damaged or cut short ({why})")
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
@@ -114,8 +114,7 @@ def _load(file: Path, stream: BufferedReader) -> object:
         raise _refuse_kind(file, elsewhere.find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
-    content: object = torch.load(stream, map_location="cpu", weights_only=True)
-    return content
+    return torch.load(stream, map_location="cpu", weights_only=True)
 
 
 def _refuse_pickle(file: Path) -> WeightsError:

@@ -79,8 +79,7 @@ def _declaring_not_compilable() -> Iterator[None]:
 
 
 def _is_compile_supported(device_type: object) -> object:  # loads torch's compiler
-    answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
-    return answer
+    return import_module(_UTILITIES).is_compile_supported(device_type)
 
 
 class _KernelType(type):
@@ -96,7 +95,7 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """In the block, let ``sys.modules`` have a stand-in for ``module`` with the names ``offered``.
+    """Replace ``module`` in a ``with`` block by a stand-in that has only the names ``offered``.
 
     Nothing is replaced if the real compiler or library has been imported before.
     """
@@ -124,8 +123,7 @@ class _StandIn(ModuleType):
         if name.startswith("__"):  # the import system does not need these
             raise AttributeError(name)
         self.leave()
-        value: object = getattr(import_module(self.__name__), name)
-        return value
+        return getattr(import_module(self.__name__), name)
 
 
 class _StandInRemover:

@@ -1,4 +1,4 @@
-"""Decode JSON as typed values, check version and depth, and describe types by a JSON Schema.
+"""Decode JSON documents as dataclasses, and describe dataclasses by a JSON Schema.
 
 A damaged or foreign file is rejected here, before hookcli computes anything from it. Unknown fields
 are ignored. The schema takes its descriptions from ``Attributes`` in docstrings of dataclasses.
@@ -200,8 +200,7 @@ def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[s
 def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
     if is_dataclass(hint) and isinstance(hint, type):
         yield hint
-    inner = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)
-    for each in inner:
+    for each in get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint):
         yield from _list_types(each)
 
 

@@ -166,12 +166,11 @@ def replace_file(made: Path, file: Path) -> None:
     while True:
         try:
             made.replace(file)
+            return
         except PermissionError:
             if time.monotonic() > end:
                 raise
             time.sleep(_PATIENCE / 50)
-        else:
-            return
 
 
 def is_link(facts: os.stat_result) -> bool:

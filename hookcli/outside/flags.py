@@ -146,9 +146,10 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield the fields of a request that have an option, each with the option and its value.
+    """Yield each field of a request that has an option, with the option and the field's value.
 
-    Names begin with ``path``, as in ``run.model.seed``; requests of ``left_out`` types are skipped.
+    Fields of inner requests have dotted names such as ``run.model.seed``; ``path`` begins all
+    names. Inner requests of the types ``left_out`` are skipped.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -179,8 +180,10 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option with the shortest of the paths that end in ``name``."""
-    # The result is None if no path ends so, or if several options have paths of this length.
+    """Return the option whose dotted path ends in ``name``; of several, the one least nested.
+
+    The result is None if no path ends in ``name``, or if several options are least nested.
+    """
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)
     flags = {flag.names: flag for depth, flag in found if depth == nearest}
@@ -188,7 +191,9 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the heading of a request's options in help: its docstring up to a colon."""
-    # The heading is empty if the docstring's first line has no colon.
+    """Return the heading of a class's options in ``--help``: the docstring up to its first colon.
+
+    The text is empty if the docstring's first line has no colon.
+    """
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

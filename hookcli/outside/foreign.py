@@ -74,9 +74,10 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Set the text ``what verb: …`` (verb "raised" by default) and the ``hint`` of ``error``.
+        """Set the message of ``error``: ``what``, ``verb`` and the foreign error's first line.
 
-        Errors of the types in ``passes`` stay as they are. Blocks may share ``surroundings``.
+        By default, ``verb`` is "raised" and the foreign error's type. Foreign errors of the types
+        in ``passes`` stay as they are. Several blocks may share ``surroundings``.
         """
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
@@ -115,7 +116,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return an error's first line, with quotes for backticks, as those would mark parameters."""
+    """Return an error's first line; quotes replace backticks, which would mark options."""
     return first_line(error).replace("`", "'")
 
 
@@ -137,7 +138,7 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Raise a RequestError if a package is missing. ``need`` begins its text: "a map needs"."""
+    """Raise a RequestError if a package is missing. Its message begins with ``need``: "X needs"."""
     if importlib.util.find_spec(module) is None:
         package = f"'hookcli[{extra}]'" if extra else name
         raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

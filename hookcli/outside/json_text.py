@@ -24,7 +24,7 @@ def render_json(document: Document) -> str:
 
 
 def encode_json(document: Document) -> bytes:
-    """Encode a document that ``plain`` has returned, in little more memory than the JSON takes."""
+    """Encode a document that ``plain`` has returned, using hardly more memory than the result."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Make locks between the processes of a machine with filelock; each lock is a file of its own."""
+"""Lock files, so that the processes of a machine do not do the same work at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check parsed options without a model: order of words, limits, options that exclude each other."""
+"""Check options before a model is loaded: values, limits, and options that exclude each other."""
 
 from __future__ import annotations
 
@@ -107,9 +107,8 @@ def check_memory(images: int, megabytes: float = 0) -> None:
 def check_kept(file: Path, way: str) -> None:
     suffix = GRAPH_FILES[way]
     if file.suffix != suffix:
-        raise RequestError(
-            f"{way} writes {suffix}, not {file.name!r}", f"{file.with_suffix(suffix)!s}"
-        )
+        hint = str(file.with_suffix(suffix))
+        raise RequestError(f"{way} writes {suffix}, not {file.name!r}", hint)
     for each in (file, file.with_name(f"{file.name}.data")):
         if each.is_symlink() or each.exists():
             raise OutputError(f"{str(each)!r} already exists", "name another file")
@@ -186,13 +185,12 @@ def _check_locations(config: RunConfig) -> None:
 
 
 def _check_cluster(cluster: ClusterRequest, device: str) -> None:
-    if cluster.gpus is None:
+    if (gpus := cluster.gpus) is None:
         return
-    if not 0 <= cluster.gpus < math.inf or (cluster.gpus > 1 and cluster.gpus % 1):
-        raise RequestError(
-            f"`cluster.gpus` cannot be {cluster.gpus:g}", "a share up to 1, or a whole number"
-        )
-    if not cluster.gpus and device.startswith("cuda"):
+    if not 0 <= gpus < math.inf or (gpus > 1 and gpus % 1):
+        hint = "a share up to 1, or a whole number"
+        raise RequestError(f"`cluster.gpus` cannot be {gpus:g}", hint)
+    if not gpus and device.startswith("cuda"):
         raise RequestError(f"`cluster.gpus=0` leaves no GPU for `device={device!r}`")
 
 
@@ -267,6 +265,7 @@ def _check_tensors(config: RunConfig) -> None:
 
 
 def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) -> None:
+    name = repr(str(file))
     if not request.prunes:
         raise RequestError("`save_weights` writes the pruned weights, and needs `prunes`")
     if file.suffix != ".safetensors":
@@ -275,20 +274,16 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
             f"`save_weights={str(file.with_suffix('.safetensors'))!r}`",
         )
     if file.is_symlink():
-        raise OutputError(
-            f"{str(file)!r} is a link, which is never followed", "name the file itself"
-        )
+        raise OutputError(f"{name} is a link, which is never followed", "name the file itself")
     refuse_in_run(file, folder.out)
     weights = Path(split_key(request.model.weights)[0])
     if file.exists() and weights.exists() and file.samefile(weights):
-        raise OutputError(f"{str(file)!r} holds the weights to be pruned", "name another file")
+        raise OutputError(f"{name} holds the weights to be pruned", "name another file")
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
-        raise OutputError(f"cannot write {str(file)!r}", "name a file in an existing folder")
+        raise OutputError(f"cannot write {name}", "name a file in an existing folder")
     if file.exists() and not folder.overwrite:
-        raise OutputError(
-            f"{str(file)!r} already exists",
-            "replace it with `overwrite=True`, or name another file",
-        )
+        hint = "replace it with `overwrite=True`, or name another file"
+        raise OutputError(f"{name} already exists", hint)
 
 
 def _check_rules(findings: FindingRequest) -> None:
@@ -304,9 +299,8 @@ def _check_rules(findings: FindingRequest) -> None:
         if not 0 <= value <= most:
             raise RequestError(f"`rules` {name}={value:g}: not from 0 to {most:g}")
     if "untrained" in dict(findings.rules):
-        raise RequestError(
-            "untrained has no threshold", "`fail_on=('untrained',)` ends with code 7"
-        )
+        hint = "`fail_on=('untrained',)` ends with code 7"
+        raise RequestError("untrained has no threshold", hint)
 
 
 def _check_focus(config: RunConfig) -> None:

@@ -55,8 +55,7 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
     if isinstance(folder, Path):
         refuse_run_folder(real_path(folder).parent)
     if config.folder.resume:
-        model = config.run.model
-        known = ""
+        model, known = config.run.model, ""
         if model.is_file:
             from hookcli.networks.graph_file import hash_graph  # for most runs not needed
 
@@ -64,8 +63,7 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
         elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise
             known = hash_file(file)
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
-        files = [text for _, text in model.inputs if text.endswith(".npy")]
-        inputs = {file: hash_file(file) for file in files}
+        inputs = {text: hash_file(text) for _, text in model.inputs if text.endswith(".npy")}
         command = command_words(config.command, config)
         rules = config.findings.fail_on
         finish_resume(

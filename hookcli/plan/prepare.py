@@ -153,9 +153,10 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
-    """If ``request`` alone has a graph file, let it prepare images as ``other`` does.
+    """Let an ONNX or torch.export file prepare images as the PyTorch model of ``other`` does.
 
-    Options that apply only to modules, such as the device, are reset. Other requests are kept.
+    Options that apply only to PyTorch models, such as the device, are reset. If the model of
+    ``request`` is not such a file, or if both models are, ``request`` is returned unchanged.
     """
     model = request.model
     if not model.is_file or other.model.is_file:

@@ -1,4 +1,4 @@
-"""Prepare a run's model, attention, score and settings (with torch), and estimate its disk use."""
+"""Prepare a run's model, score and settings, and estimate its disk use; this imports torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hookcli.config import (
         AblationConfig,
         At,
-        AttentionRequest,
         BackwardStyle,
         CompareConfig,
         EditedSide,
@@ -191,9 +190,10 @@ def _make_eager(
     *,
     has_weights: bool,
 ) -> EagerRunner:
-    """Make a runner of a module, and find its operations if a filter such as ``op:add`` needs them.
+    """Make the runner of a PyTorch model: choose layers, prune weights, and resolve edits.
 
-    ``also`` has the filters of other options. Without ``has_weights``, nothing is pruned.
+    hookcli searches for operations if a filter such as ``op:add`` needs them; ``also`` has more
+    filters than the request. Without ``has_weights``, nothing is pruned.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -246,16 +246,17 @@ def prepare_side(
         )
     elif judges_all and isinstance(runner, GraphRunner):
         runner = runner.judging_all()
-    asked = {"channels-last": request.channels_last, "threads": request.threads}
-    asked |= {"`at`": at != "output"}
-    _refuse_unless_eager(model, asked)
+    only_eager = {"channels-last": request.channels_last, "threads": request.threads}
+    _refuse_unless_eager(model, {**only_eager, "`at`": at != "output"})
     images = model.sources, model.skipped, model.fitter
     return Side(request, model.loaded, runner, listed, *images)
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """Map each object (by ``id``) that sides A and B must not share to whether B may copy it."""
-    # B may copy a module or a parameter only if it is as the user's code made it.
+    """List the modules and parameters of side A that side B must not use, by Python's ``id``.
+
+    The value is True if B may use a copy: if A has not changed what the user's code made.
+    """
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
         return {}  # the sides run in turn, and neither changes its modules
@@ -311,9 +312,8 @@ def list_outputs(side: Side) -> Side:
         root = runner.graph.root
     else:
         return side
-    observed, listed = (
-        layers if root in layers else (*layers, root) for layers in (runner.layers, side.layers)
-    )
+    both = runner.layers, side.layers
+    observed, listed = (each if root in each else (*each, root) for each in both)
     return replace(side, runner=replace(runner, layers=observed), layers=listed)
 
 
@@ -329,6 +329,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
     outlook = Outlook(loaded, model.runner, attention)
     plan = make_plan(scope, outlook, name_folder(config, sources))
+    is_many = has_weights and scope.has_several
     settings = RunSettings(
         config,
         scope.style,
@@ -336,10 +337,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         plan=plan,
         limits=RULES | dict(config.findings.rules),
         threads=count_threads(config.machine),
-        channels_last=isinstance(model, EagerModel)
-        and has_weights
-        and scope.has_several
-        and model.loaded.use_channels_last(),
+        channels_last=isinstance(loaded, LoadedModel) and is_many and loaded.use_channels_last(),
     )
     ready = add_score(model, settings, attention)
     workers = count_workers(config.machine.workers, sources)
@@ -463,7 +461,11 @@ def choose_attention(
     request = scope.config.attention
     if request is None:
         return None
-    layers = _choose_attention_layers(request, loaded)
+    operations = find_named_operations(loaded, request.layers)
+    try:
+        layers = select_layers(loaded.module, request.layers, operations=operations)
+    except NoLayerMatchedError as error:
+        raise RequestError(f"`attention`: {error.message}", error.hint) from error
     patch = _find_patch(request.patch, loaded, sources)
     if not has_weights:
         return None
@@ -491,20 +493,10 @@ def choose_attention(
     return settings
 
 
-def _choose_attention_layers(
-    request: AttentionRequest, loaded: LoadedModel
-) -> tuple[LayerInfo, ...]:
-    operations = find_named_operations(loaded, request.layers)
-    try:
-        return select_layers(loaded.module, request.layers, operations=operations)
-    except NoLayerMatchedError as error:
-        raise RequestError(f"`attention`: {error.message}", error.hint) from error
-
-
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where ``pixel`` is, as shares (x, y) of the input. Without a pixel, return None."""
+    """Return where a pixel of the image is in the model's input: (x, y), each from 0 to 1."""
     if pixel is None:
         return None
     if len(sources) != 1:
