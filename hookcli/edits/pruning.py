@@ -1,4 +1,4 @@
-"""Apply ``--prune`` by ``torch.nn.utils.prune``: set weights to zero, measure sparsity, undo it."""
+"""Prune weights for ``--prune`` with ``torch.nn.utils.prune``; measure sparsity; undo pruning."""
 
 from __future__ import annotations
 
