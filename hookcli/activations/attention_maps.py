@@ -133,7 +133,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the index of the query cell at shares of the image's width and height (0 to 1)."""
+    """Return the index of the query cell at a point; ``across`` and ``down`` go from 0 to 1."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column
@@ -177,7 +177,8 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Extend the attention rollout ``before`` by the probabilities of the next call.
 
-    A rollout is (tokens, tokens). If ``before`` is None, the call begins a new rollout.
+    A rollout (tokens, tokens) has the share that each token takes from each token of the first
+    call. If ``before`` is None, the call begins a new rollout.
     """
     # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
     # (https://arxiv.org/abs/2005.00928)

@@ -67,7 +67,7 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return the probabilities (N, heads, queries, keys) in ``multi_head_attention_forward``."""
+    """Return (N, heads, queries, keys): the probabilities of ``multi_head_attention_forward``."""
     # ``given`` has the arguments by name. N is the number of windows of an image, or 1. Projecting
     # only queries and keys halves the work of torch's function, which hookcli calls only if the
     # call adds keys that do not come from the image (``bias_k``, ``add_zero_attn``).

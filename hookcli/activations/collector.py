@@ -166,7 +166,7 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return each row's change relative to ``plain``: the L2 distance over the norm of ``plain``.
+    """Return each row's change relative to ``plain``: L2 distance divided by the norm of ``plain``.
 
     The change is Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ.
     """

@@ -109,7 +109,7 @@ class TokenPlaces:
 
     hookcli counts the cells row by row from 0. ``shape`` has the leading axes of the probabilities,
     of which ``window_axes`` count windows; the others count heads. If the cells are not known,
-    ``unknown`` says why.
+    ``unknown`` says why. If ``is_turned``, the model's probabilities are (…, keys, queries).
     """
 
     shape: tuple[int, ...]  # windows apart from heads
@@ -119,7 +119,7 @@ class TokenPlaces:
     query_grid: tuple[int, ...] = ()  # (rows, columns), or (frames, rows, columns)
     key_grid: tuple[int, ...] = ()  # smaller if the model pools the keys
     unknown: str = ""  # why no token has a cell; padding is known even then
-    is_turned: bool = False  # whether the model's probabilities are (…, keys, queries)
+    is_turned: bool = False
 
     @property
     def windows(self) -> int:

@@ -329,7 +329,7 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of a product that multiplies all queries with all keys by broadcasting.
+        """Return the trail (pixel indices) of a broadcast product of all queries with all keys.
 
         Return None unless the factors are (…, queries, 1, channels) and (…, 1, keys, channels).
         """
@@ -373,7 +373,7 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Return the trails of the tensors that a call such as ``cat`` joins.
+    """Return the trails (pixel indices) of the tensors that a call such as ``cat`` joins.
 
     Learned tensors that the call appends to tokens as channels get the trail of the tokens.
     """

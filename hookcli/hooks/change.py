@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias that shares a tensor's version counter, but that autograd sees as no view."""
+    """Makes an alias that shares a tensor's version counter, but is not a view to autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:

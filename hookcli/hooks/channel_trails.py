@@ -229,9 +229,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = [trail for trail in known if _axes(trail)]
         several = [trail for trail in several if not _is_mixed(trail)] or several
         if not several:
-            if known and all(
-                part.shape != output.shape for part in tensors if part in self._trails
-            ):
+            if known and output.shape not in [p.shape for p in tensors if p in self._trails]:
                 return {}  # a learned vector may give it channels
             return {output: known[0] if known else None}
         fewest = min(several, key=lambda trail: len(_axes(trail)))

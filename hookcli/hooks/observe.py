@@ -1,4 +1,4 @@
-"""Show an observer each tensor that a layer takes or returns; note layers without a tensor."""
+"""Show an observer the tensors that layers take or return; note layers that return no tensor."""
 
 from __future__ import annotations
 

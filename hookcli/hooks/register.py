@@ -148,7 +148,7 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        With ``always``, also call it, with None as the output, after a pass that raised. ``first``
+        With ``always``, a pass that raises also calls ``hook``, with None as the output. ``first``
         puts ``hook`` before other hooks.
         """
         own = Hook(hook)

@@ -1,4 +1,4 @@
-"""Run a model to find its functional operations, and channel axes that no layer type shows."""
+"""Run a model to find its functional operations, and channel axes that layer types leave open."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def expose_values(
 ) -> fx.GraphModule:
     """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
 
-    The copy has a further input for each name in ``fed``: it replaces the tensor of that name.
+    For each name in ``fed``, the copy has a further input, which replaces the tensor of that name.
     """
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}

@@ -113,7 +113,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn the full path of the module ``names`` from the names of the weights of its node."""
+        """Learn the full path of a module (``names`` in nodes) from the names of its weights."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))

@@ -375,9 +375,8 @@ class OnnxRunner(GraphRunner):
             levels.ORT_ENABLE_ALL if self._uses_all_kernels else levels.ORT_ENABLE_EXTENDED
         )
         try:
-            return onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=[self.provider]
-            )
+            content = model.SerializeToString()
+            return onnxruntime.InferenceSession(content, options, providers=[self.provider])
         except _errors() as error:
             raise ModelError(
                 f"ONNX Runtime cannot load {self.name}: {first_line(error)}",
@@ -475,7 +474,7 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer that the name of a node's quantized weight shows; None if it shows none."""
+    """Return the layer of a node's quantized weight, as the weight's name shows, or None."""
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -574,7 +573,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map values whose only use is to be quantized and dequantized to the dequantized values."""
+    """Map each value that the graph only quantizes and dequantizes to its dequantized copy."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -67,7 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # of a weight that hook
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the channel axis of the 4-D input ``name``; None if the first operators hide it."""
+    """Return the channel axis of a 4-D input; None if the first operators do not show the axis."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -192,9 +192,8 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
         for name, tensor in tensors.items():
             array = onnx.numpy_helper.to_array(tensor)
             base = name.removesuffix(_ENDING)
-            scales = [
-                tensors[each] for each in (f"{name}_scale", f"{base}_scale") if each in tensors
-            ]
+            names_of_scales = (f"{name}_scale", f"{base}_scale")
+            scales = [tensors[each] for each in names_of_scales if each in tensors]
             if array.dtype.kind == "f":
                 step = np.zeros(()) if array.itemsize > 2 else np.spacing(np.abs(array))
                 numbers = array.astype(np.float64), step.astype(np.float64), np.isfinite(array)
