@@ -1,4 +1,4 @@
-"""Compute entropy and distance of attention heads, maps of queries (shrunk to fit), and rollout."""
+"""Compute statistics of attention heads, maps of what a query attends to, and attention rollout."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from hookcli.records.attention_records import AttentionRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor
-
     from hookcli.activations.token_places import TokenPlaces
     from hookcli.records.calls import Call
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class QueryMap:
     values: Tensor  # (heads, h, w)
-    # left, top, width and height as shares of the input
-    mark: tuple[float, float, float, float] | None
+    mark: tuple[float, float, float, float] | None  # left, top, width, height: shares of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +115,8 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
     """Average the attention maps of the queries that lie in one cell of the image grid.
 
     Return (heads[, frames], rows, columns), or None if the keys have no grid or no query is found.
+    ``CLASS_TOKEN`` as ``cell`` chooses the first query that covers no part of the image.
     """
-    # ``CLASS_TOKEN`` chooses the first query that covers no part of the image.
     if not places.key_grid:
         return None
     found = (places.queries == cell).nonzero()
@@ -178,9 +175,10 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 
 
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
-    """Continue the attention rollout of earlier calls with the probabilities of the next call.
+    """Extend the attention rollout ``before`` by the probabilities of the next call.
 
-    ``before`` is that rollout, (tokens, tokens), or None for the first call.
+    A rollout (tokens, tokens) has the share that each token takes from each token of the first
+    call. If ``before`` is None, the call begins a new rollout.
     """
     # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
     # (https://arxiv.org/abs/2005.00928)
@@ -193,10 +191,10 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
     """Return the largest number of rows and columns with which maps fit into ``limit`` bytes.
 
-    The result is at most 14. It is None if the maps fit as they are, and 1 if no number fits.
+    ``maps`` has the number of heads, the query grid and the key grid of each attention call, whose
+    maps take one byte per head, query and key. The result is at most 14. It is None if the maps
+    fit as they are, and 1 if no number fits.
     """
-    # ``maps`` has the number of heads, the query grid and the key grid of each call of each image;
-    # ``limit`` is in bytes, one per head, query and key.
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None
 
@@ -222,7 +220,7 @@ def thin_map(values: Tensor, side: int | None) -> Tensor:
 
 
 def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
-    """Return evenly spaced cells of a grid (rows, columns), row by row.
+    """Return the indices of evenly spaced cells of a grid (rows, columns), row by row.
 
     At most ``side`` rows and ``side`` columns are kept. If ``side`` is None, all are kept.
     """

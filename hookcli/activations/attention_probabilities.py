@@ -20,8 +20,8 @@ def call_probabilities(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
 ) -> Tensor:
     """Return a call's attention probabilities, (…, queries, keys) in float32, without dropout."""
-    # Dropout is left out. As in torch's own function, the probabilities are zeros if masks hide all
-    # keys. They may share memory with the output of the model's softmax.
+    # As in torch's own function, the probabilities are zeros if masks hide all keys. They may share
+    # memory with the output of the model's softmax.
     with torch.no_grad():
         if function == "softmax":
             probabilities: Tensor = output.float()
@@ -52,7 +52,7 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return the softmax of masked scores (…, queries, keys); zeros where masks hide all keys."""
+    """Return the softmax of scores (…, queries, keys), or zeros where the masks hide all keys."""
     # This overwrites the scores. A boolean mask is True where a query may see a key; hookcli adds
     # any other mask to the scores.
     for mask in masks:
@@ -67,10 +67,10 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return the probabilities of ``multi_head_attention_forward`` (N, heads, queries, keys)."""
-    # N is the number of windows of an image, or 1. Projecting only queries and keys halves the work
-    # of torch's function, which hookcli calls only if the call adds keys that do not come from the
-    # image (``bias_k``, ``add_zero_attn``).
+    """Return (N, heads, queries, keys): the probabilities of ``multi_head_attention_forward``."""
+    # ``given`` has the arguments by name. N is the number of windows of an image, or 1. Projecting
+    # only queries and keys halves the work of torch's function, which hookcli calls only if the
+    # call adds keys that do not come from the image (``bias_k``, ``add_zero_attn``).
     if given["bias_k"] is not None or given.get("static_k") is not None or given["add_zero_attn"]:
         asked = {"need_weights": True, "average_attn_weights": False, "training": False}
         weights: Any = functional.multi_head_attention_forward(**{**given, **asked})[1]

@@ -1,4 +1,4 @@
-"""Take statistics, pictures and copies of tensors in hooks; measure how far edits moved them."""
+"""Collect statistics, pictures and copies of tensors in hooks; measure what edits changed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ class Heat:
 class BatchResult:
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    # by module path of the layers that ran; see ``hooks.observe``
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)  # as in ``hooks.observe``
     output: object = None  # of the model; None if it raised
     keys: tuple[str, ...] = ()
     alone: bool = False  # whether images cannot share a pass: the leading axis is not the batch
@@ -74,8 +73,7 @@ class Collector:
     save: SaveStyle | None = None
     unedited: Mapping[str, Tensor] | None = None  # the same calls without edits
     drawn: tuple[str, ...] = ("output", "input")  # the sides that get pictures
-    # the outputs by which drawn gradients are multiplied
-    activations: Mapping[str, Tensor] | None = None
+    activations: Mapping[str, Tensor] | None = None  # outputs to multiply drawn gradients by
     sketch: bool = False
     heat: HeatOf | None = None
     heats: list[Heat] = field(default_factory=list)
@@ -168,8 +166,10 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return each row's L2 distance from its row of ``plain``, divided by the latter's norm."""
-    # Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ
+    """Return each row's change relative to ``plain``: L2 distance divided by the norm of ``plain``.
+
+    The change is Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ.
+    """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
     shape = (len(rows), math.prod(rows.shape[1:]))  # a row can be one number
@@ -185,8 +185,6 @@ def of_image(batched: Tensor, index: int) -> Tensor:
 
 
 def _on_host(content: Tiles | Bars) -> Tiles | Bars:
-    values = {each.name: getattr(content, each.name) for each in fields(content)}
-    tensors: dict[str, Any] = {
-        name: value.cpu() for name, value in values.items() if isinstance(value, Tensor)
-    }
+    values = ((each.name, getattr(content, each.name)) for each in fields(content))
+    tensors: dict[str, Any] = {name: v.cpu() for name, v in values if isinstance(v, Tensor)}
     return replace(content, **tensors)

@@ -29,8 +29,7 @@ class Tiles:
     figures: Tensor
     scores: Tensor | None = None  # of ``rank_by_focus``, (K,)
     maps: Tensor | None = None  # (K, H, W) in levels of ``ChannelMaps``, at the layer's resolution
-    # smallest and largest value of the layer, (2,), if all tiles share it
-    range: Tensor | None = None
+    range: Tensor | None = None  # (2,): the layer's lowest and highest value, if all tiles share it
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,11 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """Return how many standard deviations each channel's mean is higher in a box than outside."""
+    """Return how far each channel's mean inside the box of ``--focus`` exceeds its mean outside.
+
+    The unit is the channel's standard deviation. ``focus`` (2, H, W) has the share of each pixel
+    inside the box, and the share outside.
+    """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)
@@ -110,13 +113,13 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
 
 def as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """Rearrange values to (N, C, h, w); clips to (N, C, D, h, w), and sequences to (N, C, L)."""
+    """Rearrange values to (N, C, h, w), a clip to (N, C, D, h, w), or a sequence to (N, C, L)."""
     maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the maps (C, h, w) of an activation (1, …), which for a clip show its middle frame."""
+    """Return the maps (C, h, w) of an activation (1, …), or of the middle frame of a clip."""
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]
@@ -169,14 +172,14 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values in [``low``, ``high``] to levels below ``count``; NaN, Inf become ``count``."""
+    """Scale [``low``, ``high``] to the integers below ``count``; NaN and Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values to levels, so that zero becomes ``count // 2``; NaN and Inf become ``count``."""
+    """Scale values to integers so that 0 becomes ``count // 2``; NaN and Inf become ``count``."""
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

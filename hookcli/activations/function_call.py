@@ -14,8 +14,6 @@ from hookcli.hooks.operations import own_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from torch import Tensor
-
 JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
 MOVING = {
     "H", "__getitem__", "adjoint", "broadcast_to", "chunk", "expand", "expand_as", "flatten",
@@ -45,10 +43,7 @@ _WRITING = {
 }  # fmt: skip
 SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
 _SAME = {"__matmul__": "matmul", "special_softmax": "softmax"}
-FUSED = {
-    "multi_head_attention_forward",
-    "scaled_dot_product_attention",
-}  # each computes a whole attention
+FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}  # whole attentions
 # The names of both factors of a product, if the caller passes them by name.
 FACTORS = {
     "addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"),
@@ -100,7 +95,7 @@ def letters_of(
     Return each factor with the names of its axes, and the names of the product's axes. Return None
     if a factor is a vector, unless the function is ``einsum``.
     """
-    # Products of vectors give None; a ValueError means that there are not two factors.
+    # A ValueError means that there are not two factors.
     if name == "einsum":
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands

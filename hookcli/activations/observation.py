@@ -1,4 +1,4 @@
-"""Bring the figures of all hooks to the host in one copy, count histograms, and make records."""
+"""Copy the figures that hooks computed to the host in one transfer, and make records of them."""
 
 from __future__ import annotations
 

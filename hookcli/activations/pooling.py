@@ -1,4 +1,4 @@
-"""Choose channels of an activation, pool them, and convert their dtype, as a run saves them."""
+"""Prepare activations for saving: choose channels, pool them, and convert their dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Return a contiguous copy of what ``style`` saves of a tensor (rows, …), on its device."""
+    """Copy the part of a tensor (rows, …) that ``style`` saves, contiguously and on its device."""
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.

@@ -1,4 +1,4 @@
-"""Find image cells of attention tokens from their pixels; tell axes of windows and heads apart."""
+"""Find which cell of the image each attention token covers, and which axes count windows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The index of the pixel that each value of a tensor comes from."""
+    """The index of the pixel from which each value of a tensor comes.
 
-    own: Tensor  # in the shape of the tensor; in a product, the pixel of each value's row
-    columns: Tensor | None = None  # in a product, such as of queries and keys, that of its column
+    A value of a product, such as of queries and keys, comes from two pixels: ``own`` has the pixel
+    of its row, and ``columns`` has the pixel of its column. For other tensors, ``columns`` is None.
+    """
+
+    own: Tensor  # in the shape of the tensor
+    columns: Tensor | None = None
 
     @property
     def is_product(self) -> bool:
@@ -50,7 +54,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resize a trail to ``shape``, (N, C, …), by picking evenly spaced values of one channel."""
+    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced values of a channel."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -59,7 +63,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Reduce axes of a trail, as a sum or a mean does, to the lowest pixel index along them."""
+    """Reduce axes of pixel indices, as a sum or a mean does, to the lowest index along the axes."""
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -101,17 +105,21 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The cell of an image grid that each query and key covers, counted row by row from 0."""
+    """The cell of an image grid that each query and key of an attention call covers.
 
-    # the axes of the probabilities without queries and keys, windows apart from heads
-    shape: tuple[int, ...]
-    window_axes: tuple[int, ...]  # of ``shape``; the others count heads
+    hookcli counts the cells row by row from 0. ``shape`` has the leading axes of the probabilities,
+    of which ``window_axes`` count windows; the others count heads. If the cells are not known,
+    ``unknown`` says why. If ``is_turned``, the model's probabilities are (…, keys, queries).
+    """
+
+    shape: tuple[int, ...]  # windows apart from heads
+    window_axes: tuple[int, ...]
     queries: Tensor  # (windows, queries)
     keys: Tensor  # (windows, keys)
     query_grid: tuple[int, ...] = ()  # (rows, columns), or (frames, rows, columns)
     key_grid: tuple[int, ...] = ()  # smaller if the model pools the keys
     unknown: str = ""  # why no token has a cell; padding is known even then
-    is_turned: bool = False  # whether the model's probabilities are (…, keys, queries)
+    is_turned: bool = False
 
     @property
     def windows(self) -> int:
@@ -125,9 +133,10 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return this object if ``other`` is None or has the same places, or ``unknown`` is set.
+        """Return this object, or a copy without cells if ``other`` has different places.
 
-        Otherwise, return a copy that has no cells, and has ``reason`` as ``unknown``.
+        The copy has ``reason`` as ``unknown``. If ``other`` is None or ``unknown`` is set already,
+        return this object.
         """
         if other is None or self.unknown or self._facts() == other._facts():
             return self
@@ -156,8 +165,11 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Find the image cell of each token, given the pixels of queries (…, L) and keys (…, M)."""
-    # ``collapsed`` are the axes in ``sizes`` that the model has reduced to a single line.
+    """Find the image cell of each token, given the pixels of queries (…, L) and keys (…, M).
+
+    ``sizes`` has the lengths of the image's axes, and ``collapsed`` has the indices of the axes
+    that the model reduced to a single line.
+    """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
     shape: list[int] = []
@@ -179,15 +191,8 @@ def find_places(
     if query_cells is None or key_cells is None:
         return replace(unknown, unknown=_BROKEN)
     why = "" if query_grid or key_grid else _NOWHERE
-    return TokenPlaces(
-        tuple(shape),
-        tuple(windows),
-        query_cells,
-        key_cells,
-        query_grid=query_grid,
-        key_grid=key_grid,
-        unknown=why,
-    )
+    found = replace(unknown, queries=query_cells, keys=key_cells, unknown=why)
+    return replace(found, query_grid=query_grid, key_grid=key_grid)
 
 
 def _mark_padding(is_padding: Tensor) -> Tensor:
@@ -261,7 +266,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how many slices in a row along ``axis`` are equal; 1 if this number varies."""
+    """Return how long each run of equal slices along ``axis`` is, or 1 if the lengths differ."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

@@ -143,7 +143,7 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Note from which pixels the values that a function returned come.
+        """Record from which pixels a function's output comes.
 
         Return the image cells of queries and keys if the function computed attention, else None.
         """
@@ -265,9 +265,8 @@ class TokenTrails:
                 elif call.name in REDUCING:
                     self._note_collapsed(trail.own, changed.own)
                 return changed
-        if name_operation(call.function) == "mul" and (
-            product := self._multiply_all(given, output)
-        ):
+        is_elementwise = name_operation(call.function) == "mul"
+        if is_elementwise and (product := self._multiply_all(given, output)):
             return product
         return self._keep(given, output)
 
@@ -330,9 +329,9 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail of an elementwise product of all queries with all keys.
+        """Return the trail (pixel indices) of a broadcast product of all queries with all keys.
 
-        The factors are (…, queries, 1, channels) and (…, 1, keys, channels); else, return None.
+        Return None unless the factors are (…, queries, 1, channels) and (…, 1, keys, channels).
         """
         if len(given) != 2 or output.dim() < 3:
             return None
@@ -374,7 +373,7 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Return the trails of the tensors that a call such as ``cat`` joins.
+    """Return the trails (pixel indices) of the tensors that a call such as ``cat`` joins.
 
     Learned tensors that the call appends to tokens as channels get the trail of the tokens.
     """
@@ -409,7 +408,7 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return over which parts of a trail a product sums: 0 is ``own``, and 1 is ``columns``."""
+    """Return which parts of a trail a product sums over: 0 for ``own``, and 1 for ``columns``."""
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.

@@ -1,1 +1,1 @@
-"""Parse ``--edit`` and ``--prune``, and change the model as they demand."""
+"""Parse ``--edit`` and ``--prune``, and apply both to the model."""

@@ -43,10 +43,7 @@ _WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
 _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
 _WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
 _CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million channels
-
-_CHANNELS_AFTER_REGEX = re.compile(
-    r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$"  # but {2,3} is a repetition
-)
+_CHANNELS_AFTER_REGEX = re.compile(r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$")  # {2,3} is a repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +212,17 @@ class Prune:
 def read_prune(text: str) -> Prune:
     layers, equals, what = text.rpartition("=")
     number, colon, method = what.partition(":")
+    where = f"`prunes` {text!r}"
     if not equals or not layers:
-        raise RequestError(
-            f"`prunes` {text!r}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3"
-        )
+        raise RequestError(f"{where}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3")
     try:
         amount = float(number)
     except ValueError as error:
-        raise RequestError(
-            f"`prunes` {text!r}: {number!r} is not a number", "a share from 0 to 1: conv=0.3"
-        ) from error
+        hint = "a share from 0 to 1: conv=0.3"
+        raise RequestError(f"{where}: {number!r} is not a number", hint) from error
     if not 0 < amount <= 1:
-        raise RequestError(f"`prunes` {text!r}: the amount is a share, more than 0 and at most 1")
+        raise RequestError(f"{where}: the amount is a share, more than 0 and at most 1")
     if colon and method not in _METHODS:
-        raise RequestError(
-            f"`prunes` {text!r}: {method!r} is not a method", f"one of: {', '.join(_METHODS)}"
-        )
+        hint = f"one of: {', '.join(_METHODS)}"
+        raise RequestError(f"{where}: {method!r} is not a method", hint)
     return Prune(layers, amount, method or "l1", text)

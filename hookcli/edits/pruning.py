@@ -1,4 +1,4 @@
-"""Apply ``--prune`` by ``torch.nn.utils.prune``: set weights to zero, measure sparsity, undo it."""
+"""Prune weights for ``--prune`` with ``torch.nn.utils.prune``; measure sparsity; undo pruning."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ class Pruning:
 
     @property
     def sparsities(self) -> dict[str, float]:
-        return {
-            path: 1 - float(_mask(module).double().mean()) for path, module in self.modules.items()
-        }
+        masks = {path: _mask(module) for path, module in self.modules.items()}
+        return {path: 1 - float(mask.double().mean()) for path, mask in masks.items()}
 
     @contextmanager
     def without_pruning(self) -> Iterator[None]:

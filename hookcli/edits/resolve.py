@@ -52,10 +52,7 @@ class Edits:
         return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
-        self,
-        effects: EditEffects,
-        size: tuple[int, int] | None = None,
-        images: int | None = None,
+        self, effects: EditEffects, size: tuple[int, int] | None = None, images: int | None = None
     ) -> tuple[Change, ...]:
         # ``size`` is that of the layers' input, which helps to find the channel axis. A leading
         # axis counts images if it has the length ``images``; with None, every one does.
@@ -180,7 +177,7 @@ def check_channels(edit: Edit, count: int, where: str) -> None:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """Apply an edit. Norms are over the axes ``together``, and means leave out ``channel_axis``."""
+    # Norms are taken over the axes ``together``, and means over these axes except ``channel_axis``.
     match edit.verb:
         case "zero" | "set":
             return values.clone().fill_(_round(edit.value, values))
@@ -199,8 +196,8 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Round to the dtype of ``values``, and to Inf beyond its range, which torch would refuse."""
-    return values.new_tensor(number, device="cpu").item()
+    """Round to the dtype of ``values``; a number beyond the dtype's range becomes Inf."""
+    return values.new_tensor(number, device="cpu").item()  # torch refuses numbers beyond the range
 
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
@@ -210,6 +207,5 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """Convert to float64 (float32 on MPS), since squares of float32 could vanish or overflow."""
-    # MPS has no float64: tensors on MPS become float32.
+    # Squares of float32 could vanish or overflow, but MPS has no float64.
     return values.float() if values.device.type == "mps" else values.double()

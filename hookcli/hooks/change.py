@@ -1,4 +1,4 @@
-"""Replace tensors and gradients inside a running model by what a given function makes of them.
+"""Replace tensors and gradients inside a running model by the results of a given function.
 
 The gradient of a tensor is the sum over all modules that use it. To separate them, hookcli gives
 each module an alias of its input: a tensor with the same memory, but a gradient of its own.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias that shares the tensor's version counter, but is not a view for autograd."""
+    """Makes an alias that shares a tensor's version counter, but is not a view to autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -73,7 +73,10 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """Return ``inputs`` with aliases for tensors that need one. ``follow`` gets each alias."""
+        """Return ``inputs`` with an alias for each tensor for which ``needs_one`` returns True.
+
+        hookcli calls ``follow(key, alias)`` for each new alias.
+        """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
 

@@ -165,11 +165,8 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._shares[output] = None
             kept = self._keep(tensors, output)
             is_split = any(trail is not None and len(_axes(trail)) > 1 for trail in kept.values())
-            return (
-                (_of_norm(name, args, output) if is_split else {})
-                or kept
-                or _of_norm(name, args, output)
-            )
+            of_norm = _of_norm(name, args, output)
+            return of_norm if of_norm and is_split else kept or of_norm
         return {}
 
     def _convolve(self, given: Tensor, weight: object, output: Tensor) -> _Trails:
@@ -232,9 +229,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = [trail for trail in known if _axes(trail)]
         several = [trail for trail in several if not _is_mixed(trail)] or several
         if not several:
-            if known and all(
-                part.shape != output.shape for part in tensors if part in self._trails
-            ):
+            if known and output.shape not in [p.shape for p in tensors if p in self._trails]:
                 return {}  # a learned vector may give it channels
             return {output: known[0] if known else None}
         fewest = min(several, key=lambda trail: len(_axes(trail)))
@@ -279,10 +274,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             [axis in (() if trail is None else _axes(trail)) for axis in (row, column)]
             for trail in (left, right)
         )
-        of_left: _Trails = {} if left is None else {output: left[..., :1].expand(output.shape)}
-        of_right: _Trails = {}
-        if right is not None:
-            of_right = {output: right[..., :1, :].expand(output.shape)}
+        shape = output.shape
+        of_left: _Trails = {} if left is None else {output: left[..., :1].expand(shape)}
+        of_right: _Trails = {} if right is None else {output: right[..., :1, :].expand(shape)}
         weighs_left, weighs_right = (
             part in self._learned and (part not in self._trails or part.dim() == 2)
             for part in (one, other)
@@ -312,9 +306,8 @@ def follow_channels(model: nn.Module, arguments: object) -> ChannelTrails:
     for part in tensors_in(arguments):
         count = part.dim()
         axis = 2 if count == 5 and part.shape[1] != 3 and part.shape[2] == 3 else count > 3
-        if part.is_floating_point() and (
-            count in (4, 5) or (count == 3 and len(part) in (1, 3, 4))
-        ):
+        is_image = count in (4, 5) or (count == 3 and len(part) in (1, 3, 4))
+        if part.is_floating_point() and is_image:
             colours[part] = int(axis)
     return ChannelTrails(colours, [*model.parameters(), *model.buffers()])
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import LayerInfo
 
-
 _ALIASES = (*FAMILIES, "all", "leaf")
+_EXAMPLE = "for all convolutions: `layers=('conv',)`"
 
 _INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\]")
 _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
@@ -83,9 +83,7 @@ def choose_layers(
             chosen.append(replace(each.layer, chosen_calls=chosen_calls))
     if not chosen:
         if not wanted:
-            raise FilterSyntaxError(
-                "no layer filter was given", "for all convolutions: `layers=('conv',)`"
-            )
+            raise FilterSyntaxError("no layer filter was given", _EXAMPLE)
         raise RequestError(
             f"`exclude` {', '.join(exclude)} leaves no layer", "exclude fewer layers"
         )
@@ -102,9 +100,7 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
     # single form. ``inside`` are the files that are being read, outermost first.
     for option in options:
         if not option.strip():
-            raise FilterSyntaxError(
-                "an empty layer filter", "for all convolutions: `layers=('conv',)`"
-            )
+            raise FilterSyntaxError("an empty layer filter", _EXAMPLE)
         if option.startswith("re:"):
             yield option
             continue
@@ -171,9 +167,7 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
         return []
     kinds = [e.families if name in _ALIASES else e.types for e in entries]
     matched = [e.layer for e, kind in zip(entries, kinds, strict=True) if name in kind]
-    if not indexed or not matched:
-        return matched
-    return matched[to_slice(indexed, len(matched))]
+    return matched[to_slice(indexed, len(matched))] if indexed and matched else matched
 
 
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:

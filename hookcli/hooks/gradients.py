@@ -71,8 +71,7 @@ class Gradients:
             return None  # no alias, because a listener cannot replace an operation's inputs
 
         def needs_one(key: str, tensor: Tensor) -> bool:
-            named = replace(call, side="grad_input", output_key=key)
-            return self._expects(named, tensor)
+            return self._expects(replace(call, side="grad_input", output_key=key), tensor)
 
         def follow(key: str, alias: Tensor) -> None:
             self._follow(replace(call, side="grad_input", output_key=key), alias)
@@ -97,7 +96,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can get a gradient; store the reason why it has none so far."""
+        """Return whether a tensor can get a gradient; store why no gradient has arrived so far."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -158,7 +157,10 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """Let float and complex parameters require gradients in the block; discard the gradients."""
+    """Make float and complex parameters require gradients inside the block.
+
+    hookcli discards the parameters' gradients, and restores ``requires_grad`` and ``grad``.
+    """
     known = [
         (parameter, parameter.requires_grad, parameter.grad)
         for parameter in model.parameters()

@@ -1,4 +1,4 @@
-"""Choose a tensor's layout (NCHW, NLC) by its layer's type, its channel trail, or its shape."""
+"""Find a tensor's layout (NCHW, NLC) by its layer's type, by following channels, or by shape."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ _KEEP_AXES = frozenset(
     | {"mean", "sum", "amax", "amin", "var", "std", "layer_norm", "rms_norm"}
 )
 _FIRST = frozenset(
-    {"batch_norm", "group_norm", "instance_norm", "local_response_norm"}
+    {"batch_norm", "group_norm", "instance_norm", "local_response_norm", "channel_shuffle"}
     | {"interpolate", "upsample", "grid_sample", "pixel_shuffle", "pixel_unshuffle"}
-    | {"channel_shuffle"}
 )
 
 

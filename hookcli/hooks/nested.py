@@ -1,4 +1,4 @@
-"""Find, name and replace tensors in a nested value; choose a tensor by key; find NaN and Inf."""
+"""Find, name, choose and replace tensors in nested containers; find NaN and Inf in the tensors."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """Return ``value``, or a copy in which ``change(key, tensor)`` has replaced tensors.
+    """Return a copy of ``value`` in which ``change(key, tensor)`` replaces each tensor.
 
-    The function passes ``key`` and ``inside`` only to itself, for the parts of ``value``.
+    If no tensor changes, return ``value`` itself. Callers leave out ``key`` and ``inside``, which
+    the function passes only to itself.
     """
     if isinstance(value, Tensor):
         return change(key, value)

@@ -1,4 +1,4 @@
-"""Pass tensors that layers take or return to an observer; note layers that return no tensor."""
+"""Show an observer the tensors that layers take or return; note layers that return no tensor."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def observe(
     at: str = DEFAULTS.at,
     called: dict[str, str] | None = None,
 ) -> Iterator[None]:
-    """Call ``observer(call, tensor)`` in the block for tensors that ``layers`` take or return.
+    """Call ``observer(call, tensor)`` in the block for each tensor that ``layers`` take or return.
 
-    ``at`` chooses inputs, outputs or both. ``called`` gets the paths of the layers that ran.
+    ``at`` chooses inputs, outputs or both. hookcli fills ``called``, which maps the module path of
+    every layer that ran to what the layer took or returned instead of a tensor, or to an empty
+    text. If ``layers`` has any operation, ``called`` also gets the paths of other operations that
+    compute values.
     """
     # The observer runs inside the hook, and must reduce or copy the tensor before it returns:
     # torchvision's ``ReLU(inplace=True)`` and ``out += identity`` overwrite it right afterwards.
-    # ``called`` maps the module path of every layer that ran to what it took or returned instead of
-    # a tensor, or to an empty text. If ``layers`` has any operation, ``called`` also gets the paths
-    # of other operations that compute values.
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
     sides = SIDES[at]

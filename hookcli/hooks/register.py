@@ -148,9 +148,9 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        ``always`` includes passes that raise, and ``first`` puts ``hook`` before other hooks.
+        With ``always``, a pass that raises also calls ``hook``, with None as the output. ``first``
+        puts ``hook`` before other hooks.
         """
-        # With ``always``, also if it raised, with None as the output; ``first``: before others
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))

@@ -98,8 +98,7 @@ class _Watched:
     finished: Listener
     operations: Mapping[str, LayerInfo]  # the watched ones, by path
     others: dict[str, str] | None = None
-    # the unwatched operations that the model has called before
-    settled: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)  # unwatched operations that were called before
     counts: Counter[str] = field(default_factory=Counter)  # the calls so far, by path
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # counts all calls
     running: list[Call] = field(default_factory=list)  # outermost first

@@ -1,8 +1,9 @@
-"""Record attention in forward passes; by default from the class token, else the centre patch.
+"""Record attention in forward passes, with an attention map of one query.
 
-hookcli recomputes the probabilities of each attention call from the model's own queries and keys.
-hookcli reduces the probabilities right after the call, so only the probabilities of one call and
-one image take memory on the device.
+The query is the class token, a patch that the user names, or else the patch in the middle. hookcli
+recomputes the probabilities of each attention call from the model's own queries and keys, and
+reduces the probabilities right after the call, so only the probabilities of one call and one image
+take memory on the device.
 """
 
 from __future__ import annotations
@@ -111,9 +112,8 @@ class _AttentionListener:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
-        raw = places.turn(
-            call_probabilities(wanted.function, operation.args, operation.kwargs, output)
-        )
+        given = operation.args, operation.kwargs
+        raw = places.turn(call_probabilities(wanted.function, *given, output))
         tokens = (places.queries.shape[1], places.keys.shape[1])
         if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
             self._take(wanted, places.arrange(raw))

@@ -1,4 +1,4 @@
-"""Make all calls of models; tell models' errors from hookcli's; explain where a model failed.
+"""Call models; tell a model's errors from errors of hookcli; explain where a model failed.
 
 hookcli makes the error message from the traceback, so a successful forward pass costs no extra
 time. Making the message can run code of the model that raises again; hookcli ignores this.
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hookcli.networks.load import LoadedModel
     from hookcli.records.calls import Call
 
-
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
@@ -57,10 +56,7 @@ _LONGEST_REASON = 120
 
 
 def call_model(
-    model: nn.Module,
-    arguments: tuple[object, ...],
-    observed: Sequence[Call] = (),
-    seed: int = 0,
+    model: nn.Module, arguments: tuple[object, ...], observed: Sequence[Call] = (), seed: int = 0
 ) -> object:
     # The last argument may be ``Keywords``, and the model may overwrite the tensors. Compiled parts
     # of a model run in eager mode; a model that is compiled as a whole does not. ``seed`` is for a
@@ -108,9 +104,7 @@ def row_of(output: object, row: int) -> object:
 
 
 def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]]]:
-    if not isinstance(output, list):
-        return False
-    return bool(output) and all(isinstance(each, Mapping) for each in output)
+    return isinstance(output, list) and bool(output) and all(isinstance(e, Mapping) for e in output)
 
 
 class _ModelCode(Surroundings):

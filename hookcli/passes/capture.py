@@ -225,9 +225,8 @@ def capture(
         warnings.warn(note.partition(";")[0], stacklevel=3)
     with run_eagerly(), ExitStack() as stack:
         stack.enter_context(change(model, changes))
-        stack.enter_context(
-            observe(model, chosen, captured._observe, at=at, called=captured._called)
-        )
+        observing = observe(model, chosen, captured._observe, at=at, called=captured._called)
+        stack.enter_context(observing)
         if gradients:
             observed = observe_gradients(model, chosen, captured._observe)
             captured._gradients = stack.enter_context(observed)

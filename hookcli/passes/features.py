@@ -1,4 +1,4 @@
-"""Find the call whose tensor has a model's features: the image's embedding before the head."""
+"""Find the call that computes a model's features: the embedding of the image before the head."""
 
 from __future__ import annotations
 

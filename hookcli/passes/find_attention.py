@@ -1,9 +1,9 @@
-"""Find a model's attention calls, why some cannot be shown, and each token's part of the image.
+"""Find a model's attention calls, and which part of the image each of their tokens covers.
 
-Two forward passes are enough for all pixels of the same shape: one with an image, and one with the
-noisy, flipped negative of the image. If a token covers different parts in the two passes, the model
-chooses tokens at random or by the content of the image, so the parts are not valid for other
-images.
+For attention that hookcli cannot show, it finds the reason. Two forward passes are enough for all
+pixels of the same shape: one with an image, and one with the noisy, flipped negative of the image.
+If a token covers different parts in the two passes, the model chooses tokens at random or by the
+content of the image, so the parts are not valid for other images.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class FoundAttention:
     calls: tuple[AttentionCall, ...]  # whose attention hookcli can compute, in running order
     # other calls, and modules without a visible attention call, with the reasons
     hidden: tuple[tuple[Call, str], ...] = ()
-    # how often each of ``FUNCTIONS`` is called, by operation path
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)  # calls of ``FUNCTIONS``, by path
 
     def refuse_rollout(self) -> str:
         return refuse_rollout([call.places for call in self.calls])
@@ -165,8 +164,7 @@ class _Finder:
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
     multipliers: set[str] = field(default_factory=set)  # modules that multiplied tokens with tokens
-    # modules with a softmax over tensors that hookcli lost
-    blind: set[str] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)  # modules with a softmax over lost tensors
     counts: Counter[str] = field(default_factory=Counter)  # by operation path
     _of_modules: Counter[str] = field(default_factory=Counter)
 
@@ -208,6 +206,5 @@ class _Finder:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            self.calls.append(
-                AttentionCall(call, operation.path, own_index, function=name, places=places)
-            )
+            found = AttentionCall(call, operation.path, own_index, function=name, places=places)
+            self.calls.append(found)

@@ -1,4 +1,4 @@
-"""Run a forward pass to find functional operations, and channel axes that types do not show."""
+"""Run a model to find its functional operations, and channel axes that layer types leave open."""
 
 from __future__ import annotations
 

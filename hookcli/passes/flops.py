@@ -109,7 +109,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
     """Return a formula for an operator that torch cannot count.
 
-    The result is None if the operator multiplies nothing, or runs as other operators.
+    The result is None if the operator multiplies nothing, or runs as other operators, which are
+    then counted.
     """
     # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
@@ -140,9 +141,12 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count 2 FLOPs per weight and position in the input, or with ``of_output`` in the output."""
-    # The places are those of the output for a convolution, and of the input for a transposed one.
-    # The interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
+    """Count 2 FLOPs for each weight at each position of the data; None if there is no weight.
+
+    The data is the first argument, or the output if ``of_output``; ``axis`` holds its channels.
+    """
+    # A convolution counts the output's positions, and a transposed one those of the input. The
+    # interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
     data = output if of_output else next(iter(named.values()))
     given = [value for name, value in named.items() if _WEIGHTS.fullmatch(name)]
     weights = sum(each.numel() for each in unpack(given) if each.dim() > 1)

@@ -59,7 +59,7 @@ def list_returned(graph: fx.Graph) -> list[str]:
 def find_function(node: fx.Node) -> tuple[str, str] | None:
     """Return the torch function that a node is a part of, and a text that identifies the call.
 
-    All nodes of one call have the same text. The result is None if the graph does not say it.
+    All nodes of one call have the same text. The result is None if the graph names no function.
     """
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
@@ -90,7 +90,11 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls, by call id. ``name_calls`` must have run before."""
+    """Map the id of each call that exporters leave out to the reason.
+
+    ``inputs`` has the names of the nodes that take the model's inputs. The caller must have run
+    ``name_calls`` on the graph.
+    """
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
     found: dict[str, bool] = {}  # whether any node of the call depends on the inputs
@@ -149,10 +153,8 @@ def _read_number(key: str) -> int:
 
 
 def _name(node: fx.Node) -> str:
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, (str, torch._ops.OpOverload)):
         return name_aten(str(node.target))
-    if isinstance(node.target, str):
-        return name_aten(node.target)
     return name_operation(node.target)
 
 
@@ -171,7 +173,7 @@ def expose_values(
 ) -> fx.GraphModule:
     """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
 
-    The copy has a further input for each name in ``fed``: it replaces the tensor of that name.
+    For each name in ``fed``, the copy has a further input, which replaces the tensor of that name.
     """
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}

@@ -98,8 +98,7 @@ class Graph:
     names_modules: bool  # if False, every node is a call of a layer of its own
     left_out: Sequence[tuple[str, str]] = ()  # operations of nodes that are in no call, and reasons
     returned: frozenset[str] = frozenset()  # the names of the values that the graph returns
-    # why an exporter may have left out a call, by the id of the call
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)  # why calls are left out, by call id
     nodes: Sequence[GraphNode] = ()
     is_inferred: bool = False  # whether hookcli inferred the calls from the names of the nodes
 
@@ -271,9 +270,10 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Put connected nodes that a tool added into the layer whose weights they use.
+    """Return ``nodes`` with a module for each node that a tool added to the graph.
 
-    Unless there is one such layer, they go into the innermost module around all neighbours.
+    Connected nodes get the same module: the layer whose weights they use if it is a single layer,
+    else the innermost module around all their neighbours.
     """
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
@@ -331,8 +331,8 @@ def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
 class _Axes:
     """Finds the channel axis of each call, as far as the types of the layers show it.
 
-    A module returns the value of a call inside it, with the same axes. An elementwise layer has the
-    axes of the layer before it.
+    If a module returns the value of a call inside it, both have the same axes. An elementwise layer
+    has the axes of the layer before it.
     """
 
     def __init__(self) -> None:

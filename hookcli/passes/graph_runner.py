@@ -43,9 +43,8 @@ class GraphRunner(Runner):
     graph: Graph
     arguments_of: Callable[[Tensor], Arguments]  # takes pixels (1, …)
     layers: Sequence[LayerInfo] = field(default=(), kw_only=True)  # (): all and the model itself
-    shapes: dict[str, tuple[int, ...]] = field(
-        default_factory=dict, kw_only=True
-    )  # of the last run
+    # of the values in the last run
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     input_layout: str | None = field(default=None, kw_only=True)  # if the user names it
     merges_calls: ClassVar[bool] = True
 
@@ -62,7 +61,10 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """What the output holds; None if the last layer, apart from activations, is not linear."""
+        """Whether the model returns logits, probabilities or other values, as its last layers show.
+
+        The result is None if the last layer, apart from activations, is not linear.
+        """
         leaves = [call for call in reversed(self.graph.calls) if call.layer.is_leaf]
         acts = [*itertools.takewhile(lambda call: "act" in call.families, leaves)]
         if "linear" not in (*(call.families for call in leaves[len(acts) :]), ())[0]:
@@ -132,8 +134,8 @@ class GraphRunner(Runner):
     ) -> list[Tensor]:
         """Run the graph, and return its outputs.
 
-        The tensors in ``fed`` replace the values of the same names. Each of ``values`` is passed to
-        ``receive(name, tensor)`` before it can be overwritten.
+        The tensors in ``fed`` replace the values of the same names. The runner calls
+        ``receive(name, tensor)`` for each name in ``values`` before the tensor can be overwritten.
         """
         raise NotImplementedError
 

@@ -145,11 +145,6 @@ class _OpenCall:
     def name(self) -> str:
         return f"{self.call.id} ({self.call.layer.module_type})"
 
-    @property
-    def given(self) -> str:
-        kinds = " and ".join(sorted(self.kinds))
-        return f"{kinds} went in" if kinds else "its inputs were finite"
-
 
 @dataclass(slots=True)
 class _Watcher:
@@ -194,7 +189,9 @@ class _Watcher:
         too = f"{ended.name} has Inf in its own {held['Inf']}; " if factor in _FACTORS else ""
         if module._modules and ended.last_child:
             return too + self._between(ended, kind, "before its end")
-        return f"{too}{kind} is made by {ended.name}: {ended.given}"
+        kinds = " and ".join(sorted(ended.kinds))
+        given = f"{kinds} went in" if kinds else "its inputs were finite"
+        return f"{too}{kind} is made by {ended.name}: {given}"
 
     def _between(self, parent: _OpenCall, kind: str, end: str) -> str:
         self.between[kind] = parent.call.layer.module_path

@@ -53,10 +53,10 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return the values of each node, with the modules that the names of the values show.
+    """Return the values that each node computes, with the modules that the values' names show.
 
-    Only values in ``dependent``, which depend on the inputs, are listed. The whole result is empty
-    if no name shows a module. ``classes`` has the modules' classes, as far as they are known.
+    The result has only values in ``dependent``, the names of values that depend on the inputs. The
+    list is empty if no name shows a module. ``classes`` maps known module paths to classes.
     """
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -113,7 +113,7 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Store a module's full path, with which the names of its node's weights begin."""
+        """Learn the full path of a module (``names`` in nodes) from the names of its weights."""
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))

@@ -193,12 +193,8 @@ class OnnxRunner(GraphRunner):
     @property
     def inputs(self) -> list[GraphInput]:
         graph = self._model.graph
-        return [
-            _describe_value(each).with_layout(
-                self.input_layout, find_channel_axis(graph, each.name)
-            )
-            for each in _list_inputs(graph)
-        ]
+        axes = ((each, find_channel_axis(graph, each.name)) for each in _list_inputs(graph))
+        return [_describe_value(each).with_layout(self.input_layout, axis) for each, axis in axes]
 
     def libraries(self) -> Mapping[str, str]:
         import onnxruntime
@@ -379,9 +375,8 @@ class OnnxRunner(GraphRunner):
             levels.ORT_ENABLE_ALL if self._uses_all_kernels else levels.ORT_ENABLE_EXTENDED
         )
         try:
-            return onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=[self.provider]
-            )
+            content = model.SerializeToString()
+            return onnxruntime.InferenceSession(content, options, providers=[self.provider])
         except _errors() as error:
             raise ModelError(
                 f"ONNX Runtime cannot load {self.name}: {first_line(error)}",
@@ -394,9 +389,8 @@ class OnnxRunner(GraphRunner):
 def find_provider(name: str) -> str:
     import onnxruntime
 
-    known = {
-        e.lower().removesuffix(_PROVIDER_END): e for e in onnxruntime.get_available_providers()
-    }
+    every = onnxruntime.get_available_providers()
+    known = {each.lower().removesuffix(_PROVIDER_END): each for each in every}
     plain = name.lower().removesuffix(_PROVIDER_END)
     if plain not in known:
         hint = f"one of: {', '.join(known)}"
@@ -471,17 +465,16 @@ def _list_nodes(
             owner = _find_owner(node, held, owned)
             yield replace(added, owner=owner, is_told=False, left_out=left_out)
         else:
-            operation, step, index = name_aten(_read_list(metadata, _CLASSES)[-1]), "", None
+            operation, index = name_aten(_read_list(metadata, _CLASSES)[-1]), None
+            step = _read_list(metadata, _SCOPES)[-1] or str(number)
             function = _read_list(metadata, _FUNCTION)
             if len(function) == 3 and _is_index(function[2]):
                 operation, step, index = function[0], function[1], int(function[2])
-            else:
-                step = _read_list(metadata, _SCOPES)[-1] or str(number)
             yield GraphNode(scopes, operation, step, outputs, *common, index, inputs)
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer after which a node's quantized weight is named; None without such a name."""
+    """Return the layer of a node's quantized weight, as the weight's name shows, or None."""
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -534,7 +527,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Numbers the calls of a simple layer; a new call begins when an operator comes again."""
+    """Numbers the calls of layers such as ``Conv2d``: if an operator repeats, a new call begins."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -570,7 +563,7 @@ def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
-    """Return a list of texts that the exporter wrote as Python code; empty if it is damaged."""
+    """Return the list that the exporter wrote as Python code; empty if the code is damaged."""
     try:
         value = ast.literal_eval(metadata.get(key, "[]"))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -580,7 +573,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map a value to its dequantized copy if its only use is to be quantized and dequantized."""
+    """Map each value that the graph only quantizes and dequantizes to its dequantized copy."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

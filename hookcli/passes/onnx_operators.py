@@ -67,7 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # of a weight that hook
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the channel axis of a 4-D input, or None if the first operators do not show it."""
+    """Return the channel axis of a 4-D input; None if the first operators do not show the axis."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -85,7 +85,7 @@ def find_channel_axis(graph: Any, name: str) -> int | None:
 
 
 def list_multiplied(node: Any) -> tuple[str, ...]:
-    """Return the names of a product's data, weight and output; empty for any other node."""
+    """Return the names of a node's data, weight and output; empty if the node does not multiply."""
     indices = _MULTIPLIED.get(node.op_type, ())
     return (*(node.input[index] for index in indices), node.output[0]) if indices else ()
 
@@ -107,7 +107,7 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
-    """Map each value that depends on no input to the weights in it, with the size of each."""
+    """Map each value that depends on no input to the names and sizes of the weights in it."""
     filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
@@ -138,7 +138,11 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
 def _measure(
     name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
 ) -> dict[str, int]:
-    """Return a constant's name and size; empty if it is no weight or smaller than ``least``."""
+    """Return ``{name: size}`` if a constant is a weight of at least ``least`` values, else ``{}``.
+
+    ``filled`` has names of inputs in which torch writes zeros or ones for missing parameters, and
+    ``real`` has names of constants that are weights even if they are single numbers.
+    """
     import onnx
 
     size = math.prod(tensor.dims)
@@ -188,9 +192,8 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
         for name, tensor in tensors.items():
             array = onnx.numpy_helper.to_array(tensor)
             base = name.removesuffix(_ENDING)
-            scales = [
-                tensors[each] for each in (f"{name}_scale", f"{base}_scale") if each in tensors
-            ]
+            names_of_scales = (f"{name}_scale", f"{base}_scale")
+            scales = [tensors[each] for each in names_of_scales if each in tensors]
             if array.dtype.kind == "f":
                 step = np.zeros(()) if array.itemsize > 2 else np.spacing(np.abs(array))
                 numbers = array.astype(np.float64), step.astype(np.float64), np.isfinite(array)

@@ -81,7 +81,10 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Map call ids to the least precise dtype before the call's tensor, and to its operator."""
+        """Map the id of each call to a dtype, and to the operator that computes the call's tensor.
+
+        The dtype is the least precise of the values from which the tensor is computed.
+        """
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
@@ -133,7 +136,7 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the chosen operations in ``called`` that the first image did not call."""
+        """Return the chosen operations in ``called`` (paths) that the first image did not call."""
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:

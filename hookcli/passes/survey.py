@@ -39,8 +39,6 @@ from hookcli.records.rows import ModelTotal, SurveyRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from torch import Tensor
-
     from hookcli.config import ModelRequest
     from hookcli.hooks.operations import FoundOperation
     from hookcli.networks.inputs import ModelInputs
@@ -122,15 +120,12 @@ def survey(
     wanted = {layer.module_path: layer for layer in selected}
     rows = []
     for entry in outputs:
-        path, index, key = (
-            entry.call.layer.module_path,
-            entry.call.call_index,
-            entry.call.output_key,
-        )
+        call = entry.call
+        path, index, key = call.layer.module_path, call.call_index, call.output_key
         if path in wanted and wanted[path].has_call(index):
-            lead = leads.get(entry.call.id, (2,))
-            written = watcher.writes.written.get(entry.call.id, "")
-            layer = watcher.layouts.infer(entry.call.layer)
+            lead = leads.get(call.id, (2,))
+            written = watcher.writes.written.get(call.id, "")
+            layer = watcher.layouts.infer(call.layer)
             layout = layer.layout_of(entry.shape, size, f"output:{key}")
             row = _row(entry, layout, calls[path, key], keys[path, index], lead, written)
             if path in copies:
@@ -295,15 +290,13 @@ def _survey_graph(
 
     pixels = runner.to_device(torch.zeros(shape))
     flops, uncounted = runner.count_flops(pixels)
+    graph = runner.graph
     costs = {
-        (call.layer.module_path, call.call_index): _add_up_graph(
-            flops, runner.graph.list_values(call)
-        )
-        for call in runner.graph.calls
+        (each.layer.module_path, each.call_index): _add_up_graph(flops, graph.list_values(each))
+        for each in graph.calls
     }
     costs["", 0] = whole = _add_up_graph(flops, flops)
     runner.run(Batch([""], pixels), measure)
-    graph = runner.graph
     left_out = Counter(graph.left_out).most_common()
     total = ModelTotal(
         graph.root.params,

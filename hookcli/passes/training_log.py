@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hookcli.records.layer_records import LayerRecord, TensorStats
 
-
 _ACTIVATION = GridStyle(top=16)
 _GRADIENT = GridStyle(top=16, signed=True)
 

@@ -19,7 +19,6 @@ from hookcli.outside.foreign import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-
 _TOOLS = ("torch._dynamo.", "torch.fx.", "sympy.")  # of modules that were compiled or exported
 _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 _KINDS = (OrderedDict, dict, list, set, deque)  # subclasses before their base classes
@@ -43,7 +42,8 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield reusable functions that restore the model's state now, but not parameter values."""
+    """Yield functions that restore the state that the model has now, except parameter values."""
+    # A caller may call each function several times.
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
     waiting: list[Any] = [model]
@@ -55,14 +55,13 @@ def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
         if isinstance(value, Tensor):
             yield from tensor_restorers(value, memories)
             continue
-        restorer = value_restorer(value)
-        if restorer is not None:
+        if (restorer := value_restorer(value)) is not None:
             yield restorer
         if issubclass(type(value), dict):
             waiting += dict.values(value)
         elif issubclass(type(value), (list, set, tuple, deque)):
             waiting += value
-        if _has_attributes(value):
+        if not _is_of_python(value) and type(ask(value, "__dict__")) is dict:
             yield partial(_restore_attributes, value, type(value), vars(value).copy())
             waiting += vars(value).values()
         for slot in _slots_of(value):
@@ -77,10 +76,6 @@ def _slots_of(value: object) -> list[str]:
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
     names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
     return [name for name in names if not name.startswith("__") and hasattr(value, name)]
-
-
-def _has_attributes(value: object) -> bool:
-    return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
 
 
 def _is_of_python(value: object) -> bool:
@@ -130,7 +125,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 def value_restorer(value: Any) -> Callable[[], object] | None:
     """Return a function that restores the content that a value has now.
 
-    It works for containers, writable arrays and random generators. For others, it is None.
+    The result is None unless the value is a container, a writable array or a random generator.
     """
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
@@ -139,12 +134,10 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
             return partial(_refill, kind, value, items)
     if issubclass(own, np.ndarray):
         return partial(np.copyto, value, value.copy()) if value.flags.writeable else None
-    if issubclass(own, torch.Generator):
+    if issubclass(own, (torch.Generator, np.random.RandomState)):
         return partial(value.set_state, value.get_state())
     if issubclass(own, random.Random):
         return partial(value.setstate, value.getstate())
-    if issubclass(own, np.random.RandomState):
-        return partial(value.set_state, value.get_state())
     if issubclass(own, np.random.Generator):
         return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
     return None
