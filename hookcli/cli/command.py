@@ -1,4 +1,4 @@
-"""Make a Typer command of a verb such as ``inspect``; run it; print its messages and outcome."""
+"""Make a Typer command that runs a verb such as ``inspect``, and prints its messages and result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format help without Rich, to save 70 ms: panels, notes, most used first; refuse repetitions."""
+"""Format the help of commands without Rich, which saves 70 ms; refuse repeated options."""
 
 from __future__ import annotations
 

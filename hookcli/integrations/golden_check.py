@@ -51,7 +51,10 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Return how a model differs from a golden file, or ""; with ``update``, write the file."""
+    """Describe how a model differs from a golden file; return "" if it does not differ.
+
+    With ``update``, write the golden file instead, and return "".
+    """
     if update:
         check_replaceable(golden, overwrite=False)
     with (

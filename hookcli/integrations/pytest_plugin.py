@@ -1,4 +1,4 @@
-"""Provide the pytest fixture ``activations`` and its option; only its ``check`` imports torch."""
+"""Provide the pytest fixture ``activations``; only ``activations.check`` imports torch."""
 
 from __future__ import annotations
 

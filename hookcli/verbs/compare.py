@@ -56,7 +56,7 @@ _TWICE = "one run B at a time: compare twice"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Against: the part of a request that says how run B differs from run A, and how to compare."""
+    """Against: options that say how the second run (B) differs from the first (A)."""
 
     against: Annotated[
         tuple[str, ...],

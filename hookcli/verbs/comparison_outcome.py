@@ -1,4 +1,4 @@
-"""Define what ``diff`` and ``compare`` print: table, marked rows, JSON; ``--top``, ``--sort``."""
+"""Define the result of ``diff`` and ``compare``, its table and its JSON document."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LOOK = Look(
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """Output: the part of a request that says which calls the table shows, in which order."""
+    """Output: options that choose the calls in the table of a comparison, and their order."""
 
     top: Annotated[
         int,
@@ -176,7 +176,10 @@ class ComparisonOutcome(Outcome):
 
     @cached_property
     def headlines(self) -> list[str]:
-        """The verdict, and sentences on culprits (with ``--blame``) and the first difference."""
+        """The sentences above the table: whether A and B agree, and which call differs first.
+
+        With ``--blame``, another sentence names the calls that differ by themselves (the culprits).
+        """
         blame = self.result.blame
         blamed = [] if blame is None else [blame_text(blame)]
         lines = [verdict_text(self.result), *blamed, first_text(self.result)]

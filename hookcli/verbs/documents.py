@@ -1,4 +1,4 @@
-"""Declare the JSON documents of commands such as ``inspect`` and ``layers``, and that of errors."""
+"""Declare the JSON documents that commands such as ``inspect`` print, one of them for errors."""
 
 from __future__ import annotations
 

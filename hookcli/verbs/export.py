@@ -53,7 +53,10 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files that ``export`` wrote: arrays or tables, then lists that name each row's image."""
+    """The files that ``export`` wrote: first arrays or tables with a row per image, then lists.
+
+    Such a list names the image of each row.
+    """
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)
@@ -134,8 +137,8 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file's row and its writer. Lists of images come after the tensors."""
-    # All tables share one list, and so do all arrays that have every image of the run.
+    # Lists of images come after the tensors. All tables share one list, and so do all arrays that
+    # have every image of the run.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
     for call_id, name in names.items():

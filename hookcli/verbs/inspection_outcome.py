@@ -1,4 +1,4 @@
-"""Run ``inspect`` and ``gradients``, and make their table, the lines below it, and warnings."""
+"""Run ``inspect`` and ``gradients``; make their tables, the lines below a table, and warnings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Inspection(Outcome):
 
     @cached_property
     def run(self) -> Run:
-        """The finished run, opened as by ``load_run``; it also has the figures of each image."""
+        """The finished run, as ``load_run`` opens it; it also has the statistics of each image."""
         from hookcli.reading.load import load_run
 
         run = load_run(self.run_folder)
@@ -178,7 +178,11 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
-    """Run images and write the run folder; ``dry_run`` only plans this, ``time`` reports times."""
+    """Run the model on the images, and write the run folder.
+
+    With ``dry_run``, hookcli only reports what it would write. With ``time``, it also reports how
+    long each stage took.
+    """
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)

@@ -1,7 +1,8 @@
-"""Make keywords and options from the fields of requests (dataclasses), and check their values.
+"""Make the keywords of functions such as ``hookcli.inspect`` from fields of dataclasses (requests).
 
-Each field of a request with a ``Flag`` becomes a keyword, and an option of the command. Signature,
-``help()``, command line, completion and reference are all made from these fields.
+A field that is annotated with a ``Flag`` becomes a keyword of the function, and an option of its
+command. hookcli makes the signature, the help, the command line and the reference from these
+fields, and checks the values that the user gives.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter. Its fields named in ``names``, split at spaces, become no keywords."""
+    """Annotates a verb's parameter with keywords that the parameter's fields must not become.
+
+    ``names`` has these keywords, separated by spaces: ``"edit prune"``.
+    """
 
     names: str
 
@@ -94,7 +98,10 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Return a message that names this function's keywords instead of fields and options."""
+        """Replace the names of fields and of options in a message by this function's keywords.
+
+        For example, ``--size`` becomes ``size`` in backticks.
+        """
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -114,7 +121,10 @@ class Verb:
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the keywords of a call. Those that are None, [] or () are left out."""
+        """Return the values of keywords, checked and converted, without None, [] and ().
+
+        Raise a RequestError for a wrong value, an unknown keyword, or one that is missing.
+        """
         known = {each.name: each for each in self.options}
         for name in keywords:
             if name not in known:
@@ -137,10 +147,12 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that makes keywords of requests; ``formats`` are those of ``--format``."""
-    # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
-    # position. A parameter replaces the keyword of a request that has the same name; its value also
-    # fills the field of the request. ``formats`` are the words of ``--format``.
+    """Return a decorator that gives a function keywords: the fields of its requests (dataclasses).
+
+    The function gets the ``VerbCall`` first. Arguments of the command line may be given by
+    position. A parameter replaces the keyword of a request that has the same name; its value also
+    fills the field of the request. ``formats`` are the words that ``--format`` takes.
+    """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         returned = function.__annotations__.pop("return")  # its types would be imported
@@ -196,7 +208,7 @@ def _make_parameter(option: Option) -> Parameter:
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """Check and convert a keyword's value; a string means what it means on the command line."""
+    """Check and convert a keyword's value. A text such as ``"220,180"`` is parsed later."""
     flag, kind = option.flag, option.field.kind
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)
@@ -292,7 +304,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError for an option that has no effect without something that is missing."""
+    """Raise a RequestError if an option lacks another: ``--theme`` needs ``--pictures``."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}
@@ -315,7 +327,8 @@ def _list_options(
 ) -> Iterator[Option]:
     """Yield the options of ``fields``, and of the dataclasses (requests) that are their types.
 
-    ``request`` has the fields; None means a verb's parameters. ``may_miss`` makes none required.
+    ``request`` is the dataclass that has ``fields``; None means that they are the parameters of a
+    verb. With ``may_miss``, every option gets a default, so that none is required.
     """
     panel = "" if request is None else find_panel(request)
     for field in fields:
@@ -357,7 +370,8 @@ def _read(flag: Flag, value: Any) -> Any:
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
     """Make the request (dataclass) that is the value of ``field`` from the keywords in ``given``.
 
-    Return None if the field is optional and was not given. Its own options then raise an error.
+    Return None if the field is optional and the user did not ask for it. Raise a RequestError if
+    the user gave options of the request all the same.
     """
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:

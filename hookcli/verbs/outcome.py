@@ -32,7 +32,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """Says how to print rows (dataclasses) as a table or as CSV. A column's name is its heading."""
+    """Says how to print rows; ``columns`` maps a heading to the function that makes its cells."""
 
     kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
@@ -44,7 +44,10 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return ``cells`` without the empty columns in ``drop``; with no rows, drop none."""
+        """Return ``cells`` without the empty columns that ``drop`` names.
+
+        A table that has no rows keeps all its columns.
+        """
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
@@ -78,7 +81,7 @@ class Table(Generic[Row]):
 
 
 class Outcome:
-    """The base class of what functions such as ``hookcli.inspect`` return."""
+    """The base class of the results of functions such as ``hookcli.inspect``."""
 
     if TYPE_CHECKING:
 

@@ -1,4 +1,4 @@
-"""Define ``hookcli places``, which draws tokens or pixels: options, their conflicts, and files."""
+"""Define ``hookcli places``, which draws tokens or pixels: its options, table and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the part of a request about places (tokens or pixels); ``--pca`` is the default."""
+    """Analysis: options that say what to show of places (tokens or pixels); the default is PCA."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")
@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return the question that the options ask; raise a RequestError if they conflict."""
+        """Return the question, such as ``"matches"``; raise a RequestError if options conflict."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]

@@ -27,7 +27,7 @@ _TABLE, _PICTURE = "similarity.csv", "similarity.png"
 
 @dataclass(frozen=True, slots=True)
 class SimilarityRequest:
-    """Analysis: the part of a request that says which values of each layer are compared."""
+    """Analysis: the option that says which values of each layer are compared."""
 
     pool: Annotated[
         WholePool,
@@ -42,6 +42,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
     Attributes:
         result: ``ckas[i, j]`` is the linear CKA (centered kernel alignment) of layer ``a[i]`` with
             layer ``b[j]``.
+        partners: for each layer of ``a``, the pair with the most similar layer of ``b``.
     """
 
     rows: tuple[PairRow, ...]
