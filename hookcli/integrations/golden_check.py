@@ -57,11 +57,7 @@ def check_golden(
     """
     if update:
         check_replaceable(golden, overwrite=False)
-    with (
-        scratch_folder() as folder,
-        pytest.MonkeyPatch.context() as patch,
-        _name(model) as request,
-    ):
+    with scratch_folder() as folder, pytest.MonkeyPatch.context() as patch, _name(model) as request:
         patch.setattr(sys, "path", [*sys.path])  # loading a model adds a folder
         file = image if isinstance(image, Path) else folder / _PIXELS
         if isinstance(image, Tensor):

@@ -50,7 +50,6 @@ PageTheme: TypeAlias = Annotated[
 Result = TypeVar("Result")
 _FOLDER = Path("hookcli-analyses")
 
-
 LayersOf: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(

@@ -53,10 +53,7 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files that ``export`` wrote: first arrays or tables with a row per image, then lists.
-
-    Such a list names the image of each row.
-    """
+    """The files that ``export`` wrote: arrays or tables, then lists of the images of their rows."""
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)
@@ -211,16 +208,13 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     values = run[call_id]
     flat = values.reshape(len(values), -1)
-    header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
+    kept = {tensor.channels for tensor in run.saved[call_id]}
+    channels = kept.pop() if len(kept) == 1 else ()
+    is_pooled = values.shape[1:] == (len(channels),)
+    header = ["image", *map(str, channels if is_pooled else range(flat.shape[1]))]
     keys = map(escape.for_csv, run.images_of(call_id))
     rows = ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True))
     _write_rows(stream, [header], rows)
-
-
-def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    kept = {tensor.channels for tensor in run.saved[call_id]}
-    channels = kept.pop() if len(kept) == 1 else ()
-    return channels if shape == (len(channels),) else range(math.prod(shape))
 
 
 def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:

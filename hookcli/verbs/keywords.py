@@ -98,10 +98,7 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Replace the names of fields and of options in a message by this function's keywords.
-
-        For example, ``--size`` becomes ``size`` in backticks.
-        """
+        """Replace fields and options in a message by keywords: ``--fail-on`` by ``fail_on``."""
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -113,11 +110,9 @@ class Verb:
             given = inner[1] if inner else repr(flag.word) if flag.word else value
             return f"`{flag.parameter}{f'={given}' if given else ''}`"
 
-        words = {each.flag.name: each.name for each in self.options if not each.flag.is_argument}
+        words = {each.flag.name: f"`{each.name}`" for each in self.options}
         text = _SAVING.sub(_name_saving, shown(text))
-        text = re.sub(
-            r"(?<![\w-])--[a-z-]+", lambda o: f"`{words[o[0]]}`" if o[0] in words else o[0], text
-        )
+        text = re.sub(r"(?<![\w-])--[a-z-]+", lambda found: words.get(found[0], found[0]), text)
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,8 +160,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
         )
         left_out = {each.parameter for each in own if each.request is None}
         parts = [part for hint in hints.values() for part in getattr(hint, "__metadata__", ())]
-        for part in parts:
-            left_out |= {*part.names.split()} if isinstance(part, Without) else set()
+        left_out.update(*(part.names.split() for part in parts if isinstance(part, Without)))
         listed = (each for each in _list_options(own) if each.is_own or each.name not in left_out)
         options = sorted(listed, key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
@@ -192,8 +186,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
-            sorted(map(_make_parameter, unique), key=attrgetter("kind")),
-            return_annotation=returned,
+            sorted(map(_make_parameter, unique), key=attrgetter("kind")), return_annotation=returned
         )
         return call
 
@@ -201,8 +194,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
 
 def _make_parameter(option: Option) -> Parameter:
-    is_positional = option.flag.is_argument
-    kind = Parameter.POSITIONAL_OR_KEYWORD if is_positional else Parameter.KEYWORD_ONLY
+    kind = Parameter.POSITIONAL_OR_KEYWORD if option.flag.is_argument else Parameter.KEYWORD_ONLY
     default = Parameter.empty if option.field.is_required else None
     return Parameter(option.name, kind, default=default, annotation=option.field.kind)
 

@@ -156,8 +156,7 @@ def _as_it_is(module: Any) -> dict[str, Any]:
 
 
 def _hold_pictures(stack: ExitStack, value: Any) -> Any:
-    is_one = not isinstance(value, (list, tuple))
-    things = [value] if is_one else list(value)
+    things = value if isinstance(value, (list, tuple)) else [value]
     if all(isinstance(each, (str, os.PathLike)) for each in things):
         return value
     from hookcli.images.held import encode_images

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from hookcli.errors import DONE, RequestError
 from hookcli.outside import tables
 from hookcli.records.rows import FileRow
+from hookcli.records.statistics import SHOWN
 from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
@@ -44,10 +45,7 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return ``cells`` without the empty columns that ``drop`` names.
-
-        A table that has no rows keeps all its columns.
-        """
+        """Return ``cells`` without empty columns that are in ``drop``; without rows, return all."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
@@ -156,10 +154,13 @@ class FileOutcome(Outcome):
             "shape": lambda row: "" if row.shape is None else shape_text(row.shape),
         }
         words = (*columns,)
-        return Table(
-            look=Look(kind=FileRow, columns=columns, words=words, fold=words[:1], drop=words[1:]),
-            rows=self.rows,
-        )
+        look = Look(kind=FileRow, columns=columns, words=words, fold=words[:1], drop=words[1:])
+        return Table(look=look, rows=self.rows)
+
+
+def statistic_text(name: str, row: object) -> str:
+    """Format the statistic ``name`` of a row for a table."""
+    return SHOWN[name].format(getattr(row, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,8 +228,7 @@ def _write(
         photos = {key: folder.read(seen[key]) if seen.get(key) else None for key in group}
         heading = [title, *list_notes(document), "   ".join(group)]
         data = draw_place_maps(photos, maps, heading, analysis.output.theme)
-        file = folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data)
-        files |= dict.fromkeys(group, file)
+        files |= dict.fromkeys(group, folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data))
     shown = [image for image in pictures.images if image.key in files]
     kept = replace(pictures, images=tuple(shown))
     total = len({row.image for row in document.images})

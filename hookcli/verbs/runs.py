@@ -141,8 +141,7 @@ class RunOrModel:
 
     @property
     def is_run(self) -> bool:
-        is_local = _is_run(self.model) or not self.images
-        return choose(self.model, local=is_local, remote=True)
+        return choose(self.model, local=_is_run(self.model) or not self.images, remote=True)
 
     def use_storage(self) -> None:
         from hookcli.store.locations.storage import use_options
