@@ -199,8 +199,8 @@ def open_analysis(
     """Open the finished runs in ``source``, or run its model on its images; yield an ``Analysis``.
 
     ``source`` may have up to ``most`` finished runs. A new run of a model needs at least ``least``
-    images, and among them those in ``names``; it saves the tensors that ``pool`` needs. ``only`` is
-    as in ``TensorRequest``; None if the user chose layers.
+    images, and among them those in ``names``; it saves the tensors that ``pool`` needs. ``only``
+    says which layers it saves, such as ``"act"``; None saves those that the user chose.
     """
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image

@@ -26,7 +26,7 @@ _OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a w
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message to the user; options are named as keywords of Python.
+    """A message to the user, in which options have the names of Python keywords.
 
     A plan says what hookcli will do, a note gives further information, and a warning says why the
     result may be wrong or incomplete. An answer is what the user asked for, such as the plan of a
@@ -84,7 +84,7 @@ class VerbListener:
         """The verb calls this when it knows the result; later messages belong below the result."""
 
     def listed(self, source: str | None = None) -> None:
-        """The verb calls this when hookcli can quickly list ``source`` (None: torchvision)."""
+        """The verb calls this when the models of ``source`` are known; None means torchvision."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a progress bar for ``total`` images or other steps; hidden unless ``is_long``."""

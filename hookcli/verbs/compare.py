@@ -56,7 +56,7 @@ _TWICE = "one run B at a time: compare twice"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Against: options that say how the second run (B) differs from the first (A)."""
+    """Against: options that say how run B differs from run A, and how hookcli compares the runs."""
 
     against: Annotated[
         tuple[str, ...],

@@ -1,4 +1,4 @@
-"""Declare the JSON documents that commands such as ``inspect`` print, one of them for errors."""
+"""Declare the JSON documents that commands such as ``inspect`` print as results or errors."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files that ``export`` wrote: arrays or tables, then lists of the images of their rows."""
+    """The files that ``export`` wrote: arrays or tables (a row per image), then lists of images."""
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)

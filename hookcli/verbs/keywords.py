@@ -116,9 +116,9 @@ class Verb:
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of keywords, checked and converted, without None, [] and ().
+        """Check and convert the values of keywords; leave out None, [] and ().
 
-        Raise a RequestError for a wrong value, an unknown keyword, or one that is missing.
+        Raise a RequestError for a wrong value, or if a keyword is unknown or missing.
         """
         known = {each.name: each for each in self.options}
         for name in keywords:
@@ -296,7 +296,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError if an option lacks another: ``--theme`` needs ``--pictures``."""
+    """Raise a RequestError if the user gave an option without another that it needs."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}
@@ -319,8 +319,8 @@ def _list_options(
 ) -> Iterator[Option]:
     """Yield the options of ``fields``, and of the dataclasses (requests) that are their types.
 
-    ``request`` is the dataclass that has ``fields``; None means that they are the parameters of a
-    verb. With ``may_miss``, every option gets a default, so that none is required.
+    ``request`` is the dataclass that has ``fields``; None means that ``fields`` are the parameters
+    of a verb. With ``may_miss``, no option is required.
     """
     panel = "" if request is None else find_panel(request)
     for field in fields:

@@ -57,7 +57,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield ``keywords`` with names instead of objects such as models, pictures and runs.
+    """Yield ``keywords``, in which a name replaces each model, picture or run in memory.
 
     The names are valid inside the ``with`` block. ``known`` has all keywords of the verb.
     """

@@ -167,8 +167,8 @@ def open_runs(
 ) -> tuple[Run, ...]:
     """Open the finished runs in ``source``, at most ``most``.
 
-    Raise a RequestError if there are more, or if the user gave an option that needs a model. For
-    some verbs, ``also`` names further such options.
+    Raise a RequestError if there are more, or if the user gave an option that needs a model.
+    ``also`` names options that need a model only in this verb.
     """
     from hookcli.reading.load import load_run
 

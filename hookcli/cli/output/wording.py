@@ -23,7 +23,7 @@ _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
 def to_words(text: str) -> str:
-    """Replace the names of fields in a message by options, and those of functions by commands."""
+    """Replace the names of fields in a message by options, and names of functions by commands."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
