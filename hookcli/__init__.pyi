@@ -1327,8 +1327,8 @@ def probe(
 ) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-    The accuracy is cross-validated. It is compared with that of controls: the pixels, and the
-    layers of another run. Without --layers, hookcli probes the activation layers of a model.
+    The accuracy is cross-validated. hookcli compares it with the accuracy of controls: the pixels,
+    and the layers of another run. Without --layers, hookcli probes a model's activation layers.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Args:

@@ -1,8 +1,9 @@
-"""Make a Typer command of a verb such as ``inspect``; run it; print its messages and outcome."""
+"""Make a Typer command that runs a verb such as ``inspect``, and prints its messages and result."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager, redirect_stdout
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +20,6 @@ from hookcli.verbs.keywords import Option, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from hookcli.verbs.call import Note
 
@@ -33,8 +33,7 @@ def make_command(verb: Verb) -> Callable[..., int]:
         output_format = values.pop("format", None) or next(iter(verb.formats), "")
         quiet = bool(values.pop("quiet", False))
         given = {name: value for name, value in values.items() if value not in (None, [])}
-        wants_rows = output_format not in BRIEF
-        listener = TerminalListener(quiet=quiet, wants_rows=wants_rows)
+        listener = TerminalListener(quiet=quiet, wants_rows=output_format not in BRIEF)
         try:
             outcome = verb.run(given, listener)
             print_outcome(outcome, output_format)
@@ -43,8 +42,7 @@ def make_command(verb: Verb) -> Callable[..., int]:
             return error.exit_code
         finally:
             listener.print_rest()
-        code: int = outcome.exit_code
-        return code
+        return int(outcome.exit_code)
 
     command.__name__, command.__doc__ = verb.name, verb.function.__doc__
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -55,8 +53,7 @@ def make_command(verb: Verb) -> Callable[..., int]:
 def _list_shown(verb: Verb) -> Iterator[Option]:
     panel = "Output" if any(each.panel for each in verb.options) else ""
     if words := verb.formats:
-        text = f"On stdout: {', '.join(words[:-1])} or {words[-1]}."
-        flag = Flag("--format FORMAT", text)
+        flag = Flag("--format FORMAT", f"On stdout: {', '.join(words[:-1])} or {words[-1]}.")
         yield Option(0, Field("format", Literal[words], words[0], flag, None), flag, panel)
     asked = "what --format asks for" if words else "the result"
     flag = Flag("-q --quiet", f"Print only warnings, errors and {asked}.")
@@ -81,10 +78,7 @@ def make_parameter(option: Option) -> Parameter:
         )
     default = Parameter.empty if option.field.is_required else None
     return Parameter(
-        option.name,
-        Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, made, flag],
+        option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made, flag]
     )
 
 
@@ -132,5 +126,7 @@ class TerminalListener(VerbListener):
 
         return Bar(total, noun, is_shown=is_long and not self._quiet, quiet=self._quiet)
 
-    def no_data(self) -> AbstractContextManager[None]:
-        return console.no_data()
+    @contextmanager
+    def no_data(self) -> Iterator[None]:
+        with redirect_stdout(sys.stderr):
+            yield

@@ -67,9 +67,7 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
         return meant
     near = difflib.get_close_matches(word, own, n=_FEW, cutoff=0.7)
     elsewhere = [f"hookcli {name} {word}" for name, has in options.items() if word in has]
-    if elsewhere:
-        return f"{' or '.join(elsewhere[:_FEW])} has it"
-    return " or ".join(near)
+    return f"{' or '.join(elsewhere[:_FEW])} has it" if elsewhere else " or ".join(near)
 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
@@ -81,8 +79,7 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     if words[0].lower().endswith(_PICTURES) and words[1:]:
         return " ".join(["hookcli", "inspect", words[1], words[0], *words[2:]])
     if re.fullmatch(r"[\w.:/-]*[\d:][\w.:/-]*", words[0]):  # resnet18, timm:NAME, net.py:make
-        command = "inspect" if words[1:] else "layers"
-        return " ".join(["hookcli", command, *words])
+        return " ".join(["hookcli", "inspect" if words[1:] else "layers", *words])
     return ""
 
 

@@ -51,14 +51,13 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Return how a model differs from a golden file, or ""; with ``update``, write the file."""
+    """Describe how a model differs from a golden file; return "" if it does not differ.
+
+    With ``update``, write the golden file instead, and return "".
+    """
     if update:
         check_replaceable(golden, overwrite=False)
-    with (
-        scratch_folder() as folder,
-        pytest.MonkeyPatch.context() as patch,
-        _name(model) as request,
-    ):
+    with scratch_folder() as folder, pytest.MonkeyPatch.context() as patch, _name(model) as request:
         patch.setattr(sys, "path", [*sys.path])  # loading a model adds a folder
         file = image if isinstance(image, Path) else folder / _PIXELS
         if isinstance(image, Tensor):

@@ -1,4 +1,4 @@
-"""Provide the pytest fixture ``activations`` and its option; only its ``check`` imports torch."""
+"""Provide the pytest fixture ``activations``; only ``activations.check`` imports torch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ class Activations:
         forms = (layers,) if isinstance(layers, str) else tuple(layers)
         by_layer = tuple((layer_rtol or {}).items())
         tolerance = Tolerance(rtol=rtol, atol=atol, layers=by_layer, equal_nan=equal_nan)
-        message = ""
         try:
             difference = check_golden(
                 model, shown, file, layers=forms, tolerance=tolerance, update=self.update
@@ -102,5 +101,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def activations(request: pytest.FixtureRequest) -> Activations:
     """Provide ``activations.check(...)``, which compares a model's layers with a golden file."""
-    update: bool = request.config.getoption(_UPDATE)
-    return Activations(request.path.parent, update)
+    return Activations(request.path.parent, request.config.getoption(_UPDATE))

@@ -127,14 +127,10 @@ def ablate(
         def begin_bar(plan: AblationPlan) -> None:
             nonlocal bar
             call.plan(_plan_text(config, plan))
-            is_long = plan.forwards > _MANY
-            bar = call.listener.count(plan.forwards, "forwards", is_long=is_long)
+            bar = call.listener.count(plan.forwards, "forwards", is_long=plan.forwards > _MANY)
             stack.enter_context(bar)
 
-        def step() -> None:
-            bar.step()
-
-        result = ablate_images(prepared, begin_bar, step)
+        result = ablate_images(prepared, begin_bar, lambda: bar.step())  # noqa: PLW0108  a later bar
     warn_of_skipped(call, result.skipped[len(skipped) :])
     call.listener.end()
     describe_images(call, result.images)

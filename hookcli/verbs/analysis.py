@@ -1,4 +1,4 @@
-"""Open runs, write pages, and define options for ``places``, ``map``, ``probe``, ``similarity``."""
+"""Define what ``places``, ``map``, ``probe`` and ``similarity`` share: options, runs and pages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ PageTheme: TypeAlias = Annotated[
 Result = TypeVar("Result")
 _FOLDER = Path("hookcli-analyses")
 
-
 LayersOf: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
@@ -78,7 +77,7 @@ def labels_flag(text: str) -> Flag:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Output: the part of a request that says where to write, and how the pictures look."""
+    """Output: options that say where an analysis is written, and how its pictures look."""
 
     out: Annotated[
         Path | None,
@@ -110,7 +109,10 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the saved calls that the user chose; an error may advise saving with ``pool``."""
+        """Return the layer calls that the user chose, of those whose tensors ``run`` has saved.
+
+        Raise a RequestError if none is left; its hint may advise a new run with ``--pool POOL``.
+        """
         from hookcli.analysis.features import open_calls
 
         forms, left_out = (self.forms, self.source.run.exclude) if self.source.is_run else ((), ())
@@ -159,7 +161,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutcome(Outcome, Generic[Result]):
-    """The base class of what ``places``, ``map``, ``probe`` and ``similarity`` return."""
+    """The base class of the results of ``places``, ``map``, ``probe`` and ``similarity``."""
 
     analysis: Analysis
     files: Mapping[str, Path | bytes]
@@ -194,9 +196,12 @@ def open_analysis(
     names: Sequence[str] = (),
     only: Only | None = None,
 ) -> Iterator[Analysis]:
-    """Open the runs in ``source``, or run its model on its images; yield an ``Analysis``."""
-    # ``most`` limits the finished runs. A model's run needs at least ``least`` images, and the
-    # images ``names``. ``only`` is as in ``TensorRequest``; None if the user chose layers.
+    """Open the finished runs in ``source``, or run its model on its images; yield an ``Analysis``.
+
+    ``source`` may have up to ``most`` finished runs. A new run of a model needs at least ``least``
+    images, and among them those in ``names``; it saves the tensors that ``pool`` needs. ``only``
+    says which layers it saves, such as ``"act"``; None saves those that the user chose.
+    """
     from hookcli.analysis.folder import check_folder
     from hookcli.analysis.images import find_image
     from hookcli.plan.check import check_memory

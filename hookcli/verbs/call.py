@@ -26,7 +26,7 @@ _OWN = ("hookcli.", "contextlib")  # the modules between the user's line and a w
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message to the user; options are named as keywords of Python.
+    """A message to the user, in which options have the names of Python keywords.
 
     A plan says what hookcli will do, a note gives further information, and a warning says why the
     result may be wrong or incomplete. An answer is what the user asked for, such as the plan of a
@@ -78,13 +78,13 @@ class VerbListener:
             warnings.warn(note.text, HookcliWarning, stacklevel=_depth())
 
     def begin(self) -> None:
-        """Called before the models run."""
+        """The verb calls this before it runs a model."""
 
     def end(self) -> None:
-        """Called when the result is known; messages after this call belong below the result."""
+        """The verb calls this when it knows the result; later messages belong below the result."""
 
     def listed(self, source: str | None = None) -> None:
-        """Called when hookcli can list the models of ``source``, which is torchvision if None."""
+        """The verb calls this when the models of ``source`` are known; None means torchvision."""
 
     def count(self, total: int, noun: str, *, is_long: bool) -> Progress:
         """Return a progress bar for ``total`` images or other steps; hidden unless ``is_long``."""
@@ -119,7 +119,7 @@ class _Bar(Progress):
 
 
 class _NotebookBar(_Bar):
-    """A progress bar in a notebook, emptied at the end so that the bar is not saved with it."""
+    """A progress bar in a notebook, cleared at the end so that the notebook is saved without it."""
 
     _output: Any = None
 

@@ -56,7 +56,7 @@ _TWICE = "one run B at a time: compare twice"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Against: the part of a request that says how run B differs from run A, and how to compare."""
+    """Against: options that say how run B differs from run A, and how hookcli compares the runs."""
 
     against: Annotated[
         tuple[str, ...],
@@ -186,8 +186,7 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     # Only ``edit`` and ``prune`` may occur several times.
     for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
-            what = f"`against` {name}=… was given {number} times"
-            raise RequestError(what, _TWICE)
+            raise RequestError(f"`against` {name}=… was given {number} times", _TWICE)
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
         name, _, value = word.partition("=")
@@ -209,9 +208,7 @@ def _guess_form(word: str) -> str:
         return f"dtype={word}"
     if word in MODES:
         return f"mode={word}"
-    if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
-        return f"weights={word}"
-    return ""
+    return f"weights={word}" if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")) else ""
 
 
 def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:

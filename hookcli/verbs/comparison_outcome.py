@@ -1,4 +1,4 @@
-"""Define what ``diff`` and ``compare`` print: table, marked rows, JSON; ``--top``, ``--sort``."""
+"""Define the result of ``diff`` and ``compare``, its table and its JSON document."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LOOK = Look(
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """Output: the part of a request that says which calls the table shows, in which order."""
+    """Output: options that choose the calls in the table of a comparison, and their order."""
 
     top: Annotated[
         int,
@@ -176,21 +176,20 @@ class ComparisonOutcome(Outcome):
 
     @cached_property
     def headlines(self) -> list[str]:
-        """The verdict, and sentences on culprits (with ``--blame``) and the first difference."""
+        """The sentences above the table: whether A and B agree, and which call differs first.
+
+        With ``--blame``, another sentence names the calls that differ by themselves (the culprits).
+        """
         blame = self.result.blame
         blamed = [] if blame is None else [blame_text(blame)]
-        lines = [verdict_text(self.result), *blamed, first_text(self.result)]
-        return [*dict.fromkeys(lines)]
+        return [*dict.fromkeys([verdict_text(self.result), *blamed, first_text(self.result)])]
 
     @cached_property
     def _sorted(self) -> Comparison:
         by = attrgetter("order" if self.style.sort == "order" else "rank")
-        rows, image_rows = self.result.rows, self.result.image_rows
-        return replace(
-            self.result,
-            rows=tuple(sorted(rows, key=by)),
-            image_rows=tuple(sorted(image_rows, key=by)),
-        )
+        result = self.result
+        rows, of_images = (sorted(each, key=by) for each in (result.rows, result.image_rows))
+        return replace(result, rows=tuple(rows), image_rows=tuple(of_images))
 
     def document(self) -> ComparisonDocument:
         result, blame = self._sorted, self.result.blame
@@ -222,8 +221,7 @@ class ComparisonOutcome(Outcome):
     def table(self) -> Table[DiffRow]:
         blame = self.result.blame
         culprits = () if blame is None else blame.ids
-        top = self.style.top
-        rows = [r for r in self._sorted.rows if r.rank <= top or r.call_id in culprits]
+        rows = [r for r in self._sorted.rows if r.rank <= self.style.top or r.call_id in culprits]
         columns: dict[str, Callable[[DiffRow], str]] = dict(_LOOK.columns)
         if any(map(self._mark, rows)):
             columns["mark"] = self._mark

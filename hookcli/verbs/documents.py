@@ -1,4 +1,4 @@
-"""Declare the JSON documents of commands such as ``inspect`` and ``layers``, and that of errors."""
+"""Declare the JSON documents that commands such as ``inspect`` print as results or errors."""
 
 from __future__ import annotations
 

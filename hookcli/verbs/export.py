@@ -53,7 +53,7 @@ class _ExportList(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(FileOutcome):
-    """The files that ``export`` wrote: arrays or tables, then lists that name each row's image."""
+    """The files that ``export`` wrote: arrays or tables (a row per image), then lists of images."""
 
     def document(self) -> ExportDocument:
         return ExportDocument(files=self.rows)
@@ -134,8 +134,8 @@ def _write_files(folder: Path, planned: Mapping[FileRow, _Writer], *, overwrite:
 
 
 def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[FileRow, _Writer]]:
-    """Yield each file's row and its writer. Lists of images come after the tensors."""
-    # All tables share one list, and so do all arrays that have every image of the run.
+    # Lists of images come after the tensors. All tables share one list, and so do all arrays that
+    # have every image of the run.
     write = _write_npy if to == "npy" else _write_csv
     names = _name_files(chosen)
     for call_id, name in names.items():
@@ -208,16 +208,13 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     values = run[call_id]
     flat = values.reshape(len(values), -1)
-    header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
+    kept = {tensor.channels for tensor in run.saved[call_id]}
+    channels = kept.pop() if len(kept) == 1 else ()
+    is_pooled = values.shape[1:] == (len(channels),)
+    header = ["image", *map(str, channels if is_pooled else range(flat.shape[1]))]
     keys = map(escape.for_csv, run.images_of(call_id))
     rows = ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True))
     _write_rows(stream, [header], rows)
-
-
-def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    kept = {tensor.channels for tensor in run.saved[call_id]}
-    channels = kept.pop() if len(kept) == 1 else ()
-    return channels if shape == (len(channels),) else range(math.prod(shape))
 
 
 def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import Without, verb
-from hookcli.verbs.outcome import Look, Outcome, Table
+from hookcli.verbs.outcome import Look, Outcome, Table, statistic_text
 from hookcli.verbs.runs import RunOrModel, open_runs, run_model
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Golden(Outcome):
             "shape": lambda row: shape_text(row.shape),
         }
         words = (*columns,)
-        columns |= {SHOWN[name].heading: partial(_figure, name) for name in SHOWN}
+        columns |= {SHOWN[name].heading: partial(statistic_text, name) for name in SHOWN}
         look = Look(kind=GoldenCall, columns=columns, words=words, fold=words[:2], drop=())
         return Table(look=look, rows=self.rows)
 
@@ -63,10 +63,6 @@ class Golden(Outcome):
         from hookcli.comparison.golden import render_golden
 
         return "".join(f"{file}\n" for file in self.files.values()) or render_golden(self.golden)
-
-
-def _figure(name: str, row: GoldenCall) -> str:
-    return SHOWN[name].format(getattr(row, name))
 
 
 @verb()

@@ -1,4 +1,4 @@
-"""Declare the function and command ``gradients``, with examples; ``inspection_outcome`` runs it."""
+"""Declare ``gradients`` as a function and a command; the work is in ``inspection_outcome``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run ``inspect`` and ``gradients``, and make their table, the lines below it, and warnings."""
+"""Run ``inspect`` and ``gradients``; make their tables, the lines below a table, and warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.verbs import memory
 from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
-from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome
+from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome, statistic_text
 from hookcli.verbs.runs import execute, plan_text, prepare, with_downloads
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.reading.load import Run
     from hookcli.records.attention_records import AttentionRow
-    from hookcli.records.images import ImageResult, Prediction, Score
+    from hookcli.records.images import Prediction, Score
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import Note, VerbCall
@@ -101,7 +101,7 @@ class Inspection(Outcome):
 
     @cached_property
     def run(self) -> Run:
-        """The finished run, opened as by ``load_run``; it also has the figures of each image."""
+        """The finished run, as ``load_run`` opens it; it also has the statistics of each image."""
         from hookcli.reading.load import load_run
 
         run = load_run(self.run_folder)
@@ -178,7 +178,10 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
 ) -> Inspection | Planned:
-    """Run images and write the run folder; ``dry_run`` only plans this, ``time`` reports times."""
+    """Run the model on the images, and write the run folder; with ``dry_run``, only plan it.
+
+    With ``time``, also report how long each stage took.
+    """
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
@@ -233,7 +236,9 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
     images = [image for image in result.images if image.predictions or image.score]
     for image in images[:_IMAGES]:
         if image.predictions:
-            yield _prediction_text(image, trained=result.model.trained)
+            is_known = result.model.trained or image.predictions[0].measure == "features"
+            remark = "" if is_known else " (meaningless: the weights are random)"
+            yield f"{image.file}: {', '.join(map(_prediction, image.predictions))}{remark}"
         if image.unedited:
             yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
@@ -322,18 +327,11 @@ def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
         ),
         "change": lambda row: _share(row.change),
         "sparse": lambda row: _share(row.sparsity),
-        **{title: partial(_figure, name) for title, name in _FIGURES.items()},
+        **{title: partial(statistic_text, name) for title, name in _FIGURES.items()},
     }
-    changes = []
-    if config.run.edits or config.run.prunes:
-        changes.append("change")
-    if config.run.prunes:
-        changes.append("sparse")
-    return {name: columns[name] for name in (*_LOOKS[config.command], *changes)}
-
-
-def _figure(name: str, row: LayerRow) -> str:
-    return SHOWN[name].format(getattr(row, name))
+    changes = {"change": config.run.edits or config.run.prunes, "sparse": config.run.prunes}
+    names = (*_LOOKS[config.command], *(name for name, has_any in changes.items() if has_any))
+    return {name: columns[name] for name in names}
 
 
 def _call_text(row: LayerRow) -> str:
@@ -353,14 +351,6 @@ def _share(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-def _prediction_text(image: ImageResult, *, trained: bool) -> str:
-    predictions = ", ".join(map(_prediction, image.predictions))
-    text = f"{image.file}: {predictions}"
-    if trained or image.predictions[0].measure == "features":
-        return text
-    return f"{text} (meaningless: the weights are random)"
 
 
 def finite_text(value: float | None, form: str = ".5g") -> str:
@@ -409,8 +399,7 @@ def _warn_of_missing_channels(call: VerbCall, config: RunConfig, result: RunResu
         short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
         if short:
             more = and_more(len(short) - 1, ", and {} more are short of some")
-            last = counts[short[0]] - 1
-            call.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
+            call.warn(f"{option}: {short[0]} has channels 0 to {counts[short[0]] - 1} only{more}")
 
 
 def _warn_of_overflow(call: VerbCall, config: RunConfig, result: RunResult) -> None:
@@ -436,10 +425,8 @@ def _sum_up(
     describe_uncalled(call, result.uncalled)
     complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
     if complex_calls:
-        more = and_more(len(complex_calls) - 1)
-        call.say(
-            f"complex numbers: {complex_calls[0]}{more}: the figures describe their magnitudes"
-        )
+        some = f"{complex_calls[0]}{and_more(len(complex_calls) - 1)}"
+        call.say(f"complex numbers: {some}: the figures describe their magnitudes")
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
     if result.skipped:
         written += f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"

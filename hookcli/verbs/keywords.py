@@ -1,7 +1,8 @@
-"""Make keywords and options from the fields of requests (dataclasses), and check their values.
+"""Make the keywords of functions such as ``hookcli.inspect`` from fields of dataclasses (requests).
 
-Each field of a request with a ``Flag`` becomes a keyword, and an option of the command. Signature,
-``help()``, command line, completion and reference are all made from these fields.
+A field that is annotated with a ``Flag`` becomes a keyword of the function, and an option of its
+command. hookcli makes the signature, the help, the command line and the reference from these
+fields, and checks the values that the user gives.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a parameter. Its fields named in ``names``, split at spaces, become no keywords."""
+    """Annotates a verb's parameter with keywords that the parameter's fields must not become.
+
+    ``names`` has these keywords, separated by spaces: ``"edit prune"``.
+    """
 
     names: str
 
@@ -94,7 +98,7 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Return a message that names this function's keywords instead of fields and options."""
+        """Replace fields and options in a message by keywords: ``--fail-on`` by ``fail_on``."""
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -106,15 +110,16 @@ class Verb:
             given = inner[1] if inner else repr(flag.word) if flag.word else value
             return f"`{flag.parameter}{f'={given}' if given else ''}`"
 
-        words = {each.flag.name: each.name for each in self.options if not each.flag.is_argument}
+        words = {each.flag.name: f"`{each.name}`" for each in self.options}
         text = _SAVING.sub(_name_saving, shown(text))
-        text = re.sub(
-            r"(?<![\w-])--[a-z-]+", lambda o: f"`{words[o[0]]}`" if o[0] in words else o[0], text
-        )
+        text = re.sub(r"(?<![\w-])--[a-z-]+", lambda found: words.get(found[0], found[0]), text)
         return REFERENCE.sub(name, text)
 
     def read(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the keywords of a call. Those that are None, [] or () are left out."""
+        """Check and convert the values of keywords; leave out None, [] and ().
+
+        Raise a RequestError for a wrong value, or if a keyword is unknown or missing.
+        """
         known = {each.name: each for each in self.options}
         for name in keywords:
             if name not in known:
@@ -137,10 +142,12 @@ def _name_saving(command: re.Match[str]) -> str:
 
 
 def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that makes keywords of requests; ``formats`` are those of ``--format``."""
-    # The function gets the ``VerbCall`` first. Arguments of the command line may be given by
-    # position. A parameter replaces the keyword of a request that has the same name; its value also
-    # fills the field of the request. ``formats`` are the words of ``--format``.
+    """Return a decorator that gives a function keywords: the fields of its requests (dataclasses).
+
+    The function gets the ``VerbCall`` first. Arguments of the command line may be given by
+    position. A parameter replaces the keyword of a request that has the same name; its value also
+    fills the field of the request. ``formats`` are the words that ``--format`` takes.
+    """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         returned = function.__annotations__.pop("return")  # its types would be imported
@@ -153,8 +160,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
         )
         left_out = {each.parameter for each in own if each.request is None}
         parts = [part for hint in hints.values() for part in getattr(hint, "__metadata__", ())]
-        for part in parts:
-            left_out |= {*part.names.split()} if isinstance(part, Without) else set()
+        left_out.update(*(part.names.split() for part in parts if isinstance(part, Without)))
         listed = (each for each in _list_options(own) if each.is_own or each.name not in left_out)
         options = sorted(listed, key=attrgetter("rank"))
         unique = tuple({option.name: option for option in options}.values())
@@ -180,8 +186,7 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
         call.verb = made  # type: ignore[attr-defined]
         call.__signature__ = Signature(  # type: ignore[attr-defined]
-            sorted(map(_make_parameter, unique), key=attrgetter("kind")),
-            return_annotation=returned,
+            sorted(map(_make_parameter, unique), key=attrgetter("kind")), return_annotation=returned
         )
         return call
 
@@ -189,14 +194,13 @@ def verb(*formats: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
 
 def _make_parameter(option: Option) -> Parameter:
-    is_positional = option.flag.is_argument
-    kind = Parameter.POSITIONAL_OR_KEYWORD if is_positional else Parameter.KEYWORD_ONLY
+    kind = Parameter.POSITIONAL_OR_KEYWORD if option.flag.is_argument else Parameter.KEYWORD_ONLY
     default = Parameter.empty if option.field.is_required else None
     return Parameter(option.name, kind, default=default, annotation=option.field.kind)
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """Check and convert a keyword's value; a string means what it means on the command line."""
+    """Check and convert a keyword's value. A text such as ``"220,180"`` is parsed later."""
     flag, kind = option.flag, option.field.kind
     if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
         value = _to_plain(value)
@@ -292,7 +296,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError for an option that has no effect without something that is missing."""
+    """Raise a RequestError if the user gave an option without another that it needs."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}
@@ -315,7 +319,8 @@ def _list_options(
 ) -> Iterator[Option]:
     """Yield the options of ``fields``, and of the dataclasses (requests) that are their types.
 
-    ``request`` has the fields; None means a verb's parameters. ``may_miss`` makes none required.
+    ``request`` is the dataclass that has ``fields``; None means that ``fields`` are the parameters
+    of a verb. With ``may_miss``, no option is required.
     """
     panel = "" if request is None else find_panel(request)
     for field in fields:
@@ -357,7 +362,8 @@ def _read(flag: Flag, value: Any) -> Any:
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
     """Make the request (dataclass) that is the value of ``field`` from the keywords in ``given``.
 
-    Return None if the field is optional and was not given. Its own options then raise an error.
+    Return None if the field is optional and the user did not ask for it. Raise a RequestError if
+    the user gave options of the request all the same.
     """
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:

@@ -101,7 +101,7 @@ class LayerSurvey(UnwrittenOutcome):
 
 @dataclass(frozen=True, slots=True)
 class LayersRequest:
-    """Layers: the part of a request that says which layers are listed, and in which order."""
+    """Layers: options that say which layers hookcli lists, and in which order."""
 
     layers: Layers = ("all",)
     exclude: Exclude = ()

@@ -45,7 +45,7 @@ _GROUPS, _MEMBERS = 12, 6  # groups of duplicates that the terminal shows, and i
 
 @dataclass(frozen=True, slots=True)
 class MapRequest:
-    """Analysis: the part of a request that says which features, neighbours and labels to use."""
+    """Analysis: options that choose the features, neighbours and labels of ``map``."""
 
     pool: FeaturePool = "mean"
     neighbours: Annotated[

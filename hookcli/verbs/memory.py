@@ -1,7 +1,7 @@
-"""Take models, pictures and runs that a Python program passes as objects; keep runs in memory.
+"""Accept models, pictures and runs that a Python program passes as objects; keep runs in memory.
 
-Pictures, and the files of a run without ``out``, are written into the memory storage of fsspec. A
-model is registered under a name; after the call, even if that failed, the model is unchanged.
+hookcli writes pictures, and the files of a run without ``out``, into the memory storage of fsspec.
+It registers a model under a name, and leaves the model unchanged, even if the call fails.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Replace models, pictures and runs in memory by names, which are valid inside the block."""
-    # ``known`` are the names of all keywords of the verb.
+    """Yield ``keywords``, in which a name replaces each model, picture or run in memory.
+
+    The names are valid inside the ``with`` block. ``known`` has all keywords of the verb.
+    """
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())  # importing rich draws numbers
@@ -107,7 +109,7 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
 
 
 def find_folder(value: Any) -> str:
-    """Return the run folder of a ``Run`` or of a result with one; ``""`` for any other object."""
+    """Return the folder of a ``Run``, or of a result that has a run; ``""`` for other objects."""
     reading = sys.modules.get("hookcli.reading.load")
     if reading is not None and isinstance(value, reading.Run):
         return str(value.folder)
@@ -154,8 +156,7 @@ def _as_it_is(module: Any) -> dict[str, Any]:
 
 
 def _hold_pictures(stack: ExitStack, value: Any) -> Any:
-    is_one = not isinstance(value, (list, tuple))
-    things = [value] if is_one else list(value)
+    things = value if isinstance(value, (list, tuple)) else [value]
     if all(isinstance(each, (str, os.PathLike)) for each in things):
         return value
     from hookcli.images.held import encode_images

@@ -34,7 +34,7 @@ def warn_of_skipped(call: VerbCall, skipped: Sequence[SkippedImage]) -> None:
 
 
 def warn_of_damage(call: VerbCall, damage: Sequence[str]) -> None:
-    """Warn if ``damage`` has sentences on missing or changed files of a run; quote the first."""
+    """Warn that files of a run are missing or changed, if ``damage`` has sentences about them."""
     if damage:
         more = and_more(len(damage) - 1, " (and {} more)")
         call.warn(f"the folder is not as the run left it: {damage[0]}{more}")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from hookcli.errors import DONE, RequestError
 from hookcli.outside import tables
 from hookcli.records.rows import FileRow
+from hookcli.records.statistics import SHOWN
 from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Generic[Row]):
-    """Says how to print rows (dataclasses) as a table or as CSV. A column's name is its heading."""
+    """Says how to print rows; ``columns`` maps a heading to the function that makes its cells."""
 
     kind: type[Row]  # its fields are the columns of the CSV form
     columns: Mapping[str, Callable[[Row], str]]
@@ -44,7 +45,7 @@ class Look(Generic[Row]):
     brief: Callable[[str], str] = str  # shortens a text of ``foot``, so that more rows share it
 
     def filled(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return ``cells`` without the empty columns in ``drop``; with no rows, drop none."""
+        """Return ``cells`` without the empty columns in ``drop``; without rows, return them all."""
         kept = (n for n, texts in cells.items() if any(texts) or n not in self.drop or not texts)
         return {name: cells[name] for name in kept}
 
@@ -78,7 +79,7 @@ class Table(Generic[Row]):
 
 
 class Outcome:
-    """The base class of what functions such as ``hookcli.inspect`` return."""
+    """The base class of the results of functions such as ``hookcli.inspect``."""
 
     if TYPE_CHECKING:
 
@@ -153,10 +154,13 @@ class FileOutcome(Outcome):
             "shape": lambda row: "" if row.shape is None else shape_text(row.shape),
         }
         words = (*columns,)
-        return Table(
-            look=Look(kind=FileRow, columns=columns, words=words, fold=words[:1], drop=words[1:]),
-            rows=self.rows,
-        )
+        look = Look(kind=FileRow, columns=columns, words=words, fold=words[:1], drop=words[1:])
+        return Table(look=look, rows=self.rows)
+
+
+def statistic_text(name: str, row: object) -> str:
+    """Format the statistic ``name`` of a row for a table."""
+    return SHOWN[name].format(getattr(row, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Define ``hookcli places``, which draws tokens or pixels: options, their conflicts, and files."""
+"""Define ``hookcli places``, which draws tokens or pixels: its options, table and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OWNERS = {"foreground": "pca", "basis": "pca", "at": "correspond", "mutual": "c
 
 @dataclass(frozen=True, slots=True)
 class PlacesRequest:
-    """Analysis: the part of a request about places (tokens or pixels); ``--pca`` is the default."""
+    """Analysis: options that say what to show of places (tokens or pixels); the default is PCA."""
 
     pca: Annotated[
         bool, Flag("--pca", "Show the first three components as red, green and blue.")
@@ -72,7 +72,7 @@ class PlacesRequest:
     ] = None
 
     def find_question(self) -> Question:
-        """Return the question that the options ask; raise a RequestError if they conflict."""
+        """Return the question, such as ``"matches"``; raise a RequestError if options conflict."""
         asked = [name for name in _QUESTIONS if getattr(self, name)] or ["pca"]
         if len(asked) > 1:
             one, two = asked[:2]
@@ -228,8 +228,7 @@ def _write(
         photos = {key: folder.read(seen[key]) if seen.get(key) else None for key in group}
         heading = [title, *list_notes(document), "   ".join(group)]
         data = draw_place_maps(photos, maps, heading, analysis.output.theme)
-        file = folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data)
-        files |= dict.fromkeys(group, file)
+        files |= dict.fromkeys(group, folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data))
     shown = [image for image in pictures.images if image.key in files]
     kept = replace(pictures, images=tuple(shown))
     total = len({row.image for row in document.images})

@@ -46,7 +46,7 @@ _DRAWN = 100  # labels in the picture of confusions
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """Analysis: the part of a request that says which features and labels ``probe`` compares."""
+    """Analysis: options that choose the features, labels and control run of ``probe``."""
 
     labels: Annotated[
         GivenLabels,
@@ -93,8 +93,8 @@ def probe(
 ) -> Probe:
     """Find the layer that knows a label: logistic regression on the features of each layer.
 
-    The accuracy is cross-validated. It is compared with that of controls: the pixels, and the
-    layers of another run. Without --layers, hookcli probes the activation layers of a model.
+    The accuracy is cross-validated. hookcli compares it with the accuracy of controls: the pixels,
+    and the layers of another run. Without --layers, hookcli probes a model's activation layers.
     Needs scikit-learn: pip install 'hookcli[analysis]'
 
     Examples:

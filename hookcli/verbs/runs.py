@@ -141,8 +141,7 @@ class RunOrModel:
 
     @property
     def is_run(self) -> bool:
-        is_local = _is_run(self.model) or not self.images
-        return choose(self.model, local=is_local, remote=True)
+        return choose(self.model, local=_is_run(self.model) or not self.images, remote=True)
 
     def use_storage(self) -> None:
         from hookcli.store.locations.storage import use_options
@@ -166,8 +165,11 @@ def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
 def open_runs(
     call: VerbCall, source: RunOrModel, most: int = 1, *, also: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """Open up to ``most`` runs. Raise a RequestError for more, or if an option needs a model."""
-    # ``also`` names further options that need a model.
+    """Open the finished runs in ``source``, at most ``most``.
+
+    Raise a RequestError if there are more, or if the user gave an option that needs a model.
+    ``also`` names options that need a model only in this verb.
+    """
     from hookcli.reading.load import load_run
 
     source.use_storage()
@@ -216,9 +218,12 @@ def run_model(
     keep: Path | None = None,
     check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Iterator[tuple[Run, int]]:
-    """Run a model in folder ``keep``. None means a temporary one. Yield the run and exit code."""
-    # Without ``keep``, the folder of the run is deleted when the block ends. ``check`` gets the
-    # name of each image by its key, and raises an error if the images are of no use.
+    """Run a model on images; yield the finished run and its exit code.
+
+    ``keep`` is the run folder; None means a temporary folder, which is deleted when the ``with``
+    block ends. ``check`` gets the name of each image by its key (the image's unique name in the
+    run), and raises an error if the images are of no use.
+    """
     from hookcli.reading.load import load_run
 
     for name in config.run.images.names:
@@ -254,7 +259,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield ``keep``. None yields a temporary folder, deleted even after Ctrl-C and SIGTERM."""
+    """Yield ``keep``, or if it is None a temporary folder, deleted even after Ctrl-C or SIGTERM."""
     if keep is not None:
         yield keep
         return

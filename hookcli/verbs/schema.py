@@ -33,7 +33,7 @@ _SIDES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Schema(UnwrittenOutcome):
-    """A JSON Schema, as a dictionary."""
+    """The result of ``schema``: a JSON Schema, as a dictionary."""
 
     schema: Mapping[str, Any]
     rows: tuple[()] = ()
@@ -137,7 +137,10 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Limit a schema to what command ``name`` prints. A ``.jsonl`` line also gets the version."""
+    """Return schema ``part`` with only the values that document ``name`` can have.
+
+    The schema of a line, such as ``"inspect.jsonl"``, also gets the field of the format's version.
+    """
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,11 +27,10 @@ _TABLE, _PICTURE = "similarity.csv", "similarity.png"
 
 @dataclass(frozen=True, slots=True)
 class SimilarityRequest:
-    """Analysis: the part of a request that says which values of each layer are compared."""
+    """Analysis: the option that says which values of each layer are compared."""
 
     pool: Annotated[
-        WholePool,
-        Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel."),
+        WholePool, Flag("--pool none|mean|max", "Compare whole maps, or one value of each channel.")
     ] = "none"
 
 
@@ -42,6 +41,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
     Attributes:
         result: ``ckas[i, j]`` is the linear CKA (centered kernel alignment) of layer ``a[i]`` with
             layer ``b[j]``.
+        partners: for each layer of ``a``, the pair with the most similar layer of ``b``.
     """
 
     rows: tuple[PairRow, ...]
@@ -98,16 +98,14 @@ def similarity(
 
     with open_analysis(call, source, style, output, style.pool, most=2, least=LEAST) as analysis:
         result = _compare(analysis, style)
-        files: dict[str, Path | bytes] = {}
         found = Similarity(
             analysis=analysis,
-            files=files,
+            files={},
             result=result,
             rows=tuple(result.list_pairs()),
             partners=tuple(result.list_partners()),
         )
-        files |= _write(found)
-    return found
+        return replace(found, files=_write(found))
 
 
 def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
@@ -120,8 +118,7 @@ def _compare(analysis: Analysis, style: SimilarityRequest) -> LayerSimilarity:
         raise RequestError(what, "choose more `layers`, or name a second run")
     analysis.say_plan(f"{count(len(a) + len(b), 'layer')}, {count(len(a[0].images), 'image')}")
     with analysis.count(len(a) + len(b), "layers") as bar:
-        may_leave_out = not analysis.forms
-        result = compare_layers(a, b, style.pool, bar.chunk_done, may_leave_out=may_leave_out)
+        result = compare_layers(a, b, style.pool, bar.chunk_done, may_leave_out=not analysis.forms)
     if len(result.a) < (1 if b else 2) or not result.b:
         same = f"{result.left_out[0]!r} and others have the same features for all images"
         raise RequestError(f"too few layers are left: {same}", "choose other `layers`")

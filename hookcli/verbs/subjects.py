@@ -1,6 +1,7 @@
-"""List the commands by subject, with the line that ``hookcli --help`` has about each.
+"""List the commands by subject, each with its line in ``hookcli --help``.
 
-The module of a command has the same name, and is imported when the user names the command.
+Each command has a module of its name, such as ``verbs/inspect.py``, which hookcli imports when the
+user names the command.
 """
 
 from __future__ import annotations

@@ -6,17 +6,13 @@ import codecs
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
 from hookcli.cli.output.wording import to_words
 from hookcli.errors import OutputError
 from hookcli.outside import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # Replacements for characters that the encoding of a terminal lacks.
 _PLAIN = str.maketrans("─━│┃╸╺█·…–—×“”‘’←→≥≤", "--||--#..--x\"\"''<>><")
@@ -58,12 +54,6 @@ def print_data(text: str) -> None:
         raise OutputError(f"cannot write to stdout: {error.strerror}") from error
 
 
-@contextlib.contextmanager
-def no_data() -> Iterator[None]:
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
 def keep_stdout() -> None:
     """Reserve stdout for hookcli's data, and send the output of libraries to stderr from now on."""
     with contextlib.suppress(OSError, ValueError):  # a stream was closed before hookcli started
@@ -89,27 +79,23 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    _print_on_stderr(f"warning: {escape.for_terminal(to_words(text))}", colour="yellow", bold=True)
+    _print_on_stderr(f"warning: {escape.for_terminal(to_words(text))}", fg="yellow", bold=True)
 
 
 def print_error(message: str, hint: str = "") -> None:
-    _print_on_stderr(f"error: {escape.for_terminal(message)}", colour="red", bold=True)
+    _print_on_stderr(f"error: {escape.for_terminal(message)}", fg="red", bold=True)
     if hint:
         _print_on_stderr(f"hint: {escape.for_terminal(hint)}")
 
 
-def _print_on_stderr(
-    text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
-) -> None:
+def _print_on_stderr(text: str, **style: Any) -> None:
     """Print a line on stderr. Ignore a closed pipe. Reopen a stderr that the user's code closed."""
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors=FIT, closefd=False)  # noqa: SIM115
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     text = text.encode(encoding, FIT).decode(encoding)  # Typer may replace the encoding by UTF-8
     try:
-        typer.secho(
-            text, err=True, color=False if is_plain() else None, fg=colour, bold=bold, dim=dim
-        )
+        typer.secho(text, err=True, color=False if is_plain() else None, **style)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -14,22 +13,15 @@ from rich.progress import Progress as RichBar
 from hookcli.cli.output import console
 from hookcli.verbs.call import Progress
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
 _EVERY = 10.0  # seconds between two lines
 
 
 class Bar(Progress):
-    def __init__(
-        self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
-    ) -> None:
-        self.done = 0  # images
+    def __init__(self, total: int, noun: str, *, is_shown: bool, quiet: bool) -> None:
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._last_line = time.monotonic()
         self._first = 0  # images from the interrupted run
         self._bar: RichBar | None = None
-        self._task: TaskID | None = None
         self._nodes: Counter[str] = Counter()  # images per machine of a cluster
 
     def __enter__(self) -> Bar:
@@ -43,7 +35,7 @@ class Bar(Progress):
                 console=Console(stderr=True, markup=False, highlight=False),
                 transient=True,
             )
-            self._task = self._bar.add_task(self._noun, total=self._total, rate="")
+            self._bar.add_task(self._noun, total=self._total, rate="")
             self._bar.start()
         return self
 
@@ -68,8 +60,8 @@ class Bar(Progress):
         if len(self._nodes) > 1:
             each = (f"{node} {n / (now - self._began):.1f}" for node, n in self._nodes.items())
             speed += f" ({', '.join(each)})"
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, rate=speed)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, rate=speed)
         elif now - self._last_line >= _EVERY:
             self._last_line = now
             left = (self._total - done) / rate if rate else 0.0

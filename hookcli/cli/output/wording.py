@@ -23,15 +23,15 @@ _SHOWN = {"rows": "--format csv", "document": "--format json"}
 
 
 def to_words(text: str) -> str:
-    """Replace the names of fields by options, and the names of functions by commands."""
+    """Replace the names of fields in a message by options, and names of functions by commands."""
     return REFERENCE.sub(lambda found: find_words(*found.groups()) or found[0], text)
 
 
 def find_words(name: str, value: str | None = None, arguments: str | None = None) -> str:
     """Return the command-line words for a name that a message has in backticks.
 
-    A field gives its option, with the ``value`` if there is one. A function gives its command, with
-    options for its ``arguments``. Other names give "".
+    For a field, return its option, with ``value`` if there is one. For a function, return its
+    command, with options for its ``arguments``. For any other name, return "".
     """
     command = name.removeprefix("hookcli.")
     if command != name and command in subjects.COMMANDS:
