@@ -1,4 +1,4 @@
-"""Read and pool saved tensors as features of images or places; choose the layer for features."""
+"""Read saved tensors as features: one row of numbers for each image, or for each place in it."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls that match ``forms`` and have saved tensors, in the order of their start."""
+    """Return the calls that match ``forms`` and have saved tensors, in the order they started."""
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
@@ -250,7 +250,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that the run names for features, or else the last call, and the reason."""
+    """Return the call that the run recommends for features, or else the last, with a reason."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:
