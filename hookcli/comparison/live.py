@@ -263,9 +263,9 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, and whether the pair gets a row even if it is no culprit.
+        """Yield each pair of calls, and whether the result always shows the pair.
 
-        Other pairs are yielded only if hookcli looks for culprits.
+        Other pairs are yielded only to look for culprits: the result shows a pair if it is one.
         """
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}

@@ -103,8 +103,11 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each convolution or linear layer of a quantized B to A's last call it computes."""
-        # This may be a ReLU. An Identity, which B has in the place of the ReLU, is mapped to "".
+        """Map each convolution or linear call of B to the last call of A that it computes.
+
+        A quantized B computes a ReLU, for example, together with the convolution before it. An
+        ``Identity``, which B has instead of the ReLU, is mapped to "". For other B, map nothing.
+        """
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}

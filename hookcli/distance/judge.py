@@ -111,7 +111,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include hidden pairs, by the call's id in A, or in B if A lacks the call."""
+        """Let ``rows`` include hidden pairs. The ids are A's, or B's if only B has the call."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:

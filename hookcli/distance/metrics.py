@@ -39,8 +39,7 @@ class Size:
     values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
-        figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
-        return figures[metric]
+        return {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}[metric]
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 
 
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
-    """Return the relative rounding error of a sum, mean or average pooling, else 0."""
+    """Return the relative rounding error of a sum, mean or average pooling; of others, 0."""
     # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
     # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
     # 16 bits in float32.
