@@ -1,4 +1,4 @@
-"""Read and pool saved tensors as features of images or places; choose the layer for features."""
+"""Read saved tensors as features: one row of numbers for each image, or for each place in it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SavedCall:
     def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
         """Return a row of features (images, C) for each image in ``keys``, by default all.
 
-        Of each image, ``how`` takes the class token, or the mean or the maximum over all places
+        ``how`` takes an image's class token, or the mean or the maximum over all of its places
         (tokens, or pixels of maps). Values without rows and columns are flattened instead.
         """
         self._check_pool(how)
@@ -196,10 +196,9 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield the flattened values of the images, (images, columns), a few columns at a time.
+        """Yield the flattened values of the images, a few columns (images, columns) at a time.
 
-        A part has about ``most`` bytes. ``keys`` chooses the images and their order; None takes
-        all.
+        Each part has about ``most`` bytes. ``keys`` orders and limits the images; None takes all.
         """
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
@@ -229,7 +228,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls that match ``forms`` and have saved tensors, in the order of their start."""
+    """Return the calls that match ``forms`` and have saved tensors, in the order they started."""
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(
@@ -250,7 +249,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that the run names for features, or else the last call, and the reason."""
+    """Return the call that the run recommends for features, or the last call, and the reason."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:

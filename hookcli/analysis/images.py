@@ -18,7 +18,7 @@ from hookcli.records.images import ImageResult, match_images
 from hookcli.store.locations.names import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -120,17 +120,14 @@ def read_fact(run: Run, name: str, kind: type[T]) -> T:
 def list_geometry(run: Run) -> dict[str, Geometry]:
     images = read_fact(run, "images", tuple[ImageResult, ...])
     for image in images:
-        if image.part is not None and not _is_area(image.part):
+        part = image.part
+        if part is not None and not (len(part) == 4 and part[0] < part[2] and part[1] < part[3]):
             damage = DamagedError(f"the part of {image.key!r} that the network saw is no area")
             raise cannot_read(run.folder / MANIFEST, damage)
     return {
         image.key: Geometry(for_page(image.file), (image.width, image.height), image.part)
         for image in images
     }
-
-
-def _is_area(part: Sequence[float]) -> bool:
-    return len(part) == 4 and part[0] < part[2] and part[1] < part[3]
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:

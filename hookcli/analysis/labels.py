@@ -29,8 +29,9 @@ _HEADER = "its first line names the columns image and label"
 class Labels:
     """The labels of images, as the user gave them.
 
-    ``given`` has them in the order of the images, or by path, file name or key. If it is None, the
-    label of an image is the name of the folder that holds the file.
+    ``given`` has the labels in the order of the images, or by the path, file name or key of an
+    image. If ``given`` is None, the label of an image is the name of the folder that holds its
+    file. ``source`` names the labels in error messages.
     """
 
     source: str
@@ -46,12 +47,11 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Map the keys of images to labels, escaped for pages; leave out images without one."""
+        """Map the keys of images to labels, escaped for pages; leave out images without a label."""
         files = list_files(run)
         if self.given is None:
-            return {
-                key: _show(PurePosixPath(file).parent.name or ".") for key, file in files.items()
-            }
+            folders = {key: PurePosixPath(file).parent.name for key, file in files.items()}
+            return {key: _show(folder or ".") for key, folder in folders.items()}
         if not isinstance(self.given, Mapping):
             if len(self.given) != len(files):
                 raise RequestError(

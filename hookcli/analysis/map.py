@@ -237,9 +237,9 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 def map_images(
     keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
-    """Return one row per image, the near duplicates, and two shares of variance.
+    """Return one row per image, the near duplicates, and the share of variance along each axis.
 
-    The near duplicates are groups of image keys. The shares belong to the two axes of the map.
+    The near duplicates are groups of image keys.
     """
     components = find_components(split_rows(features), 2)
     points = components.project(features)

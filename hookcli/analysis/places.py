@@ -1,4 +1,4 @@
-"""Compute components, foreground, similar places and matches of a layer; save the components."""
+"""Compute what ``hookcli places`` answers for a layer: components, similar places or matches."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Find the threshold of the first component that separates two groups of places best.
+    """Find the threshold of the first component that separates foreground and background best.
 
     The method is that of Otsu 1979 (A threshold selection method from gray-level histograms).
     """
@@ -241,9 +241,7 @@ class Answered:
 def answer_components(call: SavedCall, basis: Basis) -> Iterator[Answered]:
     for places in call.read_places():
         colours, coordinates = colour_places(basis, places.values)
-        share = None
-        if basis.foreground is not None:
-            share = float(np.isfinite(coordinates[:, 0]).mean())
+        share = None if basis.foreground is None else float(np.isfinite(coordinates[:, 0]).mean())
         columns = {f"component_{n + 1}": coordinates[:, n] for n in range(_COMPONENTS)}
         row = PlacesRow(call.call_id, places.key, *places.grid, foreground=share)
         yield Answered(places, row, columns, colours=colours)
@@ -263,8 +261,7 @@ def answer_similarity(
         pixel = geometry[places.key].find_pixel(best, places.grid)
         similarity = float(values[best])
         row = PlacesRow(call.call_id, places.key, *places.grid, *pixel, similarity=similarity)
-        marked = place if places.key == image else best
-        marks = (middle_of(marked, places.grid),)
+        marks = (middle_of(place if places.key == image else best, places.grid),)
         yield Answered(places, row, {"similarity": values}, values=values, marks=marks)
 
 
@@ -300,14 +297,9 @@ def answer_matches(
         matched=int(kept.sum()),
         mutual=int(matches.is_mutual.sum()),
     )
-    columns = {
-        "match_row": (matches.places // two.grid[1]).astype(np.int32),
-        "match_column": (matches.places % two.grid[1]).astype(np.int32),
-        "match_x": second.find_pixels(two.grid)[matches.places, 0],
-        "match_y": second.find_pixels(two.grid)[matches.places, 1],
-        "similarity": matches.similarity,
-        "mutual": matches.is_mutual,
-    }
+    located = second.locate(two.grid).items()
+    columns = {f"match_{name}": column[matches.places] for name, column in located}
+    columns |= {"similarity": matches.similarity, "mutual": matches.is_mutual}
     values = np.where(kept, matches.similarity, np.nan)
     marks = tuple(middle_of(place, one.grid) for place in chosen)
     others = tuple(
@@ -405,12 +397,11 @@ def _take_basis(arrays: Mapping[str, NDArray[np.float64]], number: int) -> Basis
 
 
 def _take(arrays: Mapping[str, NDArray[np.float64]], prefix: str) -> Components:
-    components = Components(*(arrays[f"{prefix}{name}"] for name in _ARRAYS))
-    arrays = {name: getattr(components, name) for name in _ARRAYS}
-    width = components.mean.size
+    found = [arrays[f"{prefix}{name}"] for name in _ARRAYS]
+    width = found[0].size
     shapes = [(width,), (_COMPONENTS, width), (_COMPONENTS,), (_COMPONENTS,)]
-    if [array.shape for array in arrays.values()] != shapes:
+    if [array.shape for array in found] != shapes:
         raise ValueError("its arrays do not fit each other")
-    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()):
+    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in found):
         raise ValueError("its arrays are not finite numbers in double precision")
-    return components
+    return Components(*found)

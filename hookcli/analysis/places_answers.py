@@ -1,4 +1,4 @@
-"""Collect answers of ``places`` for table, pictures, page; set limits, add notes, pack features."""
+"""Collect what ``hookcli places`` answers for all images, for the table, the pictures, the page."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ class LayerAnswers:
 
     @property
     def facts(self) -> LayerPlaces:
-        shares = () if self.basis is None else self.basis.components.explained
-        explained = tuple(float(share) for share in shares)
+        explained = () if self.basis is None else tuple(map(float, self.basis.components.explained))
         return LayerPlaces(self.call_id, self._features, self._places, self._prefix, explained)
 
     def add(self, each: Answered, geometry: Geometry, table: TableWriter) -> None:
@@ -118,7 +117,7 @@ class PlacesQuestion:
 
     @property
     def passes(self) -> int:
-        """How often an answer reads the saved tensors of all images; 0 for one about two images."""
+        """How often an answer reads the tensors of all images; 0 if it reads only two images."""
         if self.kind == "components":
             return 1 if self.bases is not None else 4 if self.foreground else 2
         return 0 if self.other else 1
@@ -208,7 +207,7 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Scale rows (P, C) to the norm 1, and pack them for the page as int8, with a scale per row."""
+    """Scale rows (P, C) to the norm 1, and encode them for the page as int8 and a scale per row."""
     # The dot product of two such rows, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127

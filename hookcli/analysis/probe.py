@@ -1,4 +1,4 @@
-"""Predict labels from each layer by logistic regression; test if it beats chance and controls.
+"""Predict labels from each layer by logistic regression, and compare with chance and controls.
 
 A classifier never predicts an image on which it was fitted. Two controls are probed in the same
 way: the pixels of the photos, and the layers of another run, such as one with random weights.
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 PIXELS = 16  # the side to which photos are shrunk for the control
 _STEPS = 1000  # of the regression, at most
 _COLUMNS = 64  # that are standardized at once
-_FEWEST = 2  # classes
 _CLEAR = 0.05  # the largest p-value of a layer that is clearly above the controls
 
 Control: TypeAlias = Literal["", "pixels", "run"]
@@ -196,7 +195,7 @@ def _standardize(fitted: Features, tested: Features) -> None:
 
 def check_labels(labels: Sequence[str], folds: int) -> None:
     counts = Counter(labels)
-    if len(counts) < _FEWEST:
+    if len(counts) < 2:
         raise RequestError(
             f"all {len(labels)} images have the label {next(iter(counts), '')!r}",
             "a probe needs at least two labels",
@@ -211,11 +210,7 @@ def check_labels(labels: Sequence[str], folds: int) -> None:
 
 
 def probe_layer(
-    call: SavedCall,
-    keys: Sequence[str],
-    labels: Sequence[str],
-    pool: Pool = "mean",
-    folds: int = 5,
+    call: SavedCall, keys: Sequence[str], labels: Sequence[str], pool: Pool = "mean", folds: int = 5
 ) -> Probed:
     known = set(call.images)
     for key in keys:
@@ -239,9 +234,10 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Probe each call; return results by call id, without calls that raise an EmptyLayerError.
+    """Probe each call, and return the results by call id.
 
-    Raise this error only if fewer than ``least`` calls remain.
+    A call that raises an EmptyLayerError is left out. If fewer than ``least`` calls remain, the
+    error is raised.
     """
     scores, left = {}, len(calls)
     for call in calls:
@@ -260,11 +256,11 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    A layer is tested against the pixels and against chance, and its larger p-value counts, adjusted
-    for the number of layers (Holm 1979, A simple sequentially rejective multiple test procedure).
-    ``hits`` has a boolean array (images,) for the best layer, and another if pixels were probed:
-    True for a correct prediction. If ``hits`` is given, an exact test over all images (McNemar
-    1947) shows whether there are too few folds to decide.
+    A layer is tested against the pixels and against chance. The larger of its p-values counts,
+    adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
+    procedure). ``hits`` says which images (images,) were predicted correctly: by the best layer,
+    and by the pixels if these were probed. If ``hits`` is given, an exact test over all images
+    (McNemar 1947) shows whether there are too few folds to decide.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -274,22 +270,19 @@ def judge(
     clear = [row.layer for row in layers if p_values[row.layer] <= _CLEAR]
     failed = [name for name, test in zip(bases, tests, strict=True) if min(_adjust(test)) > _CLEAR]
     base = f"{' and '.join(failed or bases)} (least p = {min(p_values.values()):.2g})"
-    verdict = (
-        f"no layer is clearly above {base}; more images or folds can show less of a difference"
-    )
+    verdict = f"no layer is clearly above {base}; more images or folds "
+    verdict += "can show less of a difference"
     if hits and _test_hits(hits, chance) <= _CLEAR:
         verdict = f"cannot tell with {count(images, 'image')} in {len(layers[0].folds)} folds "
         verdict += f"whether a layer is above {base}; give more images, or more folds"
     if clear:
         best = max(layers, key=lambda row: (row.layer in clear, row.accuracy)).layer
-        verdict = (
-            f"clearly above {' and '.join(bases)}: {len(clear)} of {count(len(layers), 'layer')}"
-        )
-        verdict += f", the best of them {best} (p = {p_values[best]:.2g})"
+        of_all = f"{len(clear)} of {count(len(layers), 'layer')}"
+        verdict = f"clearly above {' and '.join(bases)}: {of_all}, the best of them {best} "
+        verdict += f"(p = {p_values[best]:.2g})"
     others = {row.layer: row.folds for row in rows if row.control == "run"}
-    if paired := [
-        _test(row.folds, others[row.layer], images) for row in layers if row.layer in others
-    ]:
+    both = [(row.folds, others[row.layer]) for row in layers if row.layer in others]
+    if paired := [_test(*pair, images) for pair in both]:
         above = sum(each <= _CLEAR for each in _adjust(paired))
         verdict += f"; clearly above the same layer of the control run: {above} of {len(paired)}"
     judged = [row if row.control else replace(row, p_value=p_values[row.layer]) for row in rows]

@@ -220,7 +220,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return the dot products of rows. The mean row does not affect CKA and is subtracted first."""
+    """Return the dot products of rows, less the mean row, which does not affect CKA."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]

@@ -1,4 +1,4 @@
-"""Read a run or a golden file to compare, without torch; refuse what is damaged or impossible."""
+"""Read a run, or a golden file with the statistics of a run, to compare it, without torch."""
 
 from __future__ import annotations
 
@@ -115,14 +115,8 @@ def _read_run(name: str) -> ComparedRun:
         taken = None if row.sketch is None else sketches.from_bytes(row.sketch)
         read = _reader(run, row, is_whole=is_whole) if has_tensor else None
         calls[row.image].append(_make_call(row, taken, read, row.layout))
-    return ComparedRun(
-        shown(name),
-        run.manifest,
-        {image.key: image for image in images},
-        calls=calls,
-        saved=saved,
-        damage=run.damage,
-    )
+    by_key = {image.key: image for image in images}
+    return ComparedRun(shown(name), run.manifest, by_key, calls, saved, run.damage)
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
@@ -201,9 +195,7 @@ def _make_call(
         raise ValueError(f"the sketch of {row.call_id!r} is not finite")
     seen = CallTensor(row.call_id, row.module_type, row.shape, dtype=row.dtype, reason=row.reason)
     numel = row.nan_count + row.inf_count if row.mean is None else math.prod(row.shape)
-    return RunCall(
-        seen, TotalStats(numel=numel, **figures_of(row)), sketch, read=read, layout=layout
-    )
+    return RunCall(seen, TotalStats(numel=numel, **figures_of(row)), sketch, read, layout)
 
 
 def check_call(row: CallRow, images: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Compare two runs without torch: match images, pair calls, choose the best data, list changes."""
+"""Compare two finished runs without torch: pair their images and calls, and measure distances."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ def diff_runs(
 ) -> Comparison:
     """Compare two runs, image by image and call by call.
 
-    If ``match`` is None, calls are paired by id, and both runs must be of one model or its export.
-    With ``keeps_images``, the result also has the rows of every image, not only of the worst one.
+    If ``match`` is None, calls are paired by id, and both runs must be of the same model, or one of
+    the model and the other of a file exported from it. With ``keeps_images``, the result also has
+    the rows of every image, not only of the worst one.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -130,14 +131,10 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "use the same model and images of the same size in both runs"
-    nans = (
-        "find the origin of the first NaN or Inf: `hookcli.inspect` with `fail_on=('nan', 'inf')`"
-    )
-    raise RequestError(
-        f"nothing could be compared: {first.call_id}: "
-        f"{first.reason or 'no value is finite in both'}",
-        alike if first.reason else nans,
-    )
+    origin = "`hookcli.inspect` with `fail_on=('nan', 'inf')`"
+    hint = alike if first.reason else f"find the origin of the first NaN or Inf: {origin}"
+    why = first.reason or "no value is finite in both"
+    raise RequestError(f"nothing could be compared: {first.call_id}: {why}", hint)
 
 
 def pair_calls(
@@ -195,8 +192,7 @@ def _side(call: RunCall) -> str:
 
 
 def _is_graph(run: ComparedRun) -> bool:
-    name: str = run.facts["model"]["name"]
-    return name.endswith((*GRAPH_FILES.values(),))
+    return str(run.facts["model"]["name"]).endswith((*GRAPH_FILES.values(),))
 
 
 def _leave_out(
@@ -205,9 +201,12 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs in which the graph has a call. List the others in ``left_out``."""
-    # The graph is B, or A if ``is_graph_a``; the other side is the model. Calls of a layer that the
-    # graph and the model run a different number of times are left out, too.
+    """Yield the pairs to compare if one run is of a model and the other of its exported graph.
+
+    The graph is B, or A if ``is_graph_a``. A pair is not yielded if the graph lacks the call, or
+    has another number of output tensors for it than the model. ``left_out`` gets the calls of the
+    model that are not compared.
+    """
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)

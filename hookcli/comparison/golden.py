@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hookcli.reading.load import Run
     from hookcli.records.layer_records import RecordRow
 
-
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 
 

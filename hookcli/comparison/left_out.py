@@ -1,4 +1,4 @@
-"""Say why a call that only A or B has is no difference: it is merged, idle, or part of another."""
+"""Explain why a call that only one of two compared models has does not count as a difference."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def list_left_out(
 ) -> Iterator[LeftOut]:
     """Yield the calls of A that B lacks, each with the reason for which it is left out.
 
-    ``common`` has the ids that B has, too. ``types`` maps A's call ids to class names, in running
-    order. ``reasons`` maps ids without an output key to reasons that are known already.
+    ``types`` maps the ids of A's calls to the class names of their modules, in running order.
+    ``common`` has the ids of the calls of A that B has, too. ``reasons`` has the reasons known
+    already, by call id without an output key: ``attention`` stands for ``attention[1]``.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []
     several = {call_id.partition("[")[0] for call_id in common if "[" in call_id}
-    ids = ["", *types]
-    for before, call_id in reversed([*itertools.pairwise(ids)]):
+    for before, call_id in reversed([*itertools.pairwise(["", *types])]):
         if call_id in common:
             after = call_id
             continue

@@ -1,8 +1,8 @@
 """Run two models, A and B, for ``hookcli compare``, and compare their tensors layer by layer.
 
 Both run one image at a time. hookcli keeps each tensor of A on the host until B has run the same
-call, and measures each tensor of B inside the hook. After an image, only figures remain, and the
-feature maps of the few calls that get a picture.
+call, and measures each tensor of B inside the hook. After an image, hookcli keeps only the measured
+distances, and the feature maps of the few calls that get a picture.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from hookcli.records.images import ImageResult, SkippedImage, describe_intensiti
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hookcli.comparison.seen_calls import SeenCall, TensorArray
+    from hookcli.comparison.seen_calls import SeenCall
     from hookcli.comparison.worst_calls import WorstCalls
     from hookcli.config import Match
     from hookcli.distance.answer import Answer
     from hookcli.distance.comparison import DiffRow
     from hookcli.distance.culprits import OwnError
+    from hookcli.distance.metrics import TensorArray
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
@@ -71,6 +72,7 @@ def compare_sides(
 
     ``blames`` also finds the calls that cause the difference; both runners must observe all layers.
     ``match`` says how calls are paired. ``keeps_images`` also keeps the rows of every image.
+    ``image_done`` gets the numbers of done and skipped images; ``worst`` collects tensors to draw.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
@@ -261,8 +263,10 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield the pairs of calls, each with whether it gets a row even if it is no culprit."""
-        # Other pairs are yielded only if hookcli looks for culprits.
+        """Yield each pair of calls, and whether the result always shows the pair.
+
+        Other pairs are yielded only to look for culprits: the result shows a pair if it is one.
+        """
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -275,9 +279,9 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether a pair gets no row, as the side without the call may have merged it.
+        """Return whether a call is left out, since the side that lacks it may have merged it.
 
-        ``call_id`` is empty if A has no such call. ``other`` is empty if B has no such call.
+        ``call_id`` is empty if A lacks the call, and ``other`` is empty if B lacks the call.
         """
         if not other:
             return self.b.runner.merges_calls

@@ -3,8 +3,9 @@
 hookcli replaces the output of each call of B by A's output, so that each call gets A's inputs. The
 own error of a call is the distance of its own output from A's. To know how much of the error is
 rounding, hookcli also runs A once more, with all inputs moved to neighbouring numbers of the
-coarser dtype. In that run, numbers that B's dtype cannot hold become Inf, so that no call is blamed
-for an Inf that it receives. If B is quantized, A runs a third time, with the errors of quantizing.
+coarser dtype of A and B. In that run, numbers that B's dtype cannot hold become Inf, so that no
+call is blamed for an Inf that it receives. If B is quantized, A runs a third time, with random
+errors as large as those of quantizing.
 """
 
 from __future__ import annotations
@@ -35,15 +36,13 @@ from hookcli.records.calls import OPERATION, ROOT_LABEL
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from hookcli.comparison.seen_calls import SeenCalls
     from hookcli.distance.culprits import Blame
+    from hookcli.distance.metrics import TensorArray
     from hookcli.passes.runner import Runner, Side
     from hookcli.records.calls import Call
-
-    TensorArray = NDArray[np.generic]
 
 _QUANTIZED = ("Conv", "Linear")  # a quantizer changes these, with what it merges into them
 _FUSED = ("BatchNorm", "ReLU", "relu")  # what PyTorch computes together with such a layer
@@ -104,8 +103,11 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each fused call of B to the last call of A that it computes."""
-        # An Identity that fusing left behind is mapped to "".
+        """Map each convolution or linear call of B to the last call of A that it computes.
+
+        A quantized B computes a ReLU, for example, together with the convolution before it. An
+        ``Identity``, which B has instead of the ReLU, is mapped to "". For other B, map nothing.
+        """
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -142,9 +144,9 @@ class Blamer:
         """Find the culprits: calls whose own errors exceed ``rtol`` and those of similar calls.
 
         An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, the
-        limit is what rounding explains. A call that the other side lacks has no own error; it
-        is blamed in place of a culprit that directly follows it. A call is not blamed if B does not
-        show which layers cause its error.
+        error that rounding explains takes its place. A call that the other side lacks has no own
+        error: hookcli blames it in place of a culprit that directly follows it. hookcli does not
+        blame a call if B, such as an exported file, does not show which layers cause its error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -155,8 +157,7 @@ class Blamer:
         if found.culprits and not named:
             worst = max(found.culprits, key=lambda each: each.own)
             return replace(found, culprits=(), spread=(), worst=worst)
-        found = replace(found, culprits=named)
-        culprits = (one for each in found.culprits for one in self._trace_back(each))
+        culprits = (one for each in named for one in self._trace_back(each))
         return replace(found, culprits=tuple({each.call_id: each for each in culprits}.values()))
 
     def _add_changed_weights(self) -> None:
@@ -179,20 +180,18 @@ class Blamer:
         if not (of_a or of_b):
             yield culprit
             return
-        lone = replace(
-            culprit,
-            before=culprit.call_id,
-            only_in="B" if of_b else "A",
-            lacks=tuple(of_a if of_b else ()),
-        )
+        side, lacks = ("B", tuple(of_a)) if of_b else ("A", ())
+        lone = replace(culprit, before=culprit.call_id, only_in=side, lacks=lacks)
         for call_id in of_b or of_a:
             yield replace(lone, call_id=call_id, module_type=self._types[call_id])
 
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map each shared call to the calls just before it that only one side has."""
-        # The first of the two lists has the calls of only A, and the second those of only B.
+        """Map the id of each call that both sides have to the unshared calls just before it.
+
+        The first list has the calls that only A has, and the second the calls that only B has.
+        """
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -234,15 +233,17 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run an image. An array that ``feed`` returns for a call replaces the call's output."""
+    """Run a model on an image. If ``feed`` returns an array for a call, it replaces the output."""
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
 @dataclass(slots=True)
 class _Measured:
-    """Measures the own error of each call in a rerun that passes on A's outputs.
+    """Measures the own error of each call while a model runs again with A's outputs.
 
-    Calls that only one side has, between two shared calls, are paired if their values are the same.
+    ``feed`` replaces the output of each call by A's output, so that the next calls get A's inputs.
+    A call without a partner is paired with an unpaired call of A that has the same values, if A has
+    such a call before its next paired one.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -263,7 +264,7 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Store the own error of a call of B. The error is None if A has no such call."""
+        """Store the own error of a call, whose output is ``tensor``; None if A lacks the call."""
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -313,8 +314,8 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return the first call of A that has the values of ``array``. Without one, return ""."""
-        # Only the unpaired calls up to A's next paired call are searched.
+        """Return an unpaired call of A that has the values of ``array``, or "" if there is none."""
+        # Only the calls before A's next paired call are searched.
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
         start = ids.index(self._last) + 1 if self._last else 0
@@ -326,7 +327,7 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: TensorArray) -> bool:
-        """Return whether a call only repeats values of another call, or a part of such values."""
+        """Return whether a call computes nothing: it slices, or repeats another call's values."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
@@ -335,8 +336,8 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each paired call of A to the errors of the unpaired calls just before it."""
-        # ``moved`` has the errors by call id. A call without an error there gets None.
+        """Map each call of A that B has to the errors of the calls just before it that B lacks."""
+        # ``moved`` has the errors by call id. A call without an error in ``moved`` gets None.
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -349,7 +350,7 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield an ``OwnError`` for each measured call, with the error that rounding can cause."""
+        """Yield the own error of each measured call, with the error that rounding can cause."""
         # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
         # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
         merged = self._list_merged(moved)
@@ -397,9 +398,10 @@ class _Mover:
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
 ) -> TensorArray | None:
-    """Return A's output of a call as ``move`` changes it, or None if A has no such call.
+    """Return A's output of a call, moved to neighbouring numbers; None if A lacks the call.
 
-    Numbers too large for the dtype of B's call become Inf; ``held`` maps call ids to these dtypes.
+    ``held`` has the dtypes of B's outputs, by the id of the call in A. Numbers that are too large
+    for the dtype of B's output become Inf.
     """
     values = own.feed(call_id)
     if values is None:

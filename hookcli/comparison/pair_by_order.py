@@ -1,4 +1,4 @@
-"""Pair a model's calls with a graph's unnamed nodes by similar values, order, type and shape."""
+"""Pair the calls of a model with nodes of an exported graph that do not name their modules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from difflib import Match
 
-    from numpy.typing import NDArray
-
     from hookcli.distance.judge import CallTensor
-
-    TensorArray = NDArray[np.generic]
+    from hookcli.distance.metrics import TensorArray
 
 # The operators of ONNX that compute modules of torch with other names, as a common name.
 _KINDS = {
@@ -109,7 +106,8 @@ def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
 def _split(
     a: list[str], b: list[str], pairs: Mapping[str, str]
 ) -> list[tuple[list[str], list[str]]]:
-    """Split A's and B's calls at those pairs that are in the same order on both sides."""
+    """Cut the lists of A's and B's ids at each pair, and return the pieces that correspond."""
+    # A pair that other pairs cross, since A and B run their calls in different orders, is no cut.
     taken = {*pairs.values()}
     in_a = [each for each in a if each in taken]
     in_b = [each for each in b if each in pairs]
@@ -120,12 +118,8 @@ def _split(
         for n in range(block.size)
     ]
     starts = [(0, 0), *((one + 1, two + 1) for one, two in ends)]
-    return [
-        (a[start_a:end_a], b[start_b:end_b])
-        for (start_a, start_b), (end_a, end_b) in zip(
-            starts, [*ends, (len(a), len(b))], strict=True
-        )
-    ]
+    pieces = zip(starts, [*ends, (len(a), len(b))], strict=True)
+    return [(a[one:end_one], b[two:end_two]) for (one, two), (end_one, end_two) in pieces]
 
 
 def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[str, str]) -> None:
@@ -143,7 +137,7 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(
     a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
-    """Map calls of B to the call of A with the closest values, if any are similar."""
+    """Map the id of a call of B to the id of the call of A with the closest values, if similar."""
     # If several calls of B have the same closest call, it is paired with the closest of them that
     # is not in ``moves``, which compute nothing. The others, which pass on values, get "".
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}

@@ -1,4 +1,4 @@
-"""Choose up to 12 calls to picture, check that both runs saved tensors, and write the page.
+"""Choose up to 12 calls of a comparison, draw their feature maps, and write the page of pictures.
 
 The pictures show tensors that two runs saved, or tensors that a live comparison has just seen
 (``comparison/worst_calls``). This module does not import torch.

@@ -1,6 +1,7 @@
-"""Pair A's and B's calls for an image by name, in exports also by values; measure their distance.
+"""Pair the calls of two models for an image, and measure the distances of their tensors.
 
-Paired calls have the same id, unless an export computes several calls in one or leaves some out.
+Paired calls have the same id, unless an export computes several calls in one or leaves some out:
+then similar values also decide.
 """
 
 from __future__ import annotations
@@ -22,14 +23,12 @@ from hookcli.records.calls import FOLDED, OPERATION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.distance.metrics import Distance
+    from hookcli.distance.metrics import Distance, TensorArray
     from hookcli.passes.graph import Graph
     from hookcli.records.calls import Call
 
-    TensorArray = NDArray[np.generic]
     Rerun = Callable[[Callable[[str], TensorArray | None], Callable[[Call, Tensor], None]], None]
 
 _MOST_RUNS = 4  # each run corrects the pairs of calls after those that the run before corrected
@@ -48,7 +47,7 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of A and B for one image. ``keep`` gets A's tensors, and ``measure`` gets B's."""
+    """The calls of A and B for one image: ``keep`` copies A's tensors, ``measure`` compares B's."""
 
     keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
     graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
@@ -110,17 +109,18 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called the layer ``path``."""
-        # For an operation, a call of the leaf module that contains it counts, too.
+        """Return whether A called a layer or, for an operation, the leaf module around it."""
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
         return is_part or (path, "output") in self._outputs
 
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
-        """Pair the calls of A and B by order and type instead of by name, and measure all pairs."""
-        # While paired calls differ, ``rerun`` runs B on the tensors of A: a call that only inherits
-        # an error then has the values of its counterpart. ``others`` has the calls of B as ``a``.
+        """Pair the calls of A and B by order and type instead of by name, and measure all pairs.
+
+        ``others`` has the calls of B in its fields for A. While paired calls differ, ``rerun`` runs
+        B on the tensors of A: a call that only inherits an error then has its counterpart's values.
+        """
         self.b = others.a
         roots, layers = [], []
         for calls in (self.a, self.b):
@@ -160,9 +160,10 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return the call of A that computes the same as a call of an export; None if A has none.
+        """Return the id of the counterpart in A of an export's call, or None without one.
 
-        ``partner`` is the call of A with the same path and call index.
+        The counterpart is ``partner``, with the same path and call index, or a later call of A that
+        the export's call also computes. Operations are paired by their values.
         """
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
@@ -170,7 +171,7 @@ class SeenCalls:
         return merged if merged in self.values else None
 
     def _find_folded_norm(self, partner: str, tensor: Tensor) -> str:
-        """Return the BatchNorm after ``partner`` if ``tensor`` includes it, else ``partner``."""
+        """Return the BatchNorm after ``partner`` if B's output includes it, else ``partner``."""
         norm = find_norm([each.tensor for each in self.a.values()], partner)
         is_layer = self.a[partner].tensor.module_type.startswith(_FOLDING)
         if not norm or not is_layer or self.graph is None or norm in self.partners.values():
@@ -180,8 +181,10 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return the call of A that has these values and is not paired yet."""
-        # Without such a call, return ``partner``, or None if ``partner`` is paired already.
+        """Return an unpaired call of A that belongs to the same layer and has these values.
+
+        Without such a call, return ``partner``, or None if ``partner`` is paired already.
+        """
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
@@ -190,9 +193,7 @@ class SeenCalls:
 
     def _find_merged(self, partner: str, other: TensorArray) -> str:
         """Return the ReLU after ``partner`` if B's output includes it, else ``partner``."""
-        ids = [*self.a]
-        index = ids.index(partner) + 1
-        follower = ids[index] if index < len(ids) else ""
+        follower = dict(itertools.pairwise(self.a)).get(partner, "")
         values = self.values.get(partner)
         if not follower or values is None or values.shape != other.shape:
             return partner
@@ -237,9 +238,9 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return A's counterpart of a call if A or B folded a BatchNorm into it.
+        """Return the id in A of a call of B, if A or B folded a BatchNorm into a layer here.
 
-        "" means that there is no counterpart, and None that neither folded a BatchNorm here.
+        Return "" if A has no counterpart of the call, and None if neither folded a BatchNorm here.
         """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
@@ -265,9 +266,9 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the index that a call of B has among A's calls of its layer.
+        """Return the call index in A of a call of B. B may call the layer less often than A.
 
-        ``key`` is the path and the index of the call in B. B may lack calls of A.
+        ``key`` is the module path and the call index in B; ``missing`` is how many calls B lacks.
         """
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
@@ -281,7 +282,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return those calls after A's last paired call whose layers B's graph does not name."""
+        """Return A's calls that follow the last paired call and whose layers B does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -297,8 +298,11 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair B's waiting call with A's last call before ``partner`` that B does not name."""
-        # The waiting call is B's last node that names no module. Both must have the same shape.
+        """Pair the last node of B, if it names no module and has no partner yet, with a call of A.
+
+        This is A's last call before ``partner`` whose layer B does not name. If its tensor has
+        another shape than the node's, the node stays without a partner.
+        """
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

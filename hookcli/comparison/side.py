@@ -38,7 +38,7 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run an image through the model, and return the output."""
+    """Run an image through a model, and return the model's output."""
     # The layers that ran are added to ``called``, and the effects of edits to ``effects``.
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
@@ -100,7 +100,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Convert a tensor to an array, which may share the memory. bfloat16 becomes float32."""
+    """Convert a tensor to an array, which may share its memory. bfloat16 becomes float32."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

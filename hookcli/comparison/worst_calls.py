@@ -17,13 +17,10 @@ from hookcli.render.draw.compared_picture import compare_maps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from hookcli.distance.comparison import DiffRow
     from hookcli.distance.judge import JudgedRow
+    from hookcli.distance.metrics import TensorArray
     from hookcli.records.layouts import Layout
-
-    TensorArray = NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +70,8 @@ class WorstCalls:
                 self._maps[ids] = known[ids]
             elif row.image == image and ids in at_hand:
                 call = at_hand[ids]
-                self._maps[ids] = CallMaps(
-                    compare_maps(call.a, call.b, call.layout), call.layout.name
-                )
+                maps = compare_maps(call.a, call.b, call.layout)
+                self._maps[ids] = CallMaps(maps, call.layout.name)
         self.start()
 
     def choose_rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:

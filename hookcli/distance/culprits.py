@@ -80,8 +80,10 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """The own error and the rounding of the whole tensor, then of its channels if known."""
-        # The channels have two such pairs: of the median channel and of the worst one.
+        """The own error of the whole tensor, with the error that rounding explains.
+
+        If the channels are known, such pairs of the median and the worst channel follow.
+        """
         if not self.channels:
             return ((self.own, self.rounding),)
         (median, worst), (usual, most) = self.channels, self.channel_rounding
@@ -144,7 +146,7 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield, for each call, the limits above which its figures are unusual among similar calls."""
+    """Yield for each call the limits above which its own errors are unusual among similar calls."""
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing
     # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.
@@ -152,10 +154,8 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
     for each in errors:
         kind = each.kind or each.module_type
         for index, (own, _) in enumerate(each.figures):
-            found = (owner_of(each.call_id), own)
-            kinds = (kind, "", *(["weighted"] if kind.startswith(_WEIGHTED) else ()))
-            for name in kinds:
-                alike[name, index].append(found)
+            for name in (kind, "", *(["weighted"] if kind.startswith(_WEIGHTED) else ())):
+                alike[name, index].append((owner_of(each.call_id), own))
     for each in errors:
         usual, kind, owner = [], each.kind or each.module_type, owner_of(each.call_id)
         for index in range(len(each.figures)):
@@ -208,10 +208,8 @@ def blame_text(blame: Blame) -> str:
     if blame.worst is None:
         return "no culprit: no call differs by itself"
     if not blame.spread:
-        own, where = figure_text(blame.worst.own), blame.worst.call_id
-        return (
-            f"no culprit: the file does not tell which layers make the own error {own} of {where}"
-        )
+        error = f"the own error {figure_text(blame.worst.own)} of {blame.worst.call_id}"
+        return f"no culprit: the file does not tell which layers make {error}"
     kinds = [f"{number} {kind}" for kind, number in blame.spread]
     among = f"{', '.join(kinds[:_NAMED])}{and_more(len(kinds) - _NAMED, ', and {} more types')}"
     largest = f"own errors are at most {figure_text(blame.worst.own)} ({blame.worst.call_id})"

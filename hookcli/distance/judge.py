@@ -1,4 +1,4 @@
-"""Judge pairs of calls by a tolerance: why a pair fails (NaN, shapes), its worst image and rank.
+"""Judge whether calls of run B are close enough to their counterparts in run A, and rank them.
 
 Nothing here reads a file or runs a model: the caller passes pairs of calls with their distances.
 """
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Metric, Tolerance
-
 
 _OF_ALL_IMAGES = ("rank", "order", "images", "failed_images")  # equal in all rows of a call
 
@@ -52,9 +51,11 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the absolute error that ``floor_of`` tolerates in the outputs of a pair of calls.
+    """Return the absolute error that rounding may cause in outputs of a fixed range, else 0.
 
-    ``of_channels`` assumes that in some channel, all inputs of gates such as SiLU are negative.
+    ``calls`` are a pair of calls, such as two sigmoids. The coarsest dtype of the calls and of
+    ``dtypes`` counts. ``of_channels`` assumes that in some channel, all inputs of gates such as
+    SiLU are negative.
     """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
@@ -86,7 +87,10 @@ class Judge:
     _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
-        """Judge a pair, and update its row. ``rows`` has a hidden pair only after ``show``."""
+        """Judge a pair for one image, and update the pair's row for all images.
+
+        ``rows`` leaves out a hidden pair until ``show`` gets the id of its call.
+        """
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
         if is_hidden:
@@ -107,7 +111,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include hidden calls. An id is that in A, or in B if A lacks the call."""
+        """Let ``rows`` include hidden pairs. The ids are A's, or B's if only B has the call."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
@@ -166,7 +170,7 @@ class Judge:
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: CallPair) -> str:
-        """Return why a pair fails at any distance. The text is empty if the distance decides."""
+        """Return why a pair fails whatever its distance is, or "" if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"
@@ -193,9 +197,7 @@ class Judge:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.difference.values:
                 return f"no value is finite in both {lets}"
-        if self.tolerance.metric != "cosine" or distance.has_angle:
-            return ""
-        if not distance.difference.rms:
+        if self.tolerance.metric != "cosine" or distance.has_angle or not distance.difference.rms:
             return ""
         return f"{'B' if distance.a.rms else 'A'} is zero everywhere"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Metric
     from hookcli.records.statistics import TotalStats
 
+    TensorArray = NDArray[np.generic]
+
 _WEAK = 0.1  # a channel is weak below this share of the median norm
 _ROUNDING = 5e-7  # the difference, relative to the rms, of float32 sums in different orders
 SAME = 0.01  # the largest relative L2 distance of tensors that are taken for the same
@@ -37,8 +39,7 @@ class Size:
     values: int  # the number of finite values
 
     def figure(self, metric: Metric) -> float | None:
-        figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
-        return figures[metric]
+        return {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}[metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the tolerated one. None: the metric was not measured."""
+        """Return the distance divided by the largest tolerated distance; None if it is unknown."""
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -85,11 +86,11 @@ class Distance:
 
 
 def measure_arrays(
-    a: NDArray[np.generic], b: NDArray[np.generic], axis: int | None = None, floor: float = 0.0
+    a: TensorArray, b: TensorArray, axis: int | None = None, floor: float = 0.0
 ) -> Distance:
     """Return the exact distance of B from A, two arrays of one shape.
 
-    If ``axis`` is given, ``measure_channels`` also measures the channels along it, with ``floor``.
+    If ``axis`` is given, the result also has what ``measure_channels`` returns for this axis.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
@@ -103,28 +104,21 @@ def measure_arrays(
         misplaced = int((~both & ~nan & (one != two)).sum())
         one, two = one[both], two[both]
     difference = two - one if exact is None else exact.astype(np.float64)
-    return Distance(
-        _size(difference),
-        _size(one),
-        _size(two),
-        cosine=_cosine(one, two),
-        misplaced=misplaced,
-        nans=nans,
-        source="tensors",
-        channels=None if axis is None else measure_channels(a, b, axis, floor),
-    )
+    sizes = _size(difference), _size(one), _size(two)
+    channels = None if axis is None else measure_channels(a, b, axis, floor)
+    return Distance(*sizes, _cosine(one, two), misplaced, nans, channels=channels)
 
 
 def measure_channels(
-    a: NDArray[np.generic], b: NDArray[np.generic], axis: int, floor: float = 0.0
+    a: TensorArray, b: TensorArray, axis: int, floor: float = 0.0
 ) -> tuple[float, float] | None:
     """Return the median and the maximum of the channels' relative L2 distances between A and B.
 
-    Differences up to ``floor`` count as 0. Return None if the arrays are empty, or not finite.
+    A channel counts as equal if the root mean square of its difference is at most ``floor``. Return
+    None if the arrays are empty, or not finite.
     """
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
-    # the median norm of the channels that are not zero. A channel whose difference has at most the
-    # root mean square ``floor`` counts as equal.
+    # the median norm of the channels that are not zero.
     if not a.size:
         return None
     one, two = (_widen(np.moveaxis(each, axis, 0)).reshape(each.shape[axis], -1) for each in (a, b))
@@ -189,7 +183,7 @@ def _over(distance: float, tolerated: float) -> float:
     return 0.0 if distance <= 0 else math.inf
 
 
-def _widen(values: NDArray[np.generic]) -> NDArray[Any]:
+def _widen(values: TensorArray) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):  # numpy would warn about a signaling NaN
         return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64).ravel()
 
@@ -205,7 +199,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two arrays, or None if one is zero. Complex values are two reals."""
+    """Return the cosine of two arrays, or None if one of them is zero everywhere."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None
@@ -215,30 +209,29 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:
-    # The BLAS threads of ``@`` cost 40 ms per call on busy cores.
+    # A complex value counts as two real ones. The BLAS threads of ``@`` cost 40 ms on busy cores.
     return float((one * two.conj()).sum().real)
 
 
-def is_same(a: NDArray[np.generic], b: NDArray[np.generic], most: float = SAME) -> bool:
+def is_same(a: TensorArray, b: TensorArray, most: float = SAME) -> bool:
     return measure_flat(a, b) < most
 
 
-def measure_flat(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
+def measure_flat(a: TensorArray, b: TensorArray) -> float:
     if a.size != b.size:
         return float("inf")
     distance = measure_arrays(a.reshape(-1), b.reshape(-1))
     return float("inf") if distance.misplaced else distance.rel_l2
 
 
-def find_axes(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[int, ...]:
+def find_axes(a: TensorArray, b: TensorArray) -> tuple[int, ...]:
     """Return the order of axes for which ``a.transpose(order)`` is close to ``b``.
 
     The order is empty if ``b`` is not a transposed ``a``.
     """
     # Axes of length 1 stay, if possible.
-    if a.ndim != b.ndim or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
-        return ()
-    if {a.dtype.kind, b.dtype.kind} != {"f"}:
+    kinds = {a.dtype.kind, b.dtype.kind}
+    if kinds != {"f"} or a.ndim > _MOST_AXES or sorted(a.shape) != sorted(b.shape):
         return ()
     norms = [float(np.linalg.norm(each.astype("f4").ravel())) for each in (a, b)]
     if not np.isfinite(norms).all() or abs(norms[0] - norms[1]) > SAME * norms[0]:

@@ -65,10 +65,10 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
 
 
 def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the sketch (67,) of an array. NaN and Inf count as 0. Complex values are two reals."""
+    """Return the sketch (67,) of an array. NaN and Inf count as 0."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
-        flat = flat.view(flat.real.dtype)
+        flat = flat.view(flat.real.dtype)  # a complex value counts as two values
     own = _own_in_float64()
     rows = make_row_signs(-(-flat.size // BUCKETS)).astype(np.float64)
     total = np.zeros(BUCKETS)
@@ -112,9 +112,8 @@ def _own_in_float64() -> NDArray[np.float64]:
 def _draw_signs(seed: int, count: int) -> NDArray[np.int8]:
     """Return ``count`` signs from the generator splitmix64: -1 where bit 63 is set, else 1."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
-        state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        numbers = np.arange(1, count + 1, dtype=np.uint64)
+        state = np.uint64(seed) + numbers * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state ^= state >> np.uint64(31)

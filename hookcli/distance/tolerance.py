@@ -1,4 +1,4 @@
-"""Define tolerances' options and defaults by dtype, and rounding errors of sums and sigmoids."""
+"""Define the options and default limits of a comparison, and estimate the errors of rounding."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SKETCHED = 1e-6  # the smallest default tolerance for sketches, whose values are
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Tolerance: The part of a request that says how far a call of B may be from that of A.
+    """Tolerance: The part of a request that says how far a call of B may be from the call of A.
 
     A call passes if the size of B - A is at most ``atol + rtol * (size of A)``. The metric defines
     the size: the root mean square (``rel-l2``), the largest magnitude (``max-abs``) or the mean
@@ -142,12 +142,13 @@ def is_gate(operator: str) -> bool:
 
 
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
-    """Return the absolute error that the output of operators of a fixed range may have.
+    """Return the absolute error that an output may have if its values have a fixed range.
 
-    These are operators such as sigmoid and, if ``is_saturated`` (all inputs are negative), gates
-    such as SiLU. For others, the error is 0. ``dtype`` is the coarsest dtype from which the output
-    was computed. Dtypes of 16 bits have the error of float32, in which libraries compute a function
-    before they round the result once.
+    ``operators`` are the names of what computed the output. Sigmoid and softmax, for example, have
+    a fixed range; so do gates such as SiLU if ``is_saturated``: all inputs are negative. For other
+    operators, the error is 0. ``dtype`` is the coarsest dtype from which the output was computed.
+    Dtypes of 16 bits have the error of float32, in which libraries compute a function before they
+    round the result once.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
@@ -156,7 +157,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 
 
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
-    """Return the relative rounding error of a sum, mean or average pooling. For others, it is 0."""
+    """Return the relative rounding error of a sum, mean or average pooling; of others, 0."""
     # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
     # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
     # 16 bits in float32.

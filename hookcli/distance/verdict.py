@@ -120,12 +120,9 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
-    others = [
-        row for row in comparison.rows if row.dtype and row.other_dtype not in ("", row.dtype)
-    ]
-    if others:
-        more = and_more(len(others) - 1, ", and of {} more")
-        row = others[0]
+    both = (row for row in comparison.rows if row.dtype and row.other_dtype)
+    if others := [row for row in both if row.dtype != row.other_dtype]:
+        more, row = and_more(len(others) - 1, ", and of {} more"), others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
     changed = () if comparison.answer is None else comparison.answer.changed
