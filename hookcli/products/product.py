@@ -1,4 +1,4 @@
-"""Define the base class of a run's products (kinds of results); resolve ``--grids auto``."""
+"""Define the base class of a run's products (kinds of results), and resolve ``--grids auto``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The estimated number and size of a product's files, if each layer is called once."""
+    """The estimated number and size of one product's files, if the model calls each layer once."""
 
     files: int = 0
     size: float = 0.0  # of all files together, in bytes
@@ -170,7 +170,10 @@ class Product:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
-        """Return a job that writes the remaining files of a finished chunk; None if none remain."""
+        """Return a job that writes the remaining files of a finished chunk; None if none remain.
+
+        A chunk is a group of images whose results are written together.
+        """
         return None
 
     def close(self, _end: RunEnd) -> list[str]:

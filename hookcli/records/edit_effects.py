@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class EditEffects:
-    """What the edits of a run did in some forward and backward passes."""
+    """Which edits of a run were applied in some passes, and which edit first made a NaN or Inf."""
 
     used: set[str] = field(default_factory=set)  # the texts of the edits that were applied
     # for ``NaN`` and ``Inf``, the text of the first edit that turned finite numbers into it
     made: dict[str, str] = field(default_factory=dict)
 
     def merge(self, later: EditEffects) -> None:
-        """Add what the edits did in later passes."""
+        """Add the effects of the edits in ``later`` passes."""
         self.used |= later.used
         self.made = later.made | self.made

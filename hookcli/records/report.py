@@ -114,7 +114,7 @@ class RankedImages:
 
 @dataclass(frozen=True, slots=True)
 class FocusBox:
-    """The box of ``--focus``, a part of the image that is compared with the rest.
+    """The box of ``--focus``: the part of the image that hookcli compares with the rest.
 
     Attributes:
         box: left, top, width and height of the box in pixels of the image, as the user gave them.

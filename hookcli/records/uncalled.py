@@ -31,16 +31,18 @@ class UncalledGroup:
 
 
 def group_uncalled(uncalled: Iterable[tuple[str, str]]) -> list[UncalledGroup]:
-    """Group pairs (layer name, why it did not run) by reason, in the order of the pairs."""
+    """Group pairs (layer name, why the layer did not run) by reason, in the order of the pairs.
+
+    Reasons that differ only in the module that holds the layer count as one reason.
+    """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
         kind = _HOLDER.sub(r"inside the \1 that holds it", reason)
         alike.setdefault(kind, []).append((layer, reason))
     groups = []
     for kind, group in alike.items():
-        layers = tuple(layer for layer, _ in group)
-        reasons = {reason for _, reason in group}
-        shared = reasons.pop() if len(reasons) == 1 else kind
+        layers, reasons = zip(*group, strict=True)
+        shared = reasons[0] if len(set(reasons)) == 1 else kind
         groups.append(UncalledGroup(layers, _shorten(layers), shared))
     return groups
 
@@ -58,7 +60,7 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Return names as ``layer{1-4}.conv{1-2}``. If this matches more than ``names``, return ""."""
+    """Join split names as ``layer{1-4}.conv{1-2}``; return "" if that would include other names."""
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""
