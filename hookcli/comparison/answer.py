@@ -27,10 +27,11 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 
 
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
-    """Compare the outputs of A and B for one image, and return how far they agree.
+    """Compare the outputs of models A and B for one image, and return how far they agree.
 
-    Return None for outputs that cannot be compared, such as of different shapes. ``b`` may come
-    from an export, which returns tensors without the tuples and dictionaries around them.
+    ``model`` describes A. ``b`` may come from an export, which returns tensors without the tuples
+    and dictionaries around them. Return None if the outputs cannot be compared, for example because
+    their shapes differ.
     """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):

@@ -55,9 +55,10 @@ def diff_runs(
 ) -> Comparison:
     """Compare two runs, image by image and call by call.
 
-    If ``match`` is None, calls are paired by id, and both runs must be of the same model, or one of
-    the model and the other of a file exported from it. With ``keeps_images``, the result also has
-    the rows of every image, not only of the worst one.
+    ``match`` pairs calls by ``"id"`` or by ``"order"``. None pairs them by id, too, but then both
+    runs must be of the same model, or one of the model and the other of a file exported from it.
+    With ``keeps_images``, the result also has the rows of every image, not only the row of each
+    call's worst image.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -156,7 +157,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal ids. An id that only A or only B has is paired with ""."""
+    """Yield ``(id, id)`` for ids in both lists, and ``(id, "")`` or ``("", id)`` for others."""
     # The pairs are in A's order. An id that only B has follows the shared id before it in B.
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
@@ -203,9 +204,9 @@ def _leave_out(
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """Yield the pairs to compare if one run is of a model and the other of its exported graph.
 
-    The graph is B, or A if ``is_graph_a``. A pair is not yielded if the graph lacks the call, or
-    has another number of output tensors for it than the model. ``left_out`` gets the calls of the
-    model that are not compared.
+    The graph is A if ``is_graph_a``, else B. A pair is not yielded if the graph lacks the call, or
+    if the graph and the model have different numbers of output tensors for the call. The function
+    adds the model's calls that are not compared to ``left_out``, by call id.
     """
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
@@ -278,9 +279,11 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Pair two calls, and measure their distance on the best data that both runs have.
+    """Pair the calls ``a`` and ``b`` for the image ``key``, and measure their distance.
 
-    Whole tensors are best, then sketches, then tensors pooled in the same way, then statistics.
+    hookcli measures the best data that both runs have: whole tensors, else sketches, else tensors
+    pooled in the same way, else statistics. The pair has no distance if a call or its gradient is
+    missing, or if the shapes differ.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)

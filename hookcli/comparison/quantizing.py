@@ -42,7 +42,10 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Adds errors as large as those of 8-bit rounding to the tensors of a rerun of A."""
+    """Adds errors as large as those of 8-bit rounding to tensors while A runs again.
+
+    ``feed`` returns the changed tensors; the object itself observes the errors that result.
+    """
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

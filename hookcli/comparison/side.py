@@ -38,8 +38,11 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run an image through a model, and return the model's output."""
-    # The layers that ran are added to ``called``, and the effects of edits to ``effects``.
+    """Run an image through one of two compared models, and return the model's output.
+
+    The observer gets each call with its tensor. The function adds the layers that ran to ``called``
+    (as ``hooks.observe`` does), and what edits did to ``effects``.
+    """
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)
@@ -49,7 +52,7 @@ def run_side(
 
 
 def pixels_of(image: PreparedImage) -> Tensor:
-    """Return an image's pixels as (1, …), contiguous, since decoded photos are channels last."""
+    """Return an image's pixels as a contiguous (1, …); decoded photos are channels last."""
     assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     return image.pixels.unsqueeze(0).contiguous()
 

@@ -1,4 +1,4 @@
-"""Hold the agreement of two models' answers; sum it up over images, and put it into words."""
+"""Store how far two models' answers agree; sum this up over images, and put it into words."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class ChangedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A call that only A or only B has, left out because this is no difference in results.
+    """A call that only A or only B has, and that does not count as a difference in results.
 
     Attributes:
         call_id: the id of the call.
