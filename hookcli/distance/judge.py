@@ -84,7 +84,7 @@ class Judge:
     keeps_images: bool = False  # keep the row of every image, not only of the worst
     measured: int = 0  # the number of pairs whose values were compared
     missing: str = ""  # why the metric is unknown, for the first pair with an unknown metric
-    _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)  # the worst images
+    _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)  # worst images
     _order: list[tuple[str, str]] = field(default_factory=list)  # in which calls complete in A
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
     _hidden: set[tuple[str, str]] = field(default_factory=set)  # what ``rows`` leaves out

@@ -159,7 +159,7 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
     """Return the relative rounding error of adding ``summands`` numbers in ``dtype``.
 
-    It is 0 unless the operator is a sum, a mean or an average pooling.
+    The error is 0 unless the operator is a sum, a mean or an average pooling.
     """
     # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
     # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of

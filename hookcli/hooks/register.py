@@ -148,8 +148,8 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        With ``always``, a pass that raises also calls ``hook``, with None as the output. ``first``
-        puts ``hook`` before other hooks.
+        ``label`` names the module in error messages. With ``always``, a pass that raises also calls
+        ``hook``, with None as the output. ``first`` puts ``hook`` before other hooks.
         """
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
@@ -174,7 +174,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook`` on the gradient of ``tensor``; a result other than None replaces it."""
+    """Call ``hook`` on the gradient of ``tensor``; a result other than None replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

@@ -52,7 +52,7 @@ LEFT_OUT = MappingProxyType({"left out": True})
 
 
 def keywords(**values: object) -> Meta:
-    """Return constraints for the JSON Schema; hookcli does not check them when it reads files."""
+    """Return constraints such as ``minimum=0`` for the JSON Schema; reading does not check them."""
     return Meta(extra_json_schema=values)
 
 

@@ -101,7 +101,7 @@ def real_path(file: Path) -> Path:
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY`` into the name of a file and a key."""
+    """Split ``FILE:KEY`` into a file's name and a key; the key is "" if ``name`` has none."""
     # The key is empty if the whole name exists, or if FILE is not a file.
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
@@ -142,7 +142,7 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder in ``parent``, and delete those that killed processes left there."""
+    """Yield a new folder in ``parent``, and delete folders that killed processes left there."""
     # A folder that no process has locked was left by a killed process.
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):

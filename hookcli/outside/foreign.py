@@ -74,10 +74,11 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Set the message of ``error``: ``what``, ``verb`` and the foreign error's first line.
+        """Set the message and hint of ``error``, which replaces an error of the foreign code.
 
-        By default, ``verb`` is "raised" and the foreign error's type. Foreign errors of the types
-        in ``passes`` stay as they are. Several blocks may share ``surroundings``.
+        The message is ``what``, ``verb`` and the foreign error's first line. By default, ``verb``
+        is "raised" and the foreign error's type. Foreign errors of the types in ``passes`` stay as
+        they are. Several blocks may share ``surroundings``.
         """
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
@@ -138,7 +139,11 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Raise a RequestError if a package is missing. Its message begins with ``need``: "X needs"."""
+    """Raise a RequestError if the Python module ``module`` is not installed.
+
+    The message begins with ``need``, such as "X needs", and the package's ``name``. The hint says
+    to install hookcli's ``extra``, or the package itself if ``extra`` is empty.
+    """
     if importlib.util.find_spec(module) is None:
         package = f"'hookcli[{extra}]'" if extra else name
         raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

@@ -160,7 +160,7 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Whether a parameter or module has values (a ReLU has none), by the object's ``id``."""
+        """Map the ``id`` of each parameter or module to whether it has values (a ReLU has none)."""
         found = {id(each): True for each in self.module.parameters()}
         for each in self.module.modules():
             found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))

@@ -86,7 +86,11 @@ def find_feature_call(
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return the index in ``seen`` of the head's first call, or ``len(seen)`` if there is none."""
+    """Return the index in ``seen``, calls in running order, of the first call of the head.
+
+    The head is the part of ``module``, the model, that makes the logits in ``output``. Without a
+    head, return ``len(seen)``.
+    """
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless
     # its output or the layers after it show that it does not make the logits.

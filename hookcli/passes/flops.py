@@ -109,8 +109,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
     """Return a formula for an operator that torch cannot count.
 
-    The result is None if the operator multiplies nothing, or runs as other operators, which are
-    then counted.
+    The result is None if the operator multiplies nothing, or if it runs other operators, which are
+    counted instead.
     """
     # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
@@ -143,7 +143,8 @@ def _count_layer(
 ) -> int | None:
     """Count 2 FLOPs for each weight at each position of the data; None if there is no weight.
 
-    The data is the first argument, or the output if ``of_output``; ``axis`` holds its channels.
+    ``named`` has the arguments of the operator by name. The data is the first argument, or the
+    output if ``of_output``; ``axis`` is the axis of its channels.
     """
     # A convolution counts the output's positions, and a transposed one those of the input. The
     # interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.

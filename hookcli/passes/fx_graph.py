@@ -59,7 +59,8 @@ def list_returned(graph: fx.Graph) -> list[str]:
 def find_function(node: fx.Node) -> tuple[str, str] | None:
     """Return the torch function that a node is a part of, and a text that identifies the call.
 
-    All nodes of one call have the same text. The result is None if the graph names no function.
+    Example: ``("linear", "linear_3")``. All nodes of one call have the same text. The result is
+    None if the graph names no function.
     """
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
@@ -69,9 +70,10 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Change the keys in each ``nn_module_stack`` to ``path#index``, with call indices from 0.
+    """Change the keys of each node's ``nn_module_stack`` to ``path#index``, such as ``conv1#0``.
 
-    ``aliases`` maps the other paths of a shared module to its first path, which the keys get.
+    The index counts the calls of a module from 0. If a module has several paths, ``aliases`` maps
+    the later paths to the first one, which the keys get.
     """
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
@@ -90,10 +92,10 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Map the id of each call that exporters leave out to the reason.
+    """Return why exporters leave out calls of a graph: the reasons, by call id.
 
-    ``inputs`` has the names of the nodes that take the model's inputs. The caller must have run
-    ``name_calls`` on the graph.
+    Example: ``{"pos": "it does not depend on the input"}``. ``inputs`` has the names of the nodes
+    that take the model's inputs. The caller must have run ``name_calls`` on the graph.
     """
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
@@ -118,9 +120,10 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Map the names of nodes to the calls of torch functions to which the nodes belong.
+    """Map the name of each node that is part of a torch function to the call of that function.
 
-    Each value is the function's name, a text that identifies the call, and its index from 0.
+    A call is the function's name, a text that identifies the call, and the index of the call, from
+    0, among the calls of this function in the same module.
     """
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
@@ -171,7 +174,7 @@ def _list_outputs(node: fx.Node) -> tuple[str, ...]:
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
+    """Return a copy of ``module`` that also returns copies of the tensors named in ``values``.
 
     For each name in ``fed``, the copy has a further input, which replaces the tensor of that name.
     """

@@ -163,7 +163,8 @@ def _find_named(
 ) -> Iterator[GraphCall]:
     """Yield the calls in a graph whose nodes name the modules from which they come.
 
-    The function adds nodes that belong to no call to ``left_out``, each with a reason.
+    ``returned`` has the names of the values that the graph returns. For each node that belongs to
+    no call, the function adds the operation and a reason to ``left_out``.
     """
     # Operations that only return views or copies are not calls, nor are those in torch's modules.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
@@ -270,10 +271,11 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Return ``nodes`` with a module for each node that a tool added to the graph.
+    """Return ``nodes``, with a module for each node that a tool such as a quantizer added.
 
-    Connected nodes get the same module: the layer whose weights they use if it is a single layer,
-    else the innermost module around all their neighbours.
+    Connected added nodes get the same module: the layer whose weights they use if it is a single
+    layer, else the innermost module around all their neighbours. ``returned`` has the names of the
+    values that the graph returns.
     """
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
@@ -329,10 +331,10 @@ def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
 
 
 class _Axes:
-    """Finds the channel axis of each call, as far as the types of the layers show it.
+    """Finds the channel axis of each call, if the types of the layers show the axis.
 
-    If a module returns the value of a call inside it, both have the same axes. An elementwise layer
-    has the axes of the layer before it.
+    If a module returns the value of a call inside it, both have the same axis. An elementwise layer
+    has the axis of the layer before it.
     """
 
     def __init__(self) -> None:

@@ -53,10 +53,10 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return the values that each node computes, with the modules that the values' names show.
+    """Return for each node a list of its values, with the modules that their names show.
 
-    The result has only values in ``dependent``, the names of values that depend on the inputs. The
-    list is empty if no name shows a module. ``classes`` maps known module paths to classes.
+    The lists have only values in ``dependent``, the names of values that depend on the inputs. The
+    result is empty if no name shows a module. ``classes`` maps known module paths to classes.
     """
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -89,7 +89,11 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 def _join_linear(
     nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
 ) -> None:
-    """Mark a MatMul and the Add of its bias, the nodes of one linear layer, as one ``Gemm``."""
+    """Mark a MatMul and the Add of its bias as one ``Gemm``, since they are one linear layer.
+
+    ``found`` has the values of each node, and is changed in place. ``dependent`` has the names of
+    values that depend on the inputs.
+    """
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if [each.operator for each in found[index]] == ["MatMul"]:
@@ -113,7 +117,11 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn the full path of a module (``names`` in nodes) from the names of its weights."""
+        """Store the full path of a module and of the modules around it, if its weights show them.
+
+        Example: the weight ``blocks.1.up.weight`` shows that ``names`` = ``("blocks.1", "up")`` is
+        the module ``blocks.1.up``.
+        """
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))

@@ -474,7 +474,11 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer of a node's quantized weight, as the weight's name shows, or None."""
+    """Return the layer of a node's quantized weight, or None if the weight's name shows none.
+
+    Example: ``conv1`` for ``conv1.weight_quantized``. ``held`` has the names of the file's
+    constants. ``owned`` counts the nodes of each layer by path; the function adds this node.
+    """
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -527,7 +531,7 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Numbers the calls of layers such as ``Conv2d``: if an operator repeats, a new call begins."""
+    """Numbers the calls of layers such as ``Conv2d``: a repeated operator begins a new call."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -573,7 +577,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that the graph only quantizes and dequantizes to its dequantized copy."""
+    """Map the names of values that are only quantized and dequantized to the dequantized values."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:
