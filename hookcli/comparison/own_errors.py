@@ -304,7 +304,10 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return the own error of a call: how far its output ``b`` is from ``partner``'s ``a``."""
+        """Return the own error of ``call``: the distance of its output ``b`` from A's ``a``.
+
+        ``partner`` is the id of the call in A.
+        """
         # A distance up to ``find_floor`` counts as 0. The distance is Inf if the shapes differ, or
         # the places of NaN or Inf. Exports may merge reshapes, though: these keep all values.
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)

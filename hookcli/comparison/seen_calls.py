@@ -47,11 +47,11 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """Pairs the calls of models A and B for one image, and measures their distances.
+    """Pairs the calls of models A and B for one image, and measures how far their tensors differ.
 
-    ``keep`` gets each call of A first, and stores a copy of its tensor. ``measure`` then gets each
-    call of B, finds its partner, which is the call of A to compare it with, and stores the
-    distance. ``measure_by_order`` pairs all calls at once instead.
+    hookcli passes each call of A to ``keep``, which stores a copy of the tensor, and later each
+    call of B to ``measure``, which finds the call's partner in A and stores the distance of the two
+    tensors. ``measure_by_order`` pairs all calls at once instead.
     """
 
     keeps_values: bool = False  # if False, ``measure`` removes A's tensor of each pair
@@ -126,9 +126,10 @@ class SeenCalls:
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Pair the calls of A and B by order and type instead of by name, and measure all pairs.
 
-        ``others`` is another object, whose ``keep`` stored the calls of B. If pairs differ, hookcli
-        calls ``rerun(feed, observer)`` up to four times, which runs B on the tensors of A: a call
-        that only inherits an error then has its counterpart's values, so hookcli can pair the two.
+        ``others`` is another object, whose ``keep`` stored the calls of B. If paired tensors
+        differ, hookcli runs B on the tensors of A by ``rerun(feed, observer)``, up to four times: a
+        call that only inherits an error then has its counterpart's values, so hookcli can pair the
+        two.
         """
         self.b = others.a
         roots, layers = [], []
@@ -191,9 +192,9 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return the id of an unpaired call of A in the layer of ``call``, by its values.
+        """Return the id of a call of A in the layer of ``call`` with a tensor close to ``values``.
 
-        The call's tensor must be close to ``values``, B's output; ``partner`` is tried first.
+        ``values`` is B's output. ``partner`` is tried first, and paired calls of A are skipped.
         Without such a call, return ``partner``, or None if ``partner`` is paired already.
         """
         is_free = partner not in self.partners.values()
@@ -205,8 +206,7 @@ class SeenCalls:
     def _find_merged(self, partner: str, other: TensorArray) -> str:
         """Return A's ReLU after ``partner`` if B's call computes both, else ``partner``.
 
-        hookcli infers this from signs: ``partner`` has negative values, and B's output ``other``
-        none.
+        The signs show it: A's output of ``partner`` has negative values, and B's ``other`` none.
         """
         follower = dict(itertools.pairwise(self.a)).get(partner, "")
         values = self.values.get(partner)
@@ -298,7 +298,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return the ids of A's calls after its last paired call whose layers B does not name."""
+        """Return ids of A's calls whose layers B does not name, after A's last paired call."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]

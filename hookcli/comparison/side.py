@@ -52,7 +52,7 @@ def run_side(
 
 
 def pixels_of(image: PreparedImage) -> Tensor:
-    """Return an image's pixels as a contiguous (1, …); decoded photos are channels last."""
+    """Return an image's pixels as a contiguous tensor (1, …); decoded photos are channels last."""
     assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     return image.pixels.unsqueeze(0).contiguous()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias with the memory and version counter of a tensor, but no view to autograd."""
+    """Makes an alias of a tensor: the same memory and version counter, but no view to autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -75,8 +75,7 @@ class Aliases:
     ) -> object:
         """Return ``inputs`` with an alias for each tensor for which ``needs_one`` returns True.
 
-        hookcli calls ``follow(key, alias)`` for each new alias, and keeps the aliases until
-        ``end``.
+        hookcli calls ``follow(key, alias)`` for each new alias. ``end`` takes the aliases back.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []

@@ -115,7 +115,7 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """In the block, disable the fast path of ``nn.MultiheadAttention``, unless ``unless`` is True."""
+    """Disable the fast path of ``nn.MultiheadAttention`` in the block, unless ``unless`` is set."""
     # In evaluation mode, it hides all intermediate tensors, and differs in the last digits.
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)

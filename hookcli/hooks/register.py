@@ -174,7 +174,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook`` on the gradient of ``tensor``; a result other than None replaces the gradient."""
+    """Call ``hook`` on a tensor's gradient; a result other than None replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

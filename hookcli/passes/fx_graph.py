@@ -92,7 +92,7 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Return why exporters leave out calls of a graph: the reasons, by call id.
+    """Return the reasons why exporters leave out calls of a graph, by call id.
 
     Example: ``{"pos": "it does not depend on the input"}``. ``inputs`` has the names of the nodes
     that take the model's inputs. The caller must have run ``name_calls`` on the graph.

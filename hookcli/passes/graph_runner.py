@@ -134,8 +134,8 @@ class GraphRunner(Runner):
     ) -> list[Tensor]:
         """Run the graph on ``arguments``, and return its outputs.
 
-        ``fed`` maps names of values to tensors that replace them. The runner calls ``receive(name,
-        tensor)`` for each name in ``values`` before the tensor can be overwritten.
+        ``fed`` maps names of values to tensors that replace them. The runner calls ``receive`` with
+        the name and tensor of each value in ``values`` before the tensor can be overwritten.
         """
         raise NotImplementedError
 

@@ -53,7 +53,7 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return for each node a list of its values, with the modules that their names show.
+    """List the values of each node, with the modules that the names of the values show.
 
     The lists have only values in ``dependent``, the names of values that depend on the inputs. The
     result is empty if no name shows a module. ``classes`` maps known module paths to classes.

@@ -577,7 +577,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map the names of values that are only quantized and dequantized to the dequantized values."""
+    """Map each value that is only quantized and dequantized to its dequantized copy, by name."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -89,7 +89,7 @@ class Runner:
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
-        """Return the names of the graph's nodes that compute these calls; None without names."""
+        """Return the names of the nodes that compute these calls; None if nodes have no names."""
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
