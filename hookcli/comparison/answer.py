@@ -29,9 +29,8 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
     """Compare the outputs of models A and B for one image, and return how far they agree.
 
-    ``model`` describes A. ``b`` may come from an export, which returns tensors without the tuples
-    and dictionaries around them. Return None if the outputs cannot be compared, for example because
-    their shapes differ.
+    Return None if they cannot be compared, for example outputs of different shapes. ``model`` is A.
+    ``b`` may come from an export, which returns tensors without tuples and dictionaries.
     """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):

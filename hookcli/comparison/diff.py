@@ -57,8 +57,7 @@ def diff_runs(
 
     ``match`` pairs calls by ``"id"`` or by ``"order"``. None pairs them by id, too, but then both
     runs must be of the same model, or one of the model and the other of a file exported from it.
-    With ``keeps_images``, the result also has the rows of every image, not only the row of each
-    call's worst image.
+    With ``keeps_images``, the result also has the rows of every image, not only the worst one.
     """
     if match is None:
         _refuse_other_model(a, b)

@@ -27,9 +27,8 @@ def list_left_out(
     """Yield the calls of A that B lacks, each with the reason why hookcli leaves the call out.
 
     ``types`` maps the ids of A's calls to the class names of their modules, in running order.
-    ``common`` has the ids of the calls of A that B has, too. ``reasons`` maps ids of calls to
-    reasons that are known already; its ids have no output key: ``attention`` stands for
-    ``attention[1]``.
+    ``common`` has the ids of the calls of A that B has, too. ``reasons`` has known reasons by call
+    id without an output key: ``attention`` stands for ``attention[1]``.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -69,7 +69,7 @@ class Distance:
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
         """Return the distance divided by the largest tolerated one; None if it is unknown.
 
-        ``rtol`` and ``atol`` tolerate a difference of ``atol + rtol * (size of A)``, by the metric.
+        The largest one is ``atol + rtol * (size of A)``, or ``rtol`` for the metric ``cosine``.
         """
         if metric == "cosine":
             if self.cosine is not None:

@@ -143,9 +143,8 @@ def _measure(
 ) -> dict[str, int]:
     """Return ``{name: size}`` if a constant is a weight of at least ``least`` values, else ``{}``.
 
-    ``filled`` has names of constants that torch may have filled with zeros or ones because a layer
-    lacks a parameter. ``real`` has names of constants that are weights even if they are single
-    numbers.
+    ``filled`` has names of constants that torch may have filled with 0 or 1 for a missing
+    parameter. ``real`` has names of constants that are weights even if they are single numbers.
     """
     import onnx
 

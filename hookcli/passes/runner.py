@@ -139,7 +139,7 @@ class Runner:
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
         """Return the chosen operations that ran for a later image, but not for the first one.
 
-        ``called`` has the paths of all layers and operations that ran for the later image.
+        ``called`` has the paths of all layers and operations that ran for any image.
         """
         return ()
 
