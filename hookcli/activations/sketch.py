@@ -45,11 +45,11 @@ def _as_real(rows: Tensor) -> Tensor:
 @functools.cache
 def _own_signs(device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):  # a backward pass must be able to use the signs again
-        return torch.from_numpy(make_own_signs()).to(device, torch.float64, non_blocking=True)
+        return torch.from_numpy(make_own_signs()).to(device, torch.float64)
 
 
 @functools.lru_cache(maxsize=64)
 def _row_signs(blocks: int, device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):
         signs = torch.from_numpy(make_row_signs(blocks * ROWS))
-        return signs.unsqueeze(1).to(device, torch.float64, non_blocking=True)
+        return signs.unsqueeze(1).to(device, torch.float64)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _RUN = 1 << 14
 # Magnitudes whose squares can be summed in float32 without underflow or overflow.
 _SAFE = (1e-15, 1e15)
-_PIECE = 1 << 22  # values that the exact algorithm copies at once, which takes 100 MB
+_PIECE = 1 << 22  # values that the exact algorithm copies at once, unless a single row has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +169,13 @@ def _reduce_exact(values: Tensor) -> Tensor:
 
 def _reduce_piece(flat: Tensor) -> Tensor:
     # On a GPU, starting an operation takes longer than its arithmetic, so the operations are few:
-    # filled with their row's mean, NaN and Inf change neither its range nor its deviation.
+    # where NaN and Inf are replaced by the row's mean, they do not change its deviation.
     finite = (flat - flat) == 0
     count = finite.sum(1)
     mean = torch.where(finite, flat, 0).sum(1, dtype=torch.float64) / count
     filled = torch.where(finite, flat, mean.unsqueeze(1))
-    low, high = torch.aminmax(filled, dim=1)
+    low = torch.where(finite, flat, torch.inf).amin(1)
+    high = torch.where(finite, flat, -torch.inf).amax(1)
     spread = filled.sub_(mean.unsqueeze(1))
     scale = torch.maximum(high - mean, mean - low).clamp_min(torch.finfo(torch.float64).tiny)
     norm = torch.linalg.vector_norm(spread.div_(scale.unsqueeze(1)), dim=1)

@@ -71,7 +71,7 @@ def compare_sides(
     """Run models A and B on every image, and compare them call by call.
 
     ``match`` pairs calls by ``"id"`` or by ``"order"``. After each image, hookcli calls
-    ``image_done`` with the number of finished images and with how many of them were skipped. With
+    ``image_done`` with the number of images so far and with how many of them were skipped. With
     ``keeps_images``, the result also has the rows of every image. With ``blames``, hookcli also
     finds the calls that cause the difference; both runners must then observe all layers. ``worst``
     collects tensors to draw.

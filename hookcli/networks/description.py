@@ -134,8 +134,9 @@ class ModelDescription:
     def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
-        resized = (each.resize(size, Image.Resampling.BILINEAR) for each in (turned, ramp))
-        pictures = (each.convert("RGB") for each in resized)
+        pictures = (
+            each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
+        )
         (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
         columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
         if columns is None or rows is None:

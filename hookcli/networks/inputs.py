@@ -205,7 +205,7 @@ def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) 
     hookcli scales them if ``mean`` has another number of channels, or if the result would be far
     outside this range, because the pixels were normalized in another way.
     """
-    if len(pixels) == len(mean):
+    if len(pixels) == len(mean) and pixels.numel():
         shown = pixels * _per_colour(std) + _per_colour(mean)
         darkest, brightest = shown.nan_to_num(0.5, 0.5, 0.5).aminmax()
         if darkest > -0.1 and brightest < 1.1:

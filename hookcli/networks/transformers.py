@@ -181,10 +181,10 @@ class Transformers(hub.FileSource):
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        forward = module.forward
-        takes = inspect.signature(forward).parameters
-        if request.size is not None and "interpolate_pos_encoding" in takes:
-            vars(module)["forward"] = partial(forward, interpolate_pos_encoding=True)
+        if request.size is not None:
+            forward = module.forward
+            if "interpolate_pos_encoding" in inspect.signature(forward).parameters:
+                vars(module)["forward"] = partial(forward, interpolate_pos_encoding=True)
         return self.task.prepare(request, module, preset)
 
 
