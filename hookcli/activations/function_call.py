@@ -93,9 +93,8 @@ def letters_of(
     """Name the axes of a matrix product as ``einsum`` does: matching axes have the same name.
 
     The product ``output`` is the result of the call ``name(*args, **kwargs)``. Return the left
-    factor with its names, the right factor with its names, and the product's names: ``(a, ["row",
-    "summed"]), (b, ["summed", "column"]), ["row", "column"]``. Return None if a factor is a vector,
-    unless the function is ``einsum``.
+    factor with its axes, such as ``["row", "summed"]``, the right factor with its axes, and the
+    axes of the product. Return None if a factor is a vector, unless the function is ``einsum``.
     """
     # A ValueError means that there are not two factors.
     if name == "einsum":

@@ -295,7 +295,7 @@ def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
     """Return the p-value of a one-sided paired t-test of the accuracies ``folds`` against ``base``.
 
     The test is corrected because folds share training images. It assumes that the differences have
-    a standard deviation of at least one image per fold, of ``images`` in all folds.
+    a standard deviation of at least one image per fold; ``images`` counts those in all folds.
     """
     # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
     # deviation counts as at least one image of a fold, since folds of few images agree by chance.

@@ -201,7 +201,7 @@ def _write_similarities(
 ) -> None:
     """Append the similarities of images in each batch to ``file``, as float32, for one call.
 
-    Each batch has positions in ``keys``, and gets a centered matrix (n, n) for its n images. All
+    A batch has the positions of its n images in ``keys``, and gets a centered matrix (n, n). All
     matrices of the call together are scaled to the norm 1. If all images have the same features,
     raise an EmptyLayerError.
     """

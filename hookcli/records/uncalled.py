@@ -62,8 +62,7 @@ def _shorten(layers: Sequence[str]) -> str:
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
     """Join names as ``layer{1-4}.conv{1-2}``; return "" if that would include other names.
 
-    Each name is split into numbers and the texts between them: ``["layer", "1", ".conv", "2",
-    ""]``.
+    Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``.
     """
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):

@@ -66,10 +66,11 @@ def finish_resume(
     """Raise a CompleteError if the run that the user wants to resume is already complete.
 
     Return if the run is unfinished or missing. Raise a RequestError if a file of the complete run
-    is damaged, or if the run had another command or other input files. ``images`` and ``inputs``
-    (files of ``--input``) map each file to its SHA-256; hookcli does not compare an empty hash or
-    mapping. Findings of the rules in ``fail_on`` change the exit code of the CompleteError. If
-    ``cleans_up``, hookcli deletes the saved chunks that the complete run left behind.
+    is damaged, or if the run had another command, other weights or other input files. ``images``
+    and ``inputs`` (files of ``--input``) map each file to its SHA-256; hookcli does not compare an
+    empty hash or mapping. Findings of the rules in ``fail_on`` change the exit code of the
+    CompleteError. If ``cleans_up``, hookcli deletes the saved chunks that the complete run left
+    behind.
     """
     folder = find_folder(path)
     if folder is None:
