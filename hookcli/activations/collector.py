@@ -168,7 +168,8 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
     """Return each row's change relative to ``plain``: L2 distance divided by the norm of ``plain``.
 
-    The change is Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ.
+    If a row of ``plain`` is all zero and the other row is not, the change is Inf. If the rows have
+    other numbers of values than ``plain``, all changes are NaN.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)

@@ -1,7 +1,9 @@
-"""Compute sketches, the random projections of ``hookcli.distance.sketch``, by torch in a hook.
+"""Compute sketches of tensors with torch, in a hook, on each tensor's own device.
 
-Values get fixed signs, and are summed in float64, in blocks of 136,613 values (1 MB per row). One
-image's block fits into the CPU's cache. hookcli never waits to copy a value from a GPU.
+A sketch sums up one row (one image's values) in 67 numbers: as in ``hookcli.distance.sketch``, each
+value gets a fixed sign, plus or minus, and is added to one of 67 sums. hookcli adds 136,613 values
+of each row at a time (1 MB in float64), which fit into the CPU's cache. It never waits to copy a
+value from a GPU.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return axes to sum together, smallest stride first, with at most ``_RUN`` values in all."""
+    """Choose axes to sum together, the smallest stride first: at most ``_RUN`` values in all."""
     # The run covers the first axis even if it is longer.
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]

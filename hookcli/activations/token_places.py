@@ -54,7 +54,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced values of a channel."""
+    """Resize pixel indices (N, C, …) to ``shape``: pick evenly spaced positions of channel 0."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -63,7 +63,11 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Reduce axes of pixel indices, as a sum or a mean does, to the lowest index along the axes."""
+    """Return the lowest pixel index along the axes over which a function reduces the values.
+
+    ``trail`` has the pixel index of each value. ``axes`` and ``options`` are the function's
+    arguments, such as ``dim=1`` of a sum or a mean.
+    """
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -133,10 +137,10 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return this object, or a copy without cells if ``other`` has different places.
+        """Return this object if ``other`` has the same places; otherwise, a copy without cells.
 
-        The copy has ``reason`` as ``unknown``. If ``other`` is None or ``unknown`` is set already,
-        return this object.
+        The copy's ``unknown`` is ``reason``. This object is also returned if ``other`` is None, or
+        if ``unknown`` is set already.
         """
         if other is None or self.unknown or self._facts() == other._facts():
             return self
@@ -165,10 +169,11 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Find the image cell of each token, given the pixels of queries (…, L) and keys (…, M).
+    """Find the image cell that each query and key of an attention call covers.
 
-    ``sizes`` has the lengths of the image's axes, and ``collapsed`` has the indices of the axes
-    that the model reduced to a single line.
+    ``queries`` (…, L) and ``keys`` (…, M) have the index of the pixel from which each token comes;
+    the other axes count windows or heads. ``sizes`` has the lengths of the image's axes, and
+    ``collapsed`` the indices of the axes that the model reduced to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -266,7 +271,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how long each run of equal slices along ``axis`` is, or 1 if the lengths differ."""
+    """Return how long runs of equal slices along an axis are: 2 for A A B B; 1 if they differ."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

@@ -72,7 +72,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield saved tensors in blocks. ``only`` is the key of an image; None reads all."""
+        """Yield the saved tensors in blocks; if ``only`` is an image's key, yield only its own."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -196,9 +196,10 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield the flattened values of the images, a few columns (images, columns) at a time.
+        """Yield all images' flattened values in parts (images, columns), a few columns at a time.
 
-        Each part has about ``most`` bytes. ``keys`` orders and limits the images; None takes all.
+        Each part takes about ``most`` bytes. ``keys`` says which images to read, and in which
+        order; None takes all images.
         """
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
@@ -228,7 +229,11 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls that match ``forms`` and have saved tensors, in the order they started."""
+    """Return a run's calls that have saved tensors and match ``forms``, in the order they started.
+
+    Each form is a call id or a glob pattern; without forms, all calls match. If the run saved no
+    tensors, a RequestError tells the user to save them, with ``--pool`` set to ``pool``.
+    """
     # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
     if not run.calls:
         raise RequestError(

@@ -47,7 +47,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Map the keys of images to labels, escaped for pages; leave out images without a label."""
+        """Map the keys of a run's images to labels, safe for pages; leave out unlabelled images."""
         files = list_files(run)
         if self.given is None:
             folders = {key: PurePosixPath(file).parent.name for key, file in files.items()}

@@ -133,9 +133,10 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Find the ``count`` nearest images of each image, and near duplicates, by ``features``.
+    """Find the ``count`` nearest images of each image, and the near duplicates among all images.
 
-    ``near`` is the largest distance between near duplicates; if it is None, hookcli chooses it.
+    Images are compared by the cosine of their ``features`` (images, C). Near duplicates are at most
+    ``near`` (one minus the cosine) apart; if it is None, hookcli chooses it.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -180,8 +181,9 @@ def _link(
 ) -> tuple[NDArray[np.int64], int]:
     """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
 
-    An image that is in no pair is crowded if all N images in its row of ``nearest`` (images, N) are
-    within ``near``, because hookcli has not searched for more of them.
+    Row i of ``nearest`` and ``distances`` (images, N) has the positions of the N images nearest to
+    image i, and their distances. Near duplicates are at most ``near`` apart. An image in no pair is
+    crowded if all its N nearest images are within ``near``, because more images may be as near.
     """
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
@@ -212,7 +214,11 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
-    """Group linked images so that any two images of a group are at most ``near`` apart."""
+    """Group linked images so that any two images of a group are at most ``near`` apart.
+
+    ``links`` (2, pairs) has the positions of two images in each column, and ``directions`` (images,
+    C) the features of each image, scaled to norm 1. Images that stay alone are left out.
+    """
     # ``links`` are pairs of images, (2, pairs); only images that a chain of links joins are
     # compared.
     from scipy.cluster.hierarchy import fcluster, linkage
@@ -239,7 +245,8 @@ def map_images(
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return one row per image, the near duplicates, and the share of variance along each axis.
 
-    The near duplicates are groups of image keys.
+    ``keys`` has the images' keys in the order of ``features`` (images, C), and ``labels`` has the
+    labels by key. The near duplicates are groups of keys. The axes are two principal components.
     """
     components = find_components(split_rows(features), 2)
     points = components.project(features)

@@ -134,7 +134,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The most similar place in another image, for each of P places in an image, as arrays (P,)."""
+    """For each of P places in an image, the most similar place in another image, as arrays (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats
@@ -185,7 +185,10 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
-    """Return the RGB colours of places (P, 3), and their coordinates along components (P, 3)."""
+    """Return the RGB colours (P, 3) of P places, and their coordinates (P, 3) along components.
+
+    ``features`` are (P, C). Places in the background are black, and their coordinates are NaN.
+    """
     # A component is half bright at its mean, and dark or bright at two standard deviations. Places
     # in the background are black, and their coordinates NaN.
     coordinates = basis.components.project(features)

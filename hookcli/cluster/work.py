@@ -78,15 +78,15 @@ class WorkerFailure:
 
     raised: errors.HookcliError
     part: Chunk | None  # what was observed before the model failed; None after any other error
-    number: int | None  # the errno of the system error that was the cause, such as ENOSPC
+    errno: int | None  # of the system error that was the cause, such as ENOSPC
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        if self.number is not None:
-            self.raised.__cause__ = OSError(self.number, self.raised.message)
+        if self.errno is not None:
+            self.raised.__cause__ = OSError(self.errno, self.raised.message)
         return self.raised
 
 

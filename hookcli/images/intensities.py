@@ -35,8 +35,9 @@ class Samples:
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
     """Return the values that mean black and white in every picture of a dtype, if there are such.
 
-    ``kind`` is numpy's letter for the dtype. Unsigned integers (``u``) of 12 bits reach from 0 to
-    4095; signed integers have no such values. With ``is_white_zero``, 0 is white.
+    ``kind`` is numpy's letter for the dtype, and ``bits`` is the number of bits that values use.
+    Unsigned integers (``u``) of 12 bits reach from 0 to 4095, and floats from 0 to 1; signed
+    integers have no such values. With ``is_white_zero``, 0 is white.
     """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)
@@ -79,8 +80,9 @@ def scale_rows(
 ) -> tuple[Array, Intensities | None]:
     """Return values scaled to 0 to 255, and the range of values that became 0 to 255.
 
-    The scaled values have the ``shape`` (H, W, C); they are uint8 for one or three bands, otherwise
-    float32. The range is None if ``rows`` yields uint8, which is not scaled.
+    Each call of ``rows`` yields all values, some rows at a time. The scaled values have the
+    ``shape`` (H, W, C); they are uint8 for one or three bands, otherwise float32. The range is None
+    if the values are uint8, which are not scaled.
     """
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)

@@ -235,7 +235,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Prepares images. Returns hookcli's errors: torch would change the texts of raised errors."""
+    """Prepares images by index; returns errors, since torch would change a raised error's text."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

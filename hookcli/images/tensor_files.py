@@ -39,7 +39,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return a file's arrays by ``:`` and their names; a single array has an empty name."""
+    """Return a file's arrays by names such as ``:left``; a single array has an empty name."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":

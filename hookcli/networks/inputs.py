@@ -125,7 +125,10 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """Holds a model's inputs by name. A name that the user did not give gets the next pixels."""
+    """Holds a model's inputs by name, as the user gave them.
+
+    A look-up of any other name takes the first item out of ``pixels``, and keeps it as the input.
+    """
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)

@@ -221,7 +221,8 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model on its device, with its weights and its preprocessing.
 
-    Modules and parameters whose Python ``id`` is in ``taken`` are copied: another model uses them.
+    ``taken`` has the Python ids of modules and parameters that another model uses; if the new model
+    has them, too, it gets copies of them.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)

@@ -72,7 +72,8 @@ def copy_taken(
 def list_classes(module: nn.Module) -> tuple[type, ...]:
     """Return a module's class and all its base classes.
 
-    A TorchScript module only records the name of its class: hookcli guesses the classes from it.
+    A TorchScript module has only the name of its class: hookcli takes the class of this name in
+    ``torch.nn`` or, if there is none, makes an empty class of this name.
     """
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__

@@ -83,9 +83,9 @@ class Source:
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error that suggests the right name if ``name`` means a model of this source.
+        """Return an error that suggests the right name if a wrong ``name`` means one of the models.
 
-        The result is None if ``name`` does not.
+        The result is None if ``name`` means none of this source's models.
         """
         return None
 

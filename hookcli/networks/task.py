@@ -83,7 +83,8 @@ class Task:
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return a note for the user on how ``count`` pictures become one input.
 
-        ``pictures`` may lack some or all of them. The note is empty if an input is one picture.
+        ``pictures`` may have fewer than ``count`` pictures. ``size`` is the side that the user
+        asked for, or None. The note is empty if an input is one picture.
         """
         return ""
 
@@ -212,9 +213,9 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return the values (H, W, C) of a picture.
+    """Return the values (H, W, C) of a picture with any number of bands.
 
-    If it is a Pillow picture, its first band is repeated ``bands`` times.
+    Of a Pillow picture, only the first band is taken, and repeated ``bands`` times.
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values

@@ -135,7 +135,7 @@ class Segmentation(Task):
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        """Return a map (H, W) of classes for each image; subclasses may resize it to ``sizes``."""
+        """Return each image's map (H, W) of classes; a subclass may resize the map to ``sizes``."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:

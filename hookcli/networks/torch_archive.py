@@ -77,7 +77,10 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
 
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
-    """Return the offset of the only central directory; raise if a zip archive may have two."""
+    """Return the offset of the zip archive's central directory, which lists ``members`` files.
+
+    Raise an OtherArchiveError if it lists another number, or if there may be a second directory.
+    """
     size = stream.seek(0, 2)
     stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
     tail = stream.read()

@@ -76,7 +76,11 @@ def find_images(
 def _read_some(
     sources: Sequence[ImageSource], range_: str | tuple[float, float]
 ) -> Iterator[tuple[str, int, Intensities | None]]:
-    """Read the images that a plan needs; yield the name, number of bands and range of each."""
+    """Read the images that a plan needs; yield the name, number of bands and range of each.
+
+    These are the first image, images in memory and, if ``range_`` (the option ``--range``) is
+    ``full``, some files whose values may have no natural range.
+    """
     # Of images that are not in memory, these are the first one and, unless the user gave a range,
     # pictures that may have no natural range: up to eight remote ones, and all local ones whose
     # header shows no natural range (up to eight, once a picture has none).

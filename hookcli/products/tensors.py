@@ -86,7 +86,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Raise a RequestError with ``hint`` if ``total``, in bytes, exceeds ``most``, in 1e9 bytes."""
+    """Raise a RequestError with ``hint`` if ``total`` bytes exceed ``most`` times 1e9 bytes."""
     if total > most * 1e9:
         size = f"{total / 1e9:.4g} GB"
         raise RequestError(f"the tensors would take {size}, more than `max_disk={most:g}`", hint)

@@ -64,7 +64,9 @@ def choose_best(
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return a few channels of each call, with the images that have their largest values.
 
-    These are up to 12 of the channels ``asked`` or, if that is None, the 3 that stand out most.
+    Of the channels ``asked``, each call gets the first 12 that it has. If ``asked`` is None, it
+    gets the 3 that stand out most. ``keys`` are the keys of the run's images, to which ``top``
+    refers by position.
     """
 
     def choose(call_id: str) -> Sequence[int]:

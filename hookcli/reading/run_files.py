@@ -86,7 +86,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """Reads copies of the files of a run folder that is in memory or in cloud storage."""
+    """Reads files of a run folder in cloud storage or in memory, from local copies if needed."""
 
     location: Url
 

@@ -75,7 +75,7 @@ def _map(stream: BinaryIO) -> memoryview | mmap.mmap:
 
 
 def _copy_part(data: memoryview | mmap.mmap, tensor: SavedTensor, part: tuple[slice, ...]) -> Array:
-    """Return a copy of ``part`` of a tensor; raise a DamagedError if the file is damaged."""
+    """Copy ``part`` (a slice per axis) of a tensor in a shard; a damaged shard raises an error."""
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")

@@ -100,7 +100,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether a tensor with ``axes`` axes has no batch axis: (C, H, W) in a ``Conv2d``."""
+    """Return whether an input or output with ``axes`` axes has no batch axis: 3 in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -118,7 +118,7 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """The input or output that this is, or whose gradient this is, such as ``output:1``."""
+        """The name of the input or output that this is, or is the gradient of: ``output:1``."""
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:

@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The value for an elementwise layer (a ReLU) that follows a layer with this value."""
+        """The likely value for an elementwise layer (a ReLU) after a layer with this value."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -128,10 +128,12 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout of a tensor with this shape; ``UNKNOWN`` if the arguments do not decide.
+    """Return the layout of a tensor with this shape; ``UNKNOWN`` if the arguments do not decide it.
 
-    ``pixels`` is the height and width of the network's input. Feature maps must have the same
-    proportions, up to rounding by less than one row or column. None means square.
+    ``channels`` says where the layer's type puts the channel axis, and ``tokens`` describes the
+    model's patches and extra tokens. ``pixels`` is the height and width of the network's input, or
+    None for a square: feature maps must have its proportions, up to rounding by less than one row
+    or column.
     """
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
@@ -151,9 +153,9 @@ def recall_layout(
 ) -> Layout:
     """Return the layout that a run saved as ``name``; ``UNKNOWN`` if it does not fit ``shape``.
 
-    ``pixels`` is the height and width of the network's input. A run does not save the number of
-    extra tokens before the image's tokens: it is the smallest with which the other tokens form an
-    image in these proportions.
+    ``pixels`` is the height and width of the network's input. A run does not save how many extra
+    tokens come before the image's tokens: hookcli takes the smallest number with which the other
+    tokens form an image with the proportions of ``pixels``.
     """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)

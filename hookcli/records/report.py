@@ -264,7 +264,7 @@ class FolderState:
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
     complete: bool = True  # whether the folder has a readable manifest, which is written last
-    pictures: tuple[str, ...] = ()  # of those that the page shows, all that exist
+    pictures: tuple[str, ...] = ()  # the pictures for the page that exist
 
 
 AS_LEFT = FolderState()

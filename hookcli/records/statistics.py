@@ -36,7 +36,7 @@ class Statistic:
     text: str  # its meaning, for one tensor and for several images
     # ``number``: of the finite values; ``share``: of all, 0 to 1; ``count``: how many
     unit: Literal["number", "share", "count"] = "number"
-    merge: _Merge  # of two sets of values that both have the statistic, by its name
+    merge: _Merge  # ``merge(name, pairs)`` merges two values of the statistic called ``name``
     heading: str = ""  # of its column in tables; empty for none
 
     def with_default(self, default: float | None) -> Any:

@@ -21,7 +21,7 @@ class UncalledGroup:
     """Layers that did not run for the same reason."""
 
     layers: tuple[str, ...]
-    names: str  # all names, names with the numbers that differ in braces, or the first names
+    names: str  # all names; short forms such as ``layer{1-4}.conv1``; or only the first names
     reason: str
 
     @property
@@ -60,7 +60,10 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Join split names as ``layer{1-4}.conv{1-2}``; return "" if that would include other names."""
+    """Join names as ``layer{1-4}.conv{1-2}``; return "" if that would include other names.
+
+    Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``.
+    """
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

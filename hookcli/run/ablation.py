@@ -229,7 +229,8 @@ class _Ablation:
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
         """Run copies of an image (1, …) through the model, each with another channel set to zero.
 
-        If no forward pass fails, add the scores with and without each channel to ``sums``.
+        Add the scores with and without each channel to ``sums``, and the image to ``images``. If a
+        forward pass fails, add nothing.
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)

@@ -104,7 +104,10 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Skip images unlike the first image, unless hookcli knows what input the model takes."""
+        """Return the images with as many axes and channels as the first image; skip all others.
+
+        If hookcli knows what input the model takes, return all images.
+        """
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []

@@ -29,7 +29,7 @@ class Kind:
     """
 
     name: str  # in messages, after ``article``
-    article: str
+    article: str  # ``a`` or ``an``
     list_name: str  # the file that names all others
     read_list: Callable[[bytes], Iterable[str] | None]
     hint: str = ANOTHER  # what to do about a folder that cannot be used

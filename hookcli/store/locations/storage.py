@@ -193,13 +193,13 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries(contextlib.AbstractContextManager[Any]):
-    """A ``with`` block around one try, which suppresses an error if another try may succeed."""
+    """A ``with`` block around one request; it swallows an error if the caller should try again."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """After a temporary error, wait and suppress it. Raise any other error as an OSError."""
+        """After a temporary error, wait and return True. Raise or pass on any other error."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
