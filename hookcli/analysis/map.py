@@ -61,7 +61,7 @@ class MapRow:
         nearest: the key of the nearest image.
         distance: the distance to the nearest image: one minus the cosine of the two images'
             features.
-        group: the number of the image's group of near duplicates, from 1; null without one.
+        group: the number, from 1, of the image's group of near duplicates; null if it has none.
     """
 
     image: str
@@ -103,8 +103,8 @@ class MapDocument(AnalysisDocument):
         explained: the share of the variance along each of the two axes of the map.
         duplicates: groups of near duplicates, each with the keys of its images.
         duplicate_distance: the largest distance at which two images count as near duplicates.
-        crowded: the number of images of which no duplicates are listed, since more than 20 images
-            are that near.
+        crowded: the number of images whose duplicates are not listed, because more than 20 images
+            are within ``duplicate_distance``.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """
@@ -135,8 +135,8 @@ class Neighbours:
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
     """Find the ``count`` nearest images of each image, and the near duplicates among all images.
 
-    Images are compared by the cosine of their ``features`` (images, C). Near duplicates are at most
-    ``near`` (one minus the cosine) apart; if it is None, hookcli chooses it.
+    The distance of two images is one minus the cosine of their ``features`` (images, C). Near
+    duplicates are at most ``near`` apart; if ``near`` is None, hookcli chooses this limit.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -217,10 +217,9 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
     """Group linked images so that any two images of a group are at most ``near`` apart.
 
     ``links`` (2, pairs) has the positions of two images in each column, and ``directions`` (images,
-    C) the features of each image, scaled to norm 1. Images that stay alone are left out.
+    C) has the features of each image, scaled to norm 1. Images in no group are left out.
     """
-    # ``links`` are pairs of images, (2, pairs); only images that a chain of links joins are
-    # compared.
+    # Only images that a chain of links joins are compared.
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -99,7 +99,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the unbiased linear CKA of two arrays (images, …) of the same 4 or more images."""
+    """Return the unbiased linear CKA of two arrays (images, …) for the same images, at least 4."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -199,11 +199,11 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append the similarities of images in each batch to ``file``, as float32, for one call.
+    """Append the similarities of the images in each batch, for one call, to ``file`` as float32.
 
-    A batch has the positions of its n images in ``keys``, and gets a centered matrix (n, n). All
-    matrices of the call together are scaled to the norm 1. If all images have the same features,
-    raise an EmptyLayerError.
+    A batch lists the positions of n images in ``keys``. Its similarities are a centered matrix
+    (n, n); all matrices of the call together are scaled to the norm 1. If all images have the same
+    features, raise an EmptyLayerError.
     """
     if pool == "none":
         parts = call.read_columns(_PART, keys)
@@ -238,7 +238,7 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Center and scale similarities (n, n) in place, as the unbiased HSIC of a batch requires."""
+    """Center and scale similarities (n, n) in place, as the unbiased estimate of HSIC requires."""
     # The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     count = len(similarities)
     np.fill_diagonal(similarities, 0)

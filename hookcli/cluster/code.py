@@ -38,7 +38,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config``; each .py file that this node lacks is replaced by its copy in ``sent``."""
+    """Return ``config``, with copies in ``sent`` in place of the .py files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

@@ -54,8 +54,8 @@ class Work:
     """A chunk of images that a worker runs.
 
     ``number`` counts the chunks of the run, and ``first_image`` is the position of the chunk's
-    first image in the run, both from 0. ``start`` has what earlier chunks revealed,
-    such as the shape of the input.
+    first image in the run, both from 0. ``start`` has facts from earlier chunks, such as the shape
+    of the input.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Read a run, or a golden file with the statistics of a run, to compare it, without torch."""
+"""Read a run, or a golden file with its statistics, for a comparison that needs no torch."""
 
 from __future__ import annotations
 

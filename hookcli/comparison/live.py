@@ -265,11 +265,11 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, and True if the result always shows the pair.
+        """Yield each pair of calls, with True if the result shows the pair in any case.
 
-        Pairs with False serve only to find culprits: the result shows such a pair if its call turns
-        out to be a culprit. ``image`` is the image's key. ``listed`` has the layers to show, by
-        module path: those of A, then those of B.
+        A pair with False serves to find culprits, and is shown only if its call is a culprit.
+        ``image`` is the image's key. ``listed`` has the layers of A to show, by module path, and
+        then those of B.
         """
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
@@ -283,7 +283,7 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether to leave out a call because the side that lacks it may have merged it.
+        """Return whether to leave out a call because the other side may compute it in another call.
 
         ``call_id`` is empty if A lacks the call, and ``other`` is empty if B lacks the call. ``b``
         is the call in B, or None.

@@ -103,11 +103,11 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map ids of a quantized B's calls to the id of the last call of A that each computes.
+        """Map each convolution and linear layer of a quantized B to the last call of A it computes.
 
-        Example: ``conv1`` of B is mapped to ``relu`` of A if it also computes the ReLU. The
-        ``Identity`` that B has in place of this ReLU is mapped to "". If B is a graph, or not
-        quantized, the map is empty.
+        The keys and values are call ids. For example, if ``conv1`` of B also computes the ReLU,
+        ``conv1`` is mapped to ``relu`` of A, and the ``Identity`` that B has in place of this ReLU
+        is mapped to "". If B is a graph, or not quantized, the map is empty.
         """
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
@@ -145,9 +145,9 @@ class Blamer:
         """Find the culprits: calls whose own error exceeds ``rtol`` and is unusual for such calls.
 
         An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, the
-        error that rounding explains takes its place. A call that the other side lacks has no own
-        error: hookcli blames it in place of a culprit that directly follows it. hookcli does not
-        blame a call if B, such as an exported file, does not show which layers cause its error.
+        limit is the error that rounding explains. A call that only one side has gets no own
+        error, so hookcli blames it in place of a culprit directly after it. hookcli blames no call
+        of B, such as an exported file, if B does not show which layers cause the error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -189,11 +189,11 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map the id of each call that both sides have to calls before it that one side lacks.
+        """Map the id of each shared call to the ids of the unshared calls directly before it.
 
-        Each value has two lists with ids of the calls directly before: of those that only A has,
-        and of those that only B has. ``values`` has A's tensors by call id, in running order. The
-        function also adds calls to ``_unclear``.
+        Both sides have a shared call. Each value is a pair of lists: the calls that only A has, and
+        the calls that only B has. ``values`` has A's tensors by call id, in running order. The
+        function also updates ``_unclear``.
         """
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
@@ -249,8 +249,8 @@ class _Measured:
     """Measures the own error of each call while a model runs again with A's outputs.
 
     ``feed`` replaces the output of each call by A's output, so that the next calls get A's inputs.
-    The object itself is the observer of that run. A call without a partner is paired with an
-    unpaired call of A that has the same values, if A has such a call before its next paired one.
+    The object itself is the observer of that run. If a call has no partner, hookcli looks for a
+    call of A with the same values, between A's last measured call and A's next paired call.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
@@ -273,7 +273,7 @@ class _Measured:
     def __call__(self, call: Call, tensor: Tensor) -> None:
         """Store in ``errors`` the own error of ``call``, whose output is ``tensor``.
 
-        A call that A lacks gets None, or no entry if the call only quantizes or passes values on.
+        If A lacks the call, store None, or nothing if the call only quantizes or passes values on.
         """
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
@@ -304,9 +304,9 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return the own error of ``call``: the distance of its output ``b`` from A's ``a``.
+        """Return the own error of ``call``: the distance of its output ``b`` from A's output ``a``.
 
-        ``partner`` is the id of the call in A.
+        ``partner`` is the id of the call's counterpart in A.
         """
         # A distance up to ``find_floor`` counts as 0. The distance is Inf if the shapes differ, or
         # the places of NaN or Inf. Exports may merge reshapes, though: these keep all values.
@@ -327,7 +327,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return the id of an unpaired call of A with values close to ``array``, or ""."""
+        """Return the id of an unpaired call of A with values like ``array``, or "" if none has."""
         # Only the calls before A's next paired call are searched.
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
@@ -340,7 +340,7 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: TensorArray) -> bool:
-        """Return whether a call only takes a slice, or its output ``array`` repeats another one."""
+        """Return whether a call only slices its input, or returns another call's output again."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
@@ -349,9 +349,9 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each call of A that B has to errors of the calls just before it that B lacks.
+        """Map each call of A that B has to the errors of the calls just before it that B lacks.
 
-        ``moved`` has these errors by call id. A call without an error there gets None.
+        ``moved`` has the errors by call id; the error of a call that ``moved`` lacks is None.
         """
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
@@ -367,9 +367,9 @@ class _Measured:
     ) -> Iterator[OwnError]:
         """Yield the own error of each measured call, with the error that rounding can cause.
 
-        ``moved`` has the errors of A's calls, by call id, when all inputs move to a neighbouring
-        number in ``dtype``, the coarsest dtype of the models. ``dtypes`` maps call ids to the dtype
-        in which the call is rounded.
+        ``moved`` has the errors of A's calls, by call id, in a run in which hookcli moved all
+        inputs to neighbouring numbers of ``dtype``, the coarsest dtype of the models. ``dtypes``
+        maps call ids to the dtypes in which the calls round.
         """
         merged = self._list_merged(moved)
         # An operation may use the output of a layer anywhere in A that B does not show.
@@ -416,10 +416,11 @@ class _Mover:
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
 ) -> TensorArray | None:
-    """Return A's output of a call, moved to neighbouring numbers; None if A lacks the call.
+    """Return A's output of a call with its values moved to neighbouring numbers, or None.
 
-    ``own`` finds the output, and ``move`` moves it. ``held`` maps ids of A's calls to the dtypes of
-    B's outputs. Numbers that are too large for the dtype of B's output become Inf.
+    ``own`` finds the output, and ``move`` moves its values; the result is None if A lacks the call.
+    Numbers that are too large for the dtype of B's output become Inf. ``held`` maps ids of A's
+    calls to these dtypes.
     """
     values = own.feed(call_id)
     if values is None:

@@ -46,10 +46,10 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
-    """Map the id of each call of B that has a counterpart in A to the counterpart's id.
+    """Pair calls of B with calls of A, and map the id of each paired call of B to the id in A.
 
-    ``a`` and ``b`` have the calls of A and B by id, in running order. ``values`` has the tensors of
-    A and of B by call id, as far as they are known.
+    ``a`` and ``b`` have the calls of A and B by id, in running order. ``values`` has the known
+    tensors of A, by call id, and those of B.
     """
     # hookcli first pairs calls with similar values, in any order; then the longest sequences of
     # calls with equal types and shapes; then single such calls nearby, because a tool may swap
@@ -144,11 +144,11 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(
     a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
-    """Map ids of B's calls to the ids of A's calls with the closest values, if similar.
+    """Map the id of each call of B to the call of A with the closest values, if these are similar.
 
-    ``a`` and ``b`` have the tensors by call id. Of several calls of B with the same closest call,
-    the closest one is paired that is not in ``moves``, the calls that compute nothing. The others,
-    which pass on values, get "".
+    ``a`` and ``b`` have the tensors by call id. If several calls of B have the same closest call of
+    A, hookcli pairs the closest of them, preferably one that computes something (not in ``moves``),
+    and maps the others, which pass its values on, to "".
     """
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     # by the id in A: whether the call of B is a move, its distance, index and id

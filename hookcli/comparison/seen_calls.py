@@ -126,10 +126,9 @@ class SeenCalls:
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Pair the calls of A and B by order and type instead of by name, and measure all pairs.
 
-        ``others`` is another object, whose ``keep`` stored the calls of B. If paired tensors
-        differ, hookcli runs B on the tensors of A by ``rerun(feed, observer)``, up to four times: a
-        call that only inherits an error then has its counterpart's values, so hookcli can pair the
-        two.
+        ``others`` has stored the calls of B with its ``keep``. If paired tensors differ, hookcli
+        calls ``rerun(feed, observer)`` up to four times, to run B on the tensors of A: a call that
+        only inherits an error then has its counterpart's values, so hookcli can pair the two.
         """
         self.b = others.a
         roots, layers = [], []
@@ -206,7 +205,7 @@ class SeenCalls:
     def _find_merged(self, partner: str, other: TensorArray) -> str:
         """Return A's ReLU after ``partner`` if B's call computes both, else ``partner``.
 
-        The signs show it: A's output of ``partner`` has negative values, and B's ``other`` none.
+        B computes both if A's output of ``partner`` has negative values and B's ``other`` has none.
         """
         follower = dict(itertools.pairwise(self.a)).get(partner, "")
         values = self.values.get(partner)
@@ -253,9 +252,9 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return the id of the counterpart in A of B's ``call``, if A or B folded a BatchNorm here.
+        """Return the id of A's counterpart of ``call`` if only one side folded a BatchNorm there.
 
-        Return "" if A has no counterpart of the call, and None if neither folded a BatchNorm here.
+        Return "" if A has no counterpart, and None if folding does not concern the call.
         """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
@@ -281,10 +280,10 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the call index in A of a call of B, which may call the layer less often than A.
+        """Return which call of a layer in A, by index, is the counterpart of a call of B.
 
-        ``key`` is the module path and the call index in B. ``calls`` has the ids of A's calls of
-        the layer by call index; B lacks ``missing`` of these calls. ``values`` is B's output.
+        B may call the layer less often than A: B lacks ``missing`` of the ``calls``, the ids of A's
+        calls by call index. ``key`` is the module path and index in B; ``values`` is B's output.
         """
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
@@ -298,7 +297,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return ids of A's calls whose layers B does not name, after A's last paired call."""
+        """List the ids of those calls after A's last paired call whose layers B does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -316,8 +315,8 @@ class SeenCalls:
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
         """Pair the call of B in ``_waiting``, if any, with a call of A, and empty ``_waiting``.
 
-        The call waits because B names no module for it. It is paired with A's last call before
-        ``partner`` whose layer B does not name, or with none if the shapes of the tensors differ.
+        The call waits because B names no module for it. Its counterpart is A's last call before
+        ``partner`` whose layer B does not name; if the two tensors differ in shape, it has none.
         """
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None

@@ -1,4 +1,4 @@
-"""Define what a comparison holds: the fields of rows, changed facts, left-out calls, exit code."""
+"""Define the result of a comparison: its rows, changed facts, uncompared calls and exit code."""
 
 from __future__ import annotations
 

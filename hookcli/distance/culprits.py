@@ -1,4 +1,4 @@
-"""Decide, by limits, which calls of B are to blame for B's distance from A, and describe them.
+"""Decide which calls of B are to blame for B's distance from A, and describe these calls.
 
 The inherited error of a call is its distance from A in a normal run of B, which may come from
 earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call
@@ -83,9 +83,9 @@ class OwnError:
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """Pairs of an own error and the error that rounding explains, for the whole tensor first.
+        """Pairs (own error, error that rounding explains), first the pair of the whole tensor.
 
-        If the channels are known, two more pairs follow: of the median and of the worst channel.
+        If the channels are known, a pair for the median channel and one for the worst follow.
         """
         if not self.channels:
             return ((self.own, self.rounding),)
@@ -149,9 +149,9 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield a list of limits for each call: own errors above them are unusual for similar calls.
+    """Yield a list of limits for each call; an own error above its limit is unusual.
 
-    A list has a limit for each pair in ``OwnError.figures``.
+    It is unusual among similar calls. The list has a limit for each pair in ``OwnError.figures``.
     """
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing
@@ -193,7 +193,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return the module path in a call id (``fc`` in ``fc#1``), or an operation's whole id."""
+    """Return the module path in a call id (``fc`` in ``fc#1``), or the whole id of an operation."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

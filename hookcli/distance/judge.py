@@ -51,11 +51,11 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the absolute error that rounding may cause in outputs of a fixed range, else 0.
+    """Return the absolute error that rounding may cause in a pair of calls.
 
-    ``calls`` are a pair of calls, such as two sigmoids, whose outputs are between 0 and 1. The
-    error is that of the coarsest dtype of the calls and of ``dtypes``. With ``of_channels``,
-    hookcli assumes that in some channel, all inputs of a gate such as SiLU are negative.
+    The error is 0 unless the outputs of ``calls`` have a fixed range, such as 0 to 1 for sigmoids.
+    It depends on the coarsest of the calls' dtypes and ``dtypes``. With ``of_channels``, hookcli
+    assumes that in some channel, all inputs of a gate such as SiLU are negative.
     """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
@@ -76,7 +76,7 @@ class Judge:
     """Compares pairs of calls with a tolerance, and ranks them.
 
     Call ``add`` image by image, in the order in which the calls complete. ``rows`` then returns one
-    row for each pair, the worst pair first. The keys of private fields are the ids in A and in B.
+    row for each pair, the worst pair first. Keys of private fields are pairs: ids in A and in B.
     """
 
     tolerance: Tolerance
@@ -93,8 +93,7 @@ class Judge:
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
         """Judge a pair for one image, and update the pair's row for all images.
 
-        If ``is_hidden``, ``rows`` leaves out the pair until ``show`` gets the id of the pair's
-        call.
+        If ``is_hidden``, ``rows`` leaves out the pair until ``show`` gets the id of the call.
         """
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
@@ -116,7 +115,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include these hidden calls. An id is the one in A, or in B if A has none."""
+        """Stop hiding the calls with these ids. A call that A lacks goes by its id in B."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
@@ -175,7 +174,7 @@ class Judge:
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: CallPair) -> str:
-        """Return why a pair fails whatever its distance is, or "" if the distance decides."""
+        """Return why a pair fails regardless of its distance, or "" if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"

@@ -67,9 +67,9 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the largest tolerated one; None if it is unknown.
+        """Return the distance divided by the largest tolerated distance; None if it is unknown.
 
-        The largest one is ``atol + rtol * (size of A)``, or ``rtol`` for the metric ``cosine``.
+        The latter is ``atol + rtol * (size of A)``, or ``rtol`` for the metric ``cosine``.
         """
         if metric == "cosine":
             if self.cosine is not None:
@@ -91,7 +91,7 @@ class Distance:
 def measure_arrays(
     a: TensorArray, b: TensorArray, axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance of B from A, two arrays of one shape.
+    """Return the exact distance of array B from array A, which has the same shape.
 
     If the channel axis ``axis`` is given, the result also has the distances of channels, which
     ``measure_channels`` computes with ``floor``.
@@ -118,8 +118,8 @@ def measure_channels(
 ) -> tuple[float, float] | None:
     """Return the median and the maximum of the channels' relative L2 distances between A and B.
 
-    ``axis`` holds the channels. A channel counts as equal if the root mean square of its difference
-    is at most ``floor``. Return None if the arrays are empty, or have values that are not finite.
+    ``axis`` is the channel axis. A channel counts as equal if the root mean square of its
+    difference is at most ``floor``. Return None if the arrays are empty or have NaN or Inf.
     """
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     # the median norm of the channels that are not zero.

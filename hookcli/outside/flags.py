@@ -148,8 +148,8 @@ def list_values(
 ) -> Iterator[tuple[Field, Flag, Any]]:
     """Yield ``(field, option, value)`` for each field of ``request`` that has an option.
 
-    Fields of inner requests have dotted names such as ``run.model.seed``; ``path`` begins all
-    names. Inner requests of the types ``left_out`` are skipped.
+    Fields of inner requests have dotted names such as ``run.model.seed``; all names begin with
+    ``path``. Inner requests of the types in ``left_out`` are skipped.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -164,8 +164,8 @@ def list_values(
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
     """Yield ``(dotted path, option)`` for each field, and for the fields of inner requests.
 
-    If the option has another name than the field, a second path ends in that name. All paths begin
-    with ``path``.
+    If the option and the field have different names, a second path ends in the option's name. All
+    paths begin with ``path``.
     """
     # An optional request, such as ``cluster``, is given by the option of its required field.
     for field in fields:

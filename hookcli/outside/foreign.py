@@ -48,7 +48,7 @@ class Surroundings:
 class Forgiveness:
     """Suppresses exceptions in a ``with`` block, even ``SystemExit``, but not Ctrl-C.
 
-    Put only the access to a foreign object into the block: mistakes of hookcli are hidden, too.
+    Put only the access to a foreign object into the block, which also hides errors of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -77,8 +77,8 @@ class ForeignCode:
         """Set the message and hint of ``error``, which replaces an error of the foreign code.
 
         The message is ``what``, ``verb`` and the foreign error's first line. By default, ``verb``
-        is "raised" and the foreign error's type. Foreign errors of the types in ``passes`` stay as
-        they are. Several blocks may share ``surroundings``.
+        is "raised" and the foreign error's type. Foreign errors of the types in ``passes`` are not
+        replaced. Several blocks may share ``surroundings``.
         """
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
@@ -117,7 +117,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return an error's first line; quotes replace backticks, which would mark options."""
+    """Return an error's first line, with quotes for backticks, as backticks mark options."""
     return first_line(error).replace("`", "'")
 
 

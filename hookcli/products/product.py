@@ -114,7 +114,7 @@ class RunningChunk:
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
-        """Return a JPEG of the network's input for the image ``key``, which was not skipped."""
+        """Return a JPEG of the network's input for an image that was not skipped, given its key."""
         pixels = self.prepared[key].pixels
         if key not in self._shown and pixels is not None:
             self._shown[key] = self._show(pixels)
@@ -160,7 +160,7 @@ class Product:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the files and folders that only a run with this product may write."""
+        """Return the names of files and folders that only a run with this product may write."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
@@ -181,7 +181,7 @@ class Product:
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:
-        """Return the values of those fields of ``ReportDocument`` that come from this product."""
+        """Map the fields of ``ReportDocument`` that come from this product to their values."""
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:

@@ -28,7 +28,7 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Run the model once to estimate the size; raise a RequestError above ``--max-disk``."""
+        """Run the model to estimate the size; raise a RequestError if it exceeds ``--max-disk``."""
         from hookcli.passes.forward import measure_saved
 
         request = self.scope.config.tensors

@@ -64,9 +64,9 @@ def choose_best(
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return a few channels of each call, with the images that have their largest values.
 
-    Of the channels ``asked``, each call gets the first 12 that it has. If ``asked`` is None, it
-    gets the 3 that stand out most. ``keys`` are the keys of the run's images, to which ``top``
-    refers by position.
+    These are the first 12 channels in ``asked`` that the call has or, if ``asked`` is None, the 3
+    channels that stand out most. ``keys`` are the keys of the run's images, to which ``top`` refers
+    by position.
     """
 
     def choose(call_id: str) -> Sequence[int]:

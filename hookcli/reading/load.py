@@ -60,8 +60,8 @@ _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(La
 class Run:
     """A finished run, which ``load_run`` opens.
 
-    Each table and each array is read from its file when you ask for it. If the file is missing or
-    damaged, that raises a RequestError.
+    hookcli reads each table and each array from its file when you ask for it, and raises a
+    RequestError if the file is missing or damaged.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -304,7 +304,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Read the index of saved tensors, by call id; let equal tuples of image keys share memory."""
+    """Read the index of saved tensors by call id; equal tuples of image keys share their memory."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {

@@ -1,6 +1,6 @@
 """Read ``records.parquet``, and refuse a file that is damaged or would fill the memory.
 
-A file is refused for wrong columns, and for more rows or uncompressed bytes than its size allows.
+Such a file has wrong columns, or more rows or uncompressed bytes than its size allows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Turn dictionary-encoded columns into texts; raise a ValueError for too long a text."""
+    """Turn dictionary-encoded columns into texts; raise a ValueError if a text is too long."""
     for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(index)

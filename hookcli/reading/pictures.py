@@ -65,7 +65,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(boxes: TileBoxes, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the box (left, top, right, bottom) in a sheet of one layer's name, labels and tiles.
+    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles in a sheet.
 
     ``boxes`` has the positions of the layer's tiles, ``tiles`` is their number, and ``size`` is the
     size of the sheet. Raise a ValueError if the box is not inside the sheet.

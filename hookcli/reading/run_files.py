@@ -86,7 +86,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """Reads files of a run folder in cloud storage or in memory, from local copies if needed."""
+    """Reads files of a run folder in cloud storage, through local copies, or in memory."""
 
     location: Url
 

@@ -53,7 +53,7 @@ def read_rows(
 
     ``ranges`` chooses the indices to read along the second axis, the third axis, and so on; axes
     without a range are read whole. Raise a RequestError if numpy lacks the dtype, or if the file
-    (shard) is damaged or has a different dtype or shape. To check only, set ``stop`` to ``start``.
+    (shard) is damaged or has another dtype or shape. To only check it, set ``stop`` to ``start``.
     """
     array_dtype(tensor)
     try:

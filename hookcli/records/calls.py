@@ -43,7 +43,7 @@ RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a ca
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer, which is a module of a model, or a functional operation (``add``) in a module."""
+    """A layer: a module of a model, or a functional operation, such as ``add``, in a module."""
 
     # The dotted name from ``named_modules()``; empty for the model itself. For an operation, the
     # path of the module that runs it, and its name: ``layer1.0/op:add``.
@@ -80,7 +80,7 @@ class LayerInfo:
         """Return which axes of the layer's input or output are batch, channels, rows and columns.
 
         ``shape`` is the tensor's shape, and ``pixels`` the height and width of the network's input.
-        ``tensor`` names the input or output, such as ``output:1``; ``output:`` is the only output.
+        ``tensor`` names an input or output, such as ``output:1``; the only output is ``output:``.
         """
         names = (name for each, name in self.inferred if each == tensor)
         name = next((each for each in names if len(each) == len(shape)), "")
@@ -100,7 +100,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether an input or output with ``axes`` axes has no batch axis: 3 in a ``Conv2d``."""
+    """Return whether a tensor with ``axes`` axes has no batch axis, such as 3 in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -108,7 +108,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tensor of a layer's call: input, output, or a gradient of an input, output or parameter."""
+    """A tensor of a layer's call: input, output, or gradient of an input, output or parameter."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass
@@ -118,7 +118,10 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """The name of the input or output that this is, or is the gradient of: ``output:1``."""
+        """The name of the input or output, such as ``output:1``.
+
+        A gradient has the name of the input or output to which it belongs.
+        """
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:

@@ -58,7 +58,7 @@ def list_options(config: RunConfig) -> tuple[str, ...]:
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a manifest's command. If it is null, return ``hookcli`` and the saved ``options``."""
+    """Return a manifest's command; for a null command, ``hookcli`` and the saved ``options``."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
@@ -73,7 +73,7 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the result of ``list_saved_options``: options that reduce tensors, and dtypes.
+    """Split the result of ``list_saved_options`` into options that reduce tensors, and dtypes.
 
     ``("--pool mean", "--tensor-dtype float16")`` becomes ``("--pool mean",)`` and ``("float16",)``.
     """
@@ -82,7 +82,7 @@ def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return ``command`` with ``--save tensors`` and, unless ``pool`` is none, with ``--pool``."""
+    """Return ``command`` with ``--save tensors`` and, unless ``pool`` is "none", ``--pool``."""
     changed, pairs = ("--save", "--pool", "--tensor-channels"), pairwise(("", *command))
     kept = [word for before, word in pairs if before not in changed and word not in changed]
     pooled = () if pool == "none" else ("--pool", pool)
@@ -94,8 +94,8 @@ def list_differences(
 ) -> Iterator[str]:
     """Yield a phrase for each difference, such as ``with --layers conv, not --layers linear``.
 
-    A phrase continues "the earlier run was started". Only keys of the new request are compared. For
-    a part of two requests, such as the versions, ``prefix`` is the part's name: ``"versions "``.
+    A phrase completes "the earlier run was started". hookcli compares only the new request's keys.
+    If the requests are parts of others, ``prefix`` names the part, for example ``"versions "``.
     """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
@@ -133,8 +133,8 @@ def list_value_options(
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield (name, old value, new value) of each option that differs between two commands.
 
-    Only options that change the model's outputs count. If a command lacks an option, the value is
-    None; for ``--mode``, it is the default.
+    Only options that change the model's outputs count. An option that a command lacks has the value
+    None, except ``--mode``, which has its default.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
@@ -152,7 +152,7 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old_words: Sequence[str], new_words: Sequence[str]) -> str:
-    """Describe how two commands differ, as ``with --pool OLD, not --pool NEW``; "" if equal."""
+    """Describe how two commands differ, as ``with --pool OLD, not --pool NEW``; empty if equal."""
     # The order of options does not count, since two versions of hookcli may write them differently.
     phrases_old, phrases_new = _phrases(old_words), _phrases(new_words)
     names = dict.fromkeys((*phrases_old, *phrases_new))
@@ -177,7 +177,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Map each option of a command to its uses, such as ``{'--layers': ['--layers conv']}``.
+    """Map each option of a command to its uses, for example ``{'--layers': ['--layers conv']}``.
 
     The words before the first option are under ``command``, ``model`` and ``images``.
     """

@@ -26,7 +26,7 @@ Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Size, time and hash of an image file, which show later whether the file has changed."""
+    """The size, time and hash of an image file, which later show whether the file has changed."""
 
     file: str  # the path or URL; for an image in a tensor file, its name follows
     size: int = -1  # in bytes; -1 if unknown, as for a missing file
@@ -132,7 +132,7 @@ class Intensities:
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Return the widest range of several pictures, and sums of their counts; None without any."""
+    """Return the widest range of several pictures, with sums of their counts; None for none."""
     if not several:
         return None
     return Intensities(
@@ -147,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, whether it warns) on how pictures of more than 8 bits were scaled."""
+    """Yield sentences on how pictures of more than 8 bits were scaled, with True for a warning."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -177,14 +177,14 @@ def range_text(low: float, high: float) -> str:
 
 
 def suggest_range(low: float, high: float) -> str:
-    """Return an option for this range, rounded outwards, such as ``range=(-1024, 3071)``."""
+    """Return the option for a range, rounded outwards: ``range=(-1024, 3071)`` in backticks."""
     high = high if high > low else low + 1
     ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number as text. Round a fraction up or down to six significant digits."""
+    """Return a number as text, and round a fraction up or down to six significant digits."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
@@ -206,7 +206,7 @@ class ImageResult:
         predictions: the predictions, the best first; empty for an output in an unknown form.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
         seen: the file of a picture of the network's input, in the run folder; empty without one.
-        part: left, top, right and bottom, in pixels, of what the network saw of the image; left out
+        part: left, top, right and bottom, in pixels, of the part that the network saw; left out
             unless the run saves whole tensors and the preprocessing only resizes and crops.
         intensities: how values of more than 8 bits were scaled to 8; left out for other pictures.
         note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.

@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The likely value for an elementwise layer (a ReLU) after a layer with this value."""
+        """The likely member for an elementwise layer that follows a layer with this member."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -42,7 +42,7 @@ class Channels(Enum):
 
     @property
     def needs_inference(self) -> bool:
-        """Whether only a forward pass can show the axis, since the layer's type does not."""
+        """Whether the layer's type does not show the axis, so that only a forward pass can."""
         return self not in (Channels.FIRST, Channels.LAST, Channels.WINDOWS)
 
 
@@ -245,9 +245,10 @@ def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) 
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the rows and columns in which ``tokens`` tokens have the proportions of ``pixels``.
+    """Arrange ``tokens`` tokens as an image, and return the numbers of its rows and columns.
 
-    Both are 0 if there are no such rows and columns. If ``pixels`` is None, the image is square.
+    The image has the proportions of ``pixels``, or is square if ``pixels`` is None. Return (0, 0)
+    if there is no such image.
     """
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0

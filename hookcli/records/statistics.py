@@ -31,7 +31,7 @@ _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """The declaration of a statistic, which says what it means, and how to merge and show it."""
+    """Declares a statistic: its meaning, how hookcli merges it over images, and how it is shown."""
 
     text: str  # its meaning, for one tensor and for several images
     # ``number``: of the finite values; ``share``: of all, 0 to 1; ``count``: how many
@@ -123,7 +123,7 @@ def figures_of(stats: Statistics) -> dict[str, Any]:
 def layer_cells(
     call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return a row for the table of calls in a notebook: each cell's text, by column heading."""
+    """Return a row of a notebook's table of calls, as a map of column headings to texts."""
     shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
     return {"call": call_id, "type": module_type, "shape": shape, **shown}
 

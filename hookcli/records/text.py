@@ -27,7 +27,7 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``form`` with ``rest`` in its braces: " and 3 more" for 3; empty for 0 or less."""
+    """Return ``form`` with ``rest`` in its braces, such as " and 3 more"; "" for 0 or less."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 

@@ -1,4 +1,4 @@
-"""Group layers that did not run, by the reason; shorten their names, as in ``layer{1-4}.conv1``."""
+"""Group layers that did not run by the reason, and shorten names, as in ``layer{1-4}.conv1``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Join names as ``layer{1-4}.conv{1-2}``; return "" if that would include other names.
+    """Join names as ``layer{1-4}.conv{1-2}``; return "" if this form includes other names, too.
 
     Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``.
     """

@@ -146,7 +146,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch. Return a failure as text, because an exception would keep tensors alive."""
+        """Run a batch; return a failure as text, since an exception would keep tensors alive."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

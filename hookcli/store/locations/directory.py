@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a regular file, else None; raise an OutputError above 1 GiB."""
+        """Return a regular file's content, or None; raise an OutputError for more than 1 GiB."""
         try:
             file = self._locate(name)
             is_file = _to_entry(file.lstat()).is_file

@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file, or raise a FileExistsError. This is atomic if the storage allows it."""
+    """Write a new file, atomically if the storage can; raise a FileExistsError if it exists."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
@@ -124,7 +124,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the size in bytes of all files in a folder and its subfolders, by relative name."""
+    """Map the relative name of each file in a folder and its subfolders to its size in bytes."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
