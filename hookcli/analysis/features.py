@@ -37,7 +37,7 @@ _BLOCK = 16 << 20  # bytes of tensors to read at a time
 
 
 class EmptyLayerError(RequestError):
-    """Raised for a layer with the same features for all images, or without a class token."""
+    """Raised if a layer has the same features for all images, or lacks a requested class token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls of a run that match ``forms`` and have saved tensors, in the run's order.
+    """Return a run's calls with saved tensors that match ``forms``, in the order of their starts.
 
     Each form is a call id or a glob pattern; without forms, all calls match. If the run saved no
     tensors, a RequestError tells the user to save them, with ``--pool`` set to ``pool``.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy to ``target`` the .py files that ``config`` names, and all .py files beside them.
+    """Copy the .py files that ``config`` names, and all .py files beside them, to ``target``.
 
     Return whether ``config`` names a .py file.
     """

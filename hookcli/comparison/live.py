@@ -268,8 +268,7 @@ class _Sides:
         """Yield each pair of calls, with True if the result shows the pair in any case.
 
         A pair with False serves to find culprits, and is shown only if its call is a culprit.
-        ``image`` is the image's key. ``listed`` has the layers of A to show, by module path, and
-        then those of B.
+        ``image`` is the image's key. ``listed`` has the layers to show of A and of B, by path.
         """
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}

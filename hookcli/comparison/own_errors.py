@@ -191,9 +191,9 @@ class Blamer:
     ) -> dict[str, tuple[list[str], list[str]]]:
         """Map the id of each shared call to the ids of the unshared calls directly before it.
 
-        Both sides have a shared call. Each value is a pair of lists: the calls that only A has, and
-        the calls that only B has. ``values`` has A's tensors by call id, in running order. The
-        function also updates ``_unclear``.
+        A call is shared if A and B both have it. Each value is a pair of lists: the calls that only
+        A has, and the calls that only B has. ``values`` has A's tensors by call id, in running
+        order. The function also updates ``_unclear``.
         """
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
@@ -349,7 +349,7 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each call of A that B has to the errors of the calls just before it that B lacks.
+        """Map the id of each shared call to the errors of the calls just before it that B lacks.
 
         ``moved`` has the errors by call id; the error of a call that ``moved`` lacks is None.
         """

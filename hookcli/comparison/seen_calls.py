@@ -173,7 +173,7 @@ class SeenCalls:
 
         ``partner`` is the id of A's call with the same path and call index. The result is
         ``partner``, or a later call of A that ``call`` also computes, such as a BatchNorm or ReLU.
-        Operations are paired by their values; ``tensor`` is B's output.
+        hookcli pairs operations by their values. ``tensor`` is B's output.
         """
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
@@ -193,8 +193,8 @@ class SeenCalls:
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
         """Return the id of a call of A in the layer of ``call`` with a tensor close to ``values``.
 
-        ``values`` is B's output. ``partner`` is tried first, and paired calls of A are skipped.
-        Without such a call, return ``partner``, or None if ``partner`` is paired already.
+        ``values`` is B's output. hookcli tries ``partner`` first, and skips A's paired calls. If no
+        tensor is close, return ``partner``, or None if ``partner`` is paired already.
         """
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):

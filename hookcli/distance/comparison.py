@@ -42,7 +42,7 @@ class DiffRow:
         module_type: the class name of the module.
         holds: whether the call is within the tolerance for the image; in a row for all images,
             whether the call is within the tolerance for every image.
-        reason: why the call is not within the tolerance, whatever the distance; empty if the
+        reason: why the call is not within the tolerance, regardless of the distance; empty if the
             distance decides.
         metric: the distance that is compared with the tolerance: ``rel-l2``, ``max-abs``,
             ``mean-abs`` or ``cosine``.

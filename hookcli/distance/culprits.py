@@ -149,9 +149,9 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield a list of limits for each call; an own error above its limit is unusual.
+    """Yield, for each call, the limits above which own errors are unusual among similar calls.
 
-    It is unusual among similar calls. The list has a limit for each pair in ``OwnError.figures``.
+    A call has one limit for each pair in ``OwnError.figures``.
     """
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing

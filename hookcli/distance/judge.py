@@ -76,7 +76,7 @@ class Judge:
     """Compares pairs of calls with a tolerance, and ranks them.
 
     Call ``add`` image by image, in the order in which the calls complete. ``rows`` then returns one
-    row for each pair, the worst pair first. Keys of private fields are pairs: ids in A and in B.
+    row for each pair, the worst pair first. Private fields have pairs (id in A, id in B) as keys.
     """
 
     tolerance: Tolerance

@@ -54,7 +54,7 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file. Other files raise an OSError, and names with a NUL a ValueError."""
+    """Open a regular file; raise an OSError for others, and a ValueError for names with NUL."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8

@@ -22,8 +22,8 @@ _BUILT = "it runs when the model is built; try it in Python first"
 class Surroundings:
     """Restores the working directory and the standard streams at the end of a ``with`` block.
 
-    A second block of the same object starts in the directory to which the foreign code changed in
-    the first one: a Python file may call ``os.chdir`` when it is imported, and read files later.
+    A second block of the same object starts in the directory that the foreign code chose in the
+    first block: a Python file may call ``os.chdir`` when it is imported, and read files later.
     """
 
     def __init__(self) -> None:

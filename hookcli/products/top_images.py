@@ -65,8 +65,7 @@ def choose_best(
     """Return a few channels of each call, with the images that have their largest values.
 
     These are the first 12 channels in ``asked`` that the call has or, if ``asked`` is None, the 3
-    channels that stand out most. ``keys`` are the keys of the run's images, to which ``top`` refers
-    by position.
+    channels that stand out most. ``keys`` lists the run's image keys, as ``top`` numbers them.
     """
 
     def choose(call_id: str) -> Sequence[int]:

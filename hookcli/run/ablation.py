@@ -227,7 +227,7 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run copies of an image (1, …) through the model, each with one other channel set to zero.
+        """Run copies of an image (1, …) through the model, each with a different channel zeroed.
 
         Add the scores with and without each channel to ``sums``, and the image's result to
         ``images``. If a forward pass fails, add nothing.

@@ -204,7 +204,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return False for a name that leads out of its folder, such as a forged ``../x``."""
+    """Return whether a name stays inside its folder, unlike a forged ``../x``."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 
