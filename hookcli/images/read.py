@@ -86,11 +86,10 @@ def _name(file: str) -> str:
 
 
 def _make_key(name: str, taken: dict[str, int]) -> str:
-    """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken.
+    """Make a key that is safe as a file name from ``name``; add ``-2``, ``-3``, … if it is taken.
 
-    ``taken`` has the keys in use, with the next number to try for each; the new key is added.
+    ``taken`` maps each key in use, in lower case, to the next number to try; the new key is added.
     """
-    # ``taken`` has the keys in lower case, and the next number to try for each.
     stem = safe_name(name)
     key, number = portable_name(stem), taken.get(stem.lower(), 2)
     while key.lower() in taken:

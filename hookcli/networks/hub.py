@@ -156,7 +156,7 @@ def _count_values_in_memory() -> int:
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
     """Turn exceptions in a ``with`` block into a ModelError that begins with ``name``.
 
-    If ``files`` is a folder, nothing can be downloaded from the hub in the block.
+    If ``files`` is a folder on this machine, code in the block cannot download from the hub.
     """
     from huggingface_hub import constants
 

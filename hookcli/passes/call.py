@@ -1,7 +1,7 @@
 """Call models; tell a model's errors from errors of hookcli; explain where a model failed.
 
 hookcli makes the error message from the traceback, so a successful forward pass costs no extra
-time. Making the message can run code of the model that raises again; hookcli ignores this.
+time. Making the message can run code of the model; hookcli ignores errors that this code raises.
 """
 
 from __future__ import annotations
