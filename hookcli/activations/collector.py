@@ -166,7 +166,7 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return each row's L2 distance from its row in ``plain``, divided by the norm of the latter.
+    """Return each row's change: its L2 distance from ``plain``, divided by the norm of ``plain``.
 
     If a row of ``plain`` is all zero and the other row is not, the change is Inf. If ``rows`` and
     ``plain`` do not have the same number of values, all changes are NaN.

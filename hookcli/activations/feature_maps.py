@@ -173,7 +173,7 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values to integers: ``low`` to 0, ``high`` to ``count - 1``; NaN, Inf to ``count``."""
+    """Scale ``low`` … ``high`` to integers 0 … ``count - 1``; NaN and Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)

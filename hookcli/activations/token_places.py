@@ -54,7 +54,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resize pixel indices (N, C, …) to ``shape``, with evenly spaced positions of channel 0."""
+    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced ones from channel 0."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -63,7 +63,7 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the trail of a reduction, such as a sum: the lowest pixel index of the values reduced.
+    """Return the trail of a reduction, such as a sum: the lowest pixel index on the reduced axes.
 
     ``trail`` has the pixel index of each value before the reduction. ``axes`` and ``options`` are
     the arguments of the function that reduces, such as ``dim=1``.
@@ -139,8 +139,8 @@ class TokenPlaces:
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
         """Return a copy without cells if ``other`` has other places, and this object otherwise.
 
-        The copy has ``reason`` as ``unknown``. If ``other`` is None, or if ``unknown`` of this
-        object is set already, this object is returned, too.
+        The copy's ``unknown`` is ``reason``. If ``other`` is None, or if this object's ``unknown``
+        is set already, the result is this object, too.
         """
         if other is None or self.unknown or self._facts() == other._facts():
             return self

@@ -1,4 +1,4 @@
-"""Scale values of more than 8 bits to 0 to 255, by default all images alike; choose bands."""
+"""Scale values to the range 0 to 255, by default in the same way for all images; choose bands."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
     """Return which values mean black and white in every picture of a dtype, if the dtype shows it.
 
     ``kind`` is numpy's letter for the dtype, and ``bits`` is the number of bits that values use.
-    Unsigned integers (``u``) of 12 bits reach from 0 to 4095, and floats from 0 to 1; signed
-    integers have no such values. With ``is_white_zero``, 0 is white.
+    For example, unsigned integers (``u``) of 12 bits reach from 0 to 4095, and floats from 0 to 1.
+    Signed integers, and those of more than 16 bits, show nothing. With ``is_white_zero``, 0 is
+    white.
     """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)

@@ -18,7 +18,7 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when 
 
 
 def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return a page's upright values (H, W, C), its black and white values, and the page count."""
+    """Return upright values (H, W, C), the values that mean black and white, and the page count."""
     try:
         import tifffile
     except ImportError as error:
@@ -56,7 +56,7 @@ def turn(values: Array, orientation: int) -> Array:
 
 
 def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return a frame's values (H, W, C), the values of black and white, and the frame count."""
+    """Return values (H, W, C), the values that mean black and white, and the number of frames."""
     try:
         import pydicom
         from pydicom import pixels

@@ -86,7 +86,7 @@ def _name(file: str) -> str:
 
 
 def _make_key(name: str, taken: dict[str, int]) -> str:
-    """Make a key that is safe as a file name from ``name``; add ``-2``, ``-3``, … if it is taken.
+    """Make a unique key from ``name`` that is safe as a file name: add ``-2``, … if it is taken.
 
     ``taken`` maps each key in use, in lower case, to the next number to try; the new key is added.
     """
@@ -251,7 +251,7 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
-    """Hash a file into ``sha256``, then read it again to decode it: it may not fit into memory."""
+    """Hash a file into ``sha256``, and read it again to decode it: it may not fit into memory."""
     with choose_filesystem(file).open_file(file) as stream:
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):

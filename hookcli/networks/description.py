@@ -146,7 +146,7 @@ class ModelDescription:
     def _see(
         self, size: tuple[int, int], pictures: Iterable[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
-        """Return each grey picture's brightness in the layers' input, and a mask without padding.
+        """Return the brightness of each grey picture in the layers' input, and a mask of the image.
 
         The brightness of a picture is a map (H, W) from 0 to 1. The mask (H, W) is False at
         padding, where no picture changes the input. ``as_pixels`` skips preprocessing.

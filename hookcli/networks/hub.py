@@ -57,8 +57,8 @@ class Files:
     def find_parts(self, name: str) -> list[Path]:
         """Return the paths of the files that together hold the weights ``name``.
 
-        They are one file, or all files that the index ``NAME.index.json`` lists. The list is empty
-        if there is neither this file nor an index.
+        The weights are in one file, or in all files that the index ``NAME.index.json`` lists. The
+        list is empty if there is neither this file nor an index.
         """
         if file := self.find(name):
             return [file]

@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """Holds a call's keyword arguments, and comes last in the tuple of all the call's arguments."""
+    """Holds a call's keyword arguments; it is the last item in a tuple of the call's arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -97,8 +97,9 @@ class ExtraInputs:
     ) -> tuple[object, ...]:
         """Return the model's arguments: those that ``arguments_of`` makes, and the user's inputs.
 
-        ``pixels`` are (N, …). hookcli repeats an input whose first axis is 1 N times. ``Keywords``
-        come last, if there are any. ``parameters`` maps the model's parameters to their defaults.
+        ``arguments_of`` makes arguments of ``pixels`` (N, …). A user's input whose first axis has
+        the length 1 is repeated N times. If there are keyword arguments, the last item is a
+        ``Keywords``. ``parameters`` maps the model's parameters to their defaults.
         """
         own = list(arguments_of(pixels))
         values = {name: _match_pixels(value, pixels) for name, value in self.values.items()}

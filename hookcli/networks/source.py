@@ -153,7 +153,7 @@ class Source:
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL from which torch downloads ``weights``, or "" if torch downloads none."""
+        """Return the URL of ``weights``, or "" if torch does not download them from a URL."""
         return ""
 
     def count_channels(self, request: ModelRequest) -> int | None:

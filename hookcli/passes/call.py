@@ -261,7 +261,7 @@ def frames_of(error: BaseException) -> list[FrameType]:
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Return whether ``value`` is a module, without reading ``__class__``, which may raise."""
+    """Return whether ``value`` is a module; never read its ``__class__``, which may raise."""
     return issubclass(type(value), nn.Module)
 
 

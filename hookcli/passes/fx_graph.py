@@ -59,8 +59,8 @@ def list_returned(graph: fx.Graph) -> list[str]:
 def find_function(node: fx.Node) -> tuple[str, str] | None:
     """Return the name of the torch function that a node is a part of, and an id of the call.
 
-    All nodes of one call have the same id. For example, ``("linear", "linear_3")``. The result is
-    None if the graph names no function.
+    For example, ``("linear", "linear_3")``: all nodes of one call have the id ``linear_3``. The
+    result is None if the graph names no function.
     """
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
@@ -94,8 +94,8 @@ def list_module_calls(node: fx.Node) -> list[str]:
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
     """Map the id of each call that exporters leave out of a graph to the reason.
 
-    For example, ``{"pos": "it does not depend on the input"}``. ``inputs`` has the names of the
-    nodes that take the model's inputs. The caller must have run ``name_calls`` on the graph.
+    An example is ``{"pos": "it does not depend on the input"}``. ``inputs`` names the nodes that
+    take the model's inputs. The caller must have run ``name_calls`` on the graph.
     """
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)

@@ -477,7 +477,7 @@ def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> Module
     """Return the layer of a node's quantized weight, or None if the weight's name shows no layer.
 
     For example, ``conv1.weight_quantized`` belongs to ``conv1``. ``held`` has the names of the
-    file's constants. ``owned`` counts the nodes of each layer by path; the function adds this node.
+    file's constants. ``owned`` counts each layer's nodes by path; the function adds this node.
     """
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
@@ -531,7 +531,10 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Counts the calls of a layer: a node with the same operator as the last one begins a call."""
+    """Counts the calls of each layer while nodes run in order.
+
+    A node begins a new call of its layer if the layer's previous node has the same operator.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -577,7 +580,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map the name of each value that is only quantized and dequantized to its copy's name."""
+    """Map the name of each value that is only quantized and dequantized to the result's name."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -109,7 +109,7 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
     """Map each value that depends on no input to the weights that it is made of, with their sizes.
 
-    For example, ``{"fc.weight": {"fc.weight": 512}, "copy": {"fc.weight": 512}}``.
+    For example, ``{"w": {"w": 512}, "c": {"w": 512}}`` is the result for a weight and a copy of it.
     """
     filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}

@@ -498,7 +498,7 @@ def choose_attention(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where in the model's input the only image's ``pixel`` is: (x, y) from 0 to 1."""
+    """Return the position of the only image's ``pixel`` in the model's input: (x, y), 0 to 1."""
     if pixel is None:
         return None
     if len(sources) != 1:
