@@ -66,7 +66,7 @@ _LEVELS = 255
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Return a row of ``attention.csv`` that describes one attention call over one image.
+    """Return a row of ``attention.csv``, which describes one attention call on one image.
 
     ``function`` names the torch function that computed ``probabilities`` (windows, heads, queries,
     keys). ``places`` has the cell of the image that each query and key covers.
@@ -119,7 +119,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
     """Average the attention maps of the queries in one cell of the image; return a map per head.
 
     ``cell`` is the cell's index in ``places``, or ``CLASS_TOKEN`` for the first query that covers
-    no part of the image; ``probabilities`` are (windows, heads, queries, keys). The result is
+    no part of the image. ``probabilities`` are (windows, heads, queries, keys). The result is
     (heads[, frames], rows, columns), or None if the keys have no grid or no query is in the cell.
     """
     if not places.key_grid:
@@ -138,7 +138,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the index of the query cell at a point; ``across`` and ``down`` go from 0 to 1."""
+    """Return the index of the cell of queries at the point (``across``, ``down``), each 0 to 1."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column
@@ -182,9 +182,9 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Extend the attention rollout ``before`` by the probabilities of the next call.
 
-    A rollout (tokens, tokens) has a row for each token: the shares that it takes from the tokens of
-    the first call. ``probabilities`` are (1, heads, tokens, tokens). If ``before`` is None, the
-    result is the rollout of this call alone.
+    Row i of a rollout (tokens, tokens) has the share that token i takes from each token of the
+    first call. ``probabilities`` are (1, heads, tokens, tokens). If ``before`` is None, the result
+    is the rollout of this call alone.
     """
     # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
     # (https://arxiv.org/abs/2005.00928)
@@ -198,8 +198,8 @@ def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit:
     """Return how many rows and columns each grid may keep so that all maps fit in ``limit`` bytes.
 
     ``maps`` has the number of heads, the query grid and the key grid of each attention call. A
-    call's maps take one byte per head, query and key. The result is at most 14. It is None if the
-    maps fit without thinning, and 1 if no number is small enough.
+    call's maps take one byte per head, query and key. The result is None if the maps fit as they
+    are, and otherwise from 1 to 14; with 1, the maps may still be too large.
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None

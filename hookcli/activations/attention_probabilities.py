@@ -56,13 +56,11 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return ``scores`` (…, queries, keys), replaced in place by their softmax over the keys.
+    """Replace ``scores`` (…, queries, keys) in place by their softmax over the keys; return them.
 
-    A mask of bool hides the keys where it is False; any other mask is added to the scores. A query
+    A boolean mask hides the keys where it is False; any other mask is added to the scores. A query
     whose keys are all hidden gets zeros.
     """
-    # This overwrites the scores. A boolean mask is True where a query may see a key; hookcli adds
-    # any other mask to the scores.
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
@@ -75,7 +73,7 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return (N, heads, queries, keys) for the named arguments ``given`` of a multi-head call."""
+    """Return the probabilities (N, heads, queries, keys) of a multi-head attention call."""
     # ``given`` has the arguments by name. N is the number of windows of an image, or 1. Projecting
     # only queries and keys halves the work of torch's function, which hookcli calls only if the
     # call adds keys that do not come from the image (``bias_k``, ``add_zero_attn``).
@@ -100,7 +98,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
-    """Return ``given[name]``, projected to (N, heads, tokens, width).
+    """Return the projected queries or keys of a multi-head call: (N, heads, tokens, width).
 
     ``given`` has the arguments of ``multi_head_attention_forward`` by name. ``name`` is ``query``
     with ``index`` 0, or ``key`` with ``index`` 1.

@@ -104,8 +104,8 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     """Return how far each channel's mean inside the box of ``--focus`` exceeds its mean outside.
 
     ``maps`` are (C, h, w). ``focus`` (2, H, W) has two numbers for each pixel of the network's
-    input: the share inside the box, and the share outside. The unit of the result (C,) is the
-    channel's standard deviation.
+    input: the share inside the box, and the share outside. The result (C,) is measured in standard
+    deviations of the channel.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -173,7 +173,7 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale ``low`` to 0, ``high`` to ``count - 1``, as integers; NaN and Inf become ``count``."""
+    """Scale ``low`` … ``high`` to integers 0 … ``count - 1``; NaN and Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)

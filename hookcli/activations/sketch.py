@@ -2,8 +2,8 @@
 
 A sketch sums up one row (one image's values) in 67 numbers: as in ``hookcli.distance.sketch``, each
 value gets a fixed sign, plus or minus, and is added to one of 67 sums. hookcli adds 136,613 values
-of each row at a time (1 MB in float64), which fit into the CPU's cache. It never waits to copy a
-value from a GPU.
+of each row at a time (1 MB in float64), which fit into the CPU's cache. It never waits for a GPU to
+copy a value to the host.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def as_real(values: Tensor) -> Tensor:
-    """Dequantize values, and replace complex ones by their magnitudes (NaN if a part is NaN)."""
+    """Dequantize values; replace complex ones with their magnitudes (NaN if either part is NaN)."""
     if not values.is_complex():
         return values.dequantize() if values.is_quantized else values
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
@@ -139,7 +139,7 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Choose axes to sum together, the smallest stride first: at most ``_RUN`` values in all."""
+    """Return the axes to sum together: those with the smallest strides, up to ``_RUN`` values."""
     # The run covers the first axis even if it is longer.
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]

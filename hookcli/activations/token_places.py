@@ -21,9 +21,9 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The index of the pixel from which each value of a tensor comes.
+    """Holds the index of the pixel from which each value of a tensor comes.
 
-    A value of a product, such as of queries and keys, comes from two pixels: ``own`` has the pixel
+    A value of a product, such as queries times keys, comes from two pixels: ``own`` has the pixel
     of its row, and ``columns`` has the pixel of its column. For other tensors, ``columns`` is None.
     """
 
@@ -54,7 +54,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resize pixel indices (N, C, …) to ``shape``: pick evenly spaced positions of channel 0."""
+    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced ones from channel 0."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -63,10 +63,10 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Return the lowest pixel index along the axes over which a function reduces the values.
+    """Return the trail of a reduction, such as a sum: the lowest pixel index on the reduced axes.
 
-    ``trail`` has the pixel index of each value. ``axes`` and ``options`` are the function's
-    arguments, such as ``dim=1`` of a sum or a mean.
+    ``trail`` has the pixel index of each value before the reduction. ``axes`` and ``options`` are
+    the arguments of the function that reduces, such as ``dim=1``.
     """
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
@@ -109,7 +109,7 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The cell of an image grid that each query and key of an attention call covers.
+    """Holds the cell of an image grid that each query and key of an attention call covers.
 
     hookcli counts the cells row by row from 0. ``shape`` has the leading axes of the probabilities,
     of which ``window_axes`` count windows; the others count heads. If the cells are not known,
@@ -137,10 +137,10 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return this object if ``other`` has the same places; otherwise, a copy without cells.
+        """Return a copy without cells if ``other`` has other places, and this object otherwise.
 
-        The copy's ``unknown`` is ``reason``. This object is also returned if ``other`` is None, or
-        if ``unknown`` is set already.
+        The copy's ``unknown`` is ``reason``. If ``other`` is None, or if this object's ``unknown``
+        is set already, the result is this object, too.
         """
         if other is None or self.unknown or self._facts() == other._facts():
             return self
@@ -271,7 +271,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how long runs of equal slices along an axis are: 2 for A A B B; 1 if they differ."""
+    """Return the length of runs of equal slices along an axis: 2 for A A B B; 1 if it varies."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

@@ -1,11 +1,11 @@
 """Follow values from the pixels on, to recognize attention and find each token's pixels.
 
-Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
-function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
-such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of two
-tensors, such as queries and keys, has a part for the rows and one for the columns. Only a softmax
-over such a product, or a fused attention function, is an attention. Tensors that are computed from
-parameters and buffers alone are *learned*: they cover no part of the image.
+Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value.
+hookcli calls a function that moves values (``reshape``, ``roll``, ``cat``) again on the trail;
+others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of
+two tensors, such as queries and keys, has a part for the rows and one for the columns. Only a
+softmax over such a product, or a fused attention function, is an attention. Tensors that are
+computed from parameters and buffers alone are *learned*: they cover no part of the image.
 """
 
 from __future__ import annotations
@@ -382,8 +382,8 @@ class TokenTrails:
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
     """Return the trails of the tensors that ``call``, such as ``cat``, joins into ``output``.
 
-    ``trails`` has the pixel indices of each tensor's values. If the call appends learned tensors to
-    tokens as more channels, these tensors get the tokens' indices instead of their own.
+    ``trails`` has the pixel indices of each tensor's values. If the call appends tensors that come
+    from no pixel to tokens as more channels, these tensors get the tokens' indices.
     """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)

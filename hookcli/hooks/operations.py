@@ -161,7 +161,7 @@ def name_aten(target: str) -> str:
 
 
 class _Own(threading.local):
-    """Records whether hookcli's own code, which listeners ignore, runs in this thread."""
+    """Records whether this thread is running hookcli's own code, which listeners ignore."""
 
     runs = False
 

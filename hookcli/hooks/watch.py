@@ -1,4 +1,4 @@
-"""Number each call of layers, call listeners around it, and find which module wrote in place."""
+"""Call listeners before and after each call of layers; find which module wrote in place."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Files:
     def find_parts(self, name: str) -> list[Path]:
         """Return the paths of the files that together hold the weights ``name``.
 
-        They are one file, or all files that the index ``NAME.index.json`` lists. The list is empty
-        if there is neither this file nor an index.
+        The weights are in one file, or in all files that the index ``NAME.index.json`` lists. The
+        list is empty if there is neither this file nor an index.
         """
         if file := self.find(name):
             return [file]
@@ -156,7 +156,7 @@ def _count_values_in_memory() -> int:
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
     """Turn exceptions in a ``with`` block into a ModelError that begins with ``name``.
 
-    If ``files`` is a folder, nothing can be downloaded from the hub in the block.
+    If ``files`` is a folder on this machine, code in the block cannot download from the hub.
     """
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""Find the class of ``--target``, and compute ``--score``, at which a backward pass starts."""
+"""Find the class that ``--target`` names, and compute the score at which a backward pass starts."""
 
 from __future__ import annotations
 

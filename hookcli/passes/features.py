@@ -86,10 +86,10 @@ def find_feature_call(
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return the index in ``seen`` of the first call of the model's head, or ``len(seen)``.
+    """Return the index in ``seen`` of the first call of the model's head, which makes the logits.
 
-    The head makes the logits; ``len(seen)`` means that hookcli finds no head. ``seen`` has the
-    calls in running order, ``module`` is the model, and ``output`` is what the model returned.
+    If hookcli finds no head, the result is ``len(seen)``. ``seen`` has the calls in running order,
+    ``module`` is the model, and ``output`` is what the model returned.
     """
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless

@@ -61,7 +61,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """Whether the model returns logits, probabilities or other values, as its last layers show.
+        """What the model returns (logits, probabilities or other values), as its last layers show.
 
         The result is None if the last layer, apart from activations, is not linear.
         """

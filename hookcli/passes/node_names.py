@@ -1,10 +1,10 @@
-"""Find module paths in the names of nodes, as torch's older ONNX exporter writes the names.
+"""Find module paths in the names that torch's older ONNX exporter gives to nodes.
 
 ``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
 node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. The name has only
 the end of each module's path, starting at the last part that is not a number. Modules that are
-never called, such as a ``ModuleDict``, are left out. In the second call of ``up``, the name is
-``up_1``. A value has the name of its node, and keeps it when another tool changes the node.
+never called, such as a ``ModuleDict``, are left out. In the second call of ``up``, the name has
+``up_1`` instead. A value has the name of its node, and keeps it if another tool changes the node.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def read_names(
 ) -> list[list[NamedValues]]:
     """List the values of each node, with the modules that the names of the values show.
 
-    The lists have only values in ``dependent``, the names of values that depend on the inputs. The
-    result is empty if no name shows a module. ``classes`` maps known module paths to classes.
+    ``dependent`` has the names of the values that depend on the inputs; other values are left out.
+    If no name shows a module, the result is empty. ``classes`` maps known paths to class names.
     """
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -91,8 +91,8 @@ def _join_linear(
 ) -> None:
     """Mark a MatMul and the Add of its bias as one ``Gemm``, since they are one linear layer.
 
-    ``found`` has the values of each node, and is changed in place. ``dependent`` has the names of
-    values that depend on the inputs.
+    The function changes ``found``, which has the values of each node, in place. ``dependent`` has
+    the names of values that depend on the inputs.
     """
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -117,10 +117,10 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Store the full path of a module and of the modules around it, if its weights show them.
+        """Store the full paths of a module and of those around it, if names of weights show them.
 
-        Example: the weight ``blocks.1.up.weight`` shows that ``names`` = ``("blocks.1", "up")`` is
-        the module ``blocks.1.up``.
+        For example, the weight ``blocks.1.up.weight`` shows that the module called ``names``,
+        ``("blocks.1", "up")``, has the path ``blocks.1.up``.
         """
         if not names:
             return

@@ -474,10 +474,10 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer of a node's quantized weight, or None if the weight's name shows none.
+    """Return the layer of a node's quantized weight, or None if the weight's name shows no layer.
 
-    Example: ``conv1`` for ``conv1.weight_quantized``. ``held`` has the names of the file's
-    constants. ``owned`` counts the nodes of each layer by path; the function adds this node.
+    For example, ``conv1.weight_quantized`` belongs to ``conv1``. ``held`` has the names of the
+    file's constants. ``owned`` counts each layer's nodes by path; the function adds this node.
     """
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
@@ -531,7 +531,10 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Numbers the calls of layers such as ``Conv2d``: a repeated operator begins a new call."""
+    """Counts the calls of each layer while nodes run in order.
+
+    A node begins a new call of its layer if the layer's previous node has the same operator.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -567,7 +570,7 @@ def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
-    """Return the list that the exporter wrote as Python code; empty if the code is damaged."""
+    """Parse a list that the exporter wrote as Python code; return an empty one if it is damaged."""
     try:
         value = ast.literal_eval(metadata.get(key, "[]"))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -577,7 +580,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that is only quantized and dequantized to its dequantized copy, by name."""
+    """Map the name of each value that is only quantized and dequantized to the result's name."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

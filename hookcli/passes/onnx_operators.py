@@ -107,9 +107,9 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
-    """Map each value that depends on no input to the names and sizes of the weights in it.
+    """Map each value that depends on no input to the weights that it is made of, with their sizes.
 
-    Example: ``{"fc.weight": {"fc.weight": 512}}``. A copy of that weight has the same entry.
+    For example, ``{"w": {"w": 512}, "c": {"w": 512}}`` is the result for a weight and a copy of it.
     """
     filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}
@@ -141,7 +141,7 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
 def _measure(
     name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
 ) -> dict[str, int]:
-    """Return ``{name: size}`` if a constant is a weight of at least ``least`` values, else ``{}``.
+    """Return ``{name: size}`` if a constant is a weight of ``least`` values or more, else ``{}``.
 
     ``filled`` has names of constants that torch may have filled with 0 or 1 for a missing
     parameter. ``real`` has names of constants that are weights even if they are single numbers.

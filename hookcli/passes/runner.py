@@ -105,8 +105,8 @@ class Runner:
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         """Run a batch in which the arrays of ``feed`` replace outputs of layers.
 
-        ``feed(call id)`` returns the array, or None for no change. The observer gets the original
-        output.
+        ``feed`` takes a call id and returns an array, or None to keep the output. The observer gets
+        the original output.
         """
         raise NotImplementedError
 

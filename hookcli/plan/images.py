@@ -79,11 +79,10 @@ def _read_some(
     """Read the images that a plan needs; yield the name, number of bands and range of each.
 
     These are the first image, images in memory and, if ``range_`` (the option ``--range``) is
-    ``full``, some files whose values may have no natural range.
+    ``full``, some files whose types may not say which values are black and white.
     """
-    # Of images that are not in memory, these are the first one and, unless the user gave a range,
-    # pictures that may have no natural range: up to eight remote ones, and all local ones whose
-    # header shows no natural range (up to eight, once a picture has none).
+    # With ``full``, these are up to eight remote files, and all local files whose header shows no
+    # natural range (up to eight, once a picture has none).
     count, is_refused = 0, False
     for index, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)

@@ -155,8 +155,8 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
     """Return ``request``, changed so that its model file prepares images as ``other``'s model does.
 
-    This is for an ONNX or torch.export file in ``request`` and a PyTorch model in ``other``; any
-    other request is returned unchanged. Options that apply only to PyTorch models are reset.
+    Only a request for an ONNX or torch.export file is changed, and only if ``other`` has a PyTorch
+    model. Options that apply only to PyTorch models are reset.
     """
     model = request.model
     if not model.is_file or other.model.is_file:
