@@ -143,7 +143,7 @@ def find_stretch(tallies: Iterable[CallTally], rule: str, limit: float) -> Seque
     sizes = [math.log(t.stats.std or 1.0) * (1 if rule == "exploding" else -1) for t in row]
     alike: dict[object, list[int]] = {}
     for index, each in enumerate(map(_signature_of, row)):
-        key = each.role if role_of(each.module_path).is_in_block else each.row
+        key = each.role if role_of(each.module_path).blocks else each.row
         alike.setdefault(key, []).append(index)
     found = []
     for group in alike.values():
@@ -189,7 +189,7 @@ def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> 
 
 
 def _is_near(ratio: float, limit: float) -> bool:
-    return 1 / limit < ratio < limit
+    return ratio * limit > 1 and ratio < limit
 
 
 @functools.lru_cache(maxsize=64)
