@@ -230,6 +230,12 @@ class EagerRunner(Runner):
         except AttributeError:  # the model removed the parameter during its forward
             return None
 
+    def has_idle_norms(self) -> bool:
+        """Return whether all batch norms are in eval mode and have no statistics yet."""
+        found = [(each, getattr(each, "running_var", None)) for each in self.module.modules()]
+        norms = [(m, var) for m, var in found if type(var) is torch.Tensor]  # no uninitialized one
+        return bool(norms) and not any(m.training or (var != 1).any() for m, var in norms)
+
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
         # Tensors of inference mode lack the version counters that hookcli reads here.
