@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hookcli.records.attention_records import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
@@ -31,7 +29,7 @@ class RunResult:
     attention: tuple[AttentionRow, ...] = ()  # one per attention call, over all images
     cams: tuple[HeatPicture, ...] = ()
     # by layer: why its requested Grad-CAM or heat map was not drawn
-    undrawn: Mapping[str, str] = field(default_factory=dict)
+    undrawn: dict[str, str] = field(default_factory=dict)
     failed: tuple[str, ...] = ()  # the rules of ``--fail-on`` that have a finding
     out_dir: str = ""  # empty when nothing was written
     files: tuple[str, ...] = ()  # relative to ``out_dir``
