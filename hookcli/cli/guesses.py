@@ -39,7 +39,7 @@ _INSTEAD = {
         "hookcli layers MODEL --sort flops": "--flops",
         "hookcli layers MODEL": "--summary",
         "each run writes a page, report.html, into its folder: open it in a browser": (
-            "--html --show"
+            "--html --open --show"
         ),
         "images are named without an option: hookcli inspect MODEL IMAGE...": "--image --images",
         "the model is named without an option: hookcli inspect MODEL IMAGE...": "--model",

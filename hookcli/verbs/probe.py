@@ -270,7 +270,7 @@ def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
     levels = [*pixels, ("chance", document.chance)]
     images = count(len(document.predictions), "image")
     labels = count(len(document.classes), "label")
-    heading = [title, f"accuracy over folds of {images} with {labels}; bands: std over folds"]
+    heading = [title, f"accuracy over folds of {images} with {labels}; bands: spread over folds"]
     return draw_curves([row.layer for row in layers], curves, levels, heading, theme)
 
 

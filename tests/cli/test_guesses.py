@@ -13,7 +13,7 @@ SEE = "see: hookcli inspect --help"
     [
         ("--json", "--format json"),
         ("--gpu", "--device cuda"),
-        ("--html", "each run writes a page, report.html, into its folder: open it in a browser"),
+        ("--open", "each run writes a page, report.html, into its folder: open it in a browser"),
         ("--cam", "hookcli gradients --cam has it"),
         ("--colourmap", "--colormap"),
     ],
