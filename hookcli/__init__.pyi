@@ -460,7 +460,7 @@ def gradients(
     grids: Literal['auto', 'layers', 'sheet', 'none'] | None = None,
     top: int | None = None,
     channels: Any | None = None,
-    rank: Literal['spread', 'mean', 'max', 'index'] | None = None,
+    rank: Literal['std', 'mean', 'max', 'index'] | None = None,
     scale: Literal['channel', 'layer'] | None = None,
     colormap: str | float | None = None,
     tile: int | None = None,
@@ -493,6 +493,7 @@ def gradients(
     page: Any | None = None,
     time: bool | None = None,
     dry_run: Literal[False] | None = None,
+    open: bool | None = None,
 ) -> Inspection:
     """Write gradients of chosen layers and of their weights, and draw Grad-CAM and saliency.
 
@@ -532,7 +533,7 @@ def gradients(
         grids: layers (a picture per layer), sheet (one per image), none or auto.  [default: auto]
         top: Channels in a picture.  [default: 64]
         channels: Draw these channels, counted from 0: '3,7,10-20'.
-        rank: Order of channels: spread, mean, max or index.  [default: spread]
+        rank: Order of channels: std, mean, max or index.  [default: std]
         scale: One colour range per channel or per layer.  [default: channel]
         colormap: ember, or a colormap of matplotlib.  [default: ember; gradients: tide]
         tile: Longest side of a channel, in pixels; also scales attention heads.  [default: 64]
@@ -566,6 +567,7 @@ def gradients(
         page: Page of files with several, counted from 0.  [default: 0]
         time: Print how long each stage took.
         dry_run: Print the plan and stop.
+        open: Show the page in the browser.
     """
 
 @overload
@@ -607,7 +609,7 @@ def gradients(
     grids: Literal['auto', 'layers', 'sheet', 'none'] | None = None,
     top: int | None = None,
     channels: Any | None = None,
-    rank: Literal['spread', 'mean', 'max', 'index'] | None = None,
+    rank: Literal['std', 'mean', 'max', 'index'] | None = None,
     scale: Literal['channel', 'layer'] | None = None,
     colormap: str | float | None = None,
     tile: int | None = None,
@@ -640,6 +642,7 @@ def gradients(
     page: Any | None = None,
     time: bool | None = None,
     dry_run: Literal[True],
+    open: bool | None = None,
 ) -> Planned:
     """Write gradients of chosen layers and of their weights, and draw Grad-CAM and saliency.
 
@@ -679,7 +682,7 @@ def gradients(
         grids: layers (a picture per layer), sheet (one per image), none or auto.  [default: auto]
         top: Channels in a picture.  [default: 64]
         channels: Draw these channels, counted from 0: '3,7,10-20'.
-        rank: Order of channels: spread, mean, max or index.  [default: spread]
+        rank: Order of channels: std, mean, max or index.  [default: std]
         scale: One colour range per channel or per layer.  [default: channel]
         colormap: ember, or a colormap of matplotlib.  [default: ember; gradients: tide]
         tile: Longest side of a channel, in pixels; also scales attention heads.  [default: 64]
@@ -713,6 +716,7 @@ def gradients(
         page: Page of files with several, counted from 0.  [default: 0]
         time: Print how long each stage took.
         dry_run: Print the plan and stop.
+        open: Show the page in the browser.
     """
 
 @overload
@@ -748,7 +752,7 @@ def inspect(
     grids: Literal['auto', 'layers', 'sheet', 'none'] | None = None,
     top: int | None = None,
     channels: Any | None = None,
-    rank: Literal['spread', 'mean', 'max', 'index'] | None = None,
+    rank: Literal['std', 'mean', 'max', 'index'] | None = None,
     scale: Literal['channel', 'layer'] | None = None,
     colormap: str | float | None = None,
     tile: int | None = None,
@@ -790,6 +794,7 @@ def inspect(
     batch_size: int | None = None,
     time: bool | None = None,
     dry_run: Literal[False] | None = None,
+    open: bool | None = None,
 ) -> Inspection:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 
@@ -823,7 +828,7 @@ def inspect(
         grids: layers (a picture per layer), sheet (one per image), none or auto.  [default: auto]
         top: Channels in a picture.  [default: 64]
         channels: Draw these channels, counted from 0: '3,7,10-20'.
-        rank: Order of channels: spread, mean, max or index.  [default: spread]
+        rank: Order of channels: std, mean, max or index.  [default: std]
         scale: One colour range per channel or per layer.  [default: channel]
         colormap: ember, or a colormap of matplotlib.  [default: ember; gradients: tide]
         tile: Longest side of a channel, in pixels; also scales attention heads.  [default: 64]
@@ -866,6 +871,7 @@ def inspect(
         batch_size: Largest number of images in a forward pass.  [default: 8]
         time: Print how long each stage took.
         dry_run: Print the plan and stop.
+        open: Show the page in the browser.
     """
 
 @overload
@@ -901,7 +907,7 @@ def inspect(
     grids: Literal['auto', 'layers', 'sheet', 'none'] | None = None,
     top: int | None = None,
     channels: Any | None = None,
-    rank: Literal['spread', 'mean', 'max', 'index'] | None = None,
+    rank: Literal['std', 'mean', 'max', 'index'] | None = None,
     scale: Literal['channel', 'layer'] | None = None,
     colormap: str | float | None = None,
     tile: int | None = None,
@@ -943,6 +949,7 @@ def inspect(
     batch_size: int | None = None,
     time: bool | None = None,
     dry_run: Literal[True],
+    open: bool | None = None,
 ) -> Planned:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 
@@ -976,7 +983,7 @@ def inspect(
         grids: layers (a picture per layer), sheet (one per image), none or auto.  [default: auto]
         top: Channels in a picture.  [default: 64]
         channels: Draw these channels, counted from 0: '3,7,10-20'.
-        rank: Order of channels: spread, mean, max or index.  [default: spread]
+        rank: Order of channels: std, mean, max or index.  [default: std]
         scale: One colour range per channel or per layer.  [default: channel]
         colormap: ember, or a colormap of matplotlib.  [default: ember; gradients: tide]
         tile: Longest side of a channel, in pixels; also scales attention heads.  [default: 64]
@@ -1019,6 +1026,7 @@ def inspect(
         batch_size: Largest number of images in a forward pass.  [default: 8]
         time: Print how long each stage took.
         dry_run: Print the plan and stop.
+        open: Show the page in the browser.
     """
 
 def layers(
@@ -1028,6 +1036,7 @@ def layers(
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     ops: bool | None = None,
     sort: Literal['calls', 'flops', 'params', 'memory', 'name'] | None = None,
+    depth: int | None = None,
     size: int | None = None,
     bands: Any | None = None,
     mean: Any | None = None,
@@ -1046,7 +1055,8 @@ def layers(
         layers: Layers to observe; FORM is explained below.  [default: all]
         exclude: Layers to leave out.
         ops: Also list operations between modules, such as additions.
-        sort: Order of the rows: calls, flops, params, memory or name.  [default: calls]
+        sort: Order of the leaves: calls, flops, params, memory or name.  [default: calls]
+        depth: Depth of the tree.  [default: 2 for more than 60 rows]
         model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         size: Side of the network's input, in pixels.
         bands: Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.

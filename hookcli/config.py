@@ -19,7 +19,7 @@ from hookcli.outside.urls import Location
 
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
-Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
+Rank: TypeAlias = Literal["std", "mean", "max", "index"]
 HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
@@ -95,6 +95,7 @@ StorageOptions: TypeAlias = Annotated[
 ]
 Time: TypeAlias = Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")]
 DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
+Open: TypeAlias = Annotated[bool, Flag("--open", "Show the page in the browser.", panel="Output")]
 _SAVE = "--save WHAT"
 _SAVE_HELP = "Also save tensors, or the attention of all heads."
 
@@ -107,7 +108,7 @@ class GridStyle:
         mode: ``auto`` chooses ``none`` for more than 200 images. Otherwise, it chooses ``layers``
             for a clip, for up to eight files, or if you name each file itself (not a folder or a
             glob). In all other cases, it chooses ``sheet``.
-        rank: ``spread`` ranks channels by their standard deviation.
+        rank: ``std`` ranks channels by their standard deviation; its old name is ``spread``.
     """
 
     mode: Annotated[
@@ -126,9 +127,9 @@ class GridStyle:
             read=parse.read_channels,
         ),
     ] = None
-    rank: Annotated[Rank, Flag("--rank BY", "Order of channels: spread, mean, max or index.")] = (
-        "spread"
-    )
+    rank: Annotated[
+        Rank, Flag("--rank BY", "Order of channels: std, mean, max or index.", read=parse.read_rank)
+    ] = "std"
     scale: Annotated[Scale, Flag("--scale PER", "One colour range per channel or per layer.")] = (
         "channel"
     )

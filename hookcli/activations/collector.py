@@ -34,8 +34,8 @@ class Heat:
     image: str
     kind: str  # ``cam``, ``saliency``, or one of ``config.HeatOf``
     call: Call | None  # None for a saliency map of the pixels
-    values: Tensor  # (h, w); Grad-CAM and saliency have no negative values
-    layout: Layout | None = None  # of the call's tensor; None for Grad-CAM and saliency
+    values: Tensor  # (h, w); of a Grad-CAM, only the positive values count
+    layout: Layout | None = None  # of the call's tensor; None for saliency
     shape: tuple[int, ...] = ()  # of one image's part of the tensor
 
 

@@ -94,10 +94,13 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Compute the Grad-CAM map (h, w) from a layer's output (1, …) and the output's gradient."""
+    """Compute a Grad-CAM (h, w) from a layer's output (1, …) and the output's gradient.
+
+    Its negative values are not part of the Grad-CAM, but they tell why it may be zero everywhere.
+    """
     # Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
-    return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
+    return (maps * slopes.mean((1, 2), keepdim=True)).sum(0)
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:

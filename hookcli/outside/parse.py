@@ -55,6 +55,10 @@ def read_channels(text: str, option: str) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(channels))
 
 
+def read_rank(text: str, _option: str) -> str:
+    return "std" if text == "spread" else text  # the name of an earlier version
+
+
 def read_colours(text: str, option: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, text.split(",")))

@@ -278,10 +278,10 @@ def _find_cams(
 ) -> Iterator[Heat]:
     for output, (call, gradient) in observer.gradients.items():
         if call.layer.module_path in wanted:
-            layout = call.layout_of(tuple(gradient.shape), size)
+            layout, cam = call.layout_of(tuple(gradient.shape), size), gradient.new_zeros(1, 1)
             if layout.is_spatial:
                 cam = take_cam(observer.activations[output], gradient, layout)
-                yield Heat(key, "cam", replace(call, side="output"), cam.cpu())
+            yield Heat(key, "cam", replace(call, side="output"), cam.cpu(), layout)
 
 
 def _saliency(gradient: Tensor) -> Tensor:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.config import BackwardStyle
 from hookcli.products.product import Cost, Product
 from hookcli.records.pictures import HeatPicture
 from hookcli.records.text import shape_text
 from hookcli.render.draw.grid_writer import frame_note
-from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency
+from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency, find_trouble
 from hookcli.render.report.document import explain_layout
 from hookcli.store.locations import names
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hookcli.activations.collector import BatchResult, Heat
     from hookcli.config import RunConfig
     from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.records.images import Score
     from hookcli.render.draw.grid_writer import GridWriter
 
+_AFTER_POOLING = "one value per channel, as after pooling: an earlier layer has maps"
 _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
@@ -48,6 +51,11 @@ class Heats(Product):
 
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
         for heat in result.heats:
+            if heat.kind == "cam" and heat.call and heat.layout and not heat.layout.is_spatial:
+                name = heat.layout.name
+                reason = explain_layout(name) if name in ("NLC", "unknown") else _AFTER_POOLING
+                running.chunk.heatless[heat.call.layer.label] = reason
+                continue
             picture = _write_heat(heat, running.show(heat.image), result.score, writer)
             running.chunk.heats.append(picture)
             self.note_pictures(running.chunk, [picture.file])
@@ -57,21 +65,21 @@ class Heats(Product):
 
 
 def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
+    """Return why a layer of ``--cam``, or a call with ``--heat``, has no map over the images."""
     drawn = {heat.call_id for heat in end.totals.heats}
     rows = () if config.heat is None else end.rows
-    return {row.call_id: explain_layout(row.layout) for row in rows if row.call_id not in drawn}
+    flat = {row.call_id: explain_layout(row.layout) for row in rows if row.call_id not in drawn}
+    return {**end.totals.heatless, **flat}
 
 
 def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter) -> HeatPicture:
-    of = ""
-    if score is not None:
-        of = score.kind + (f" of {score.category} ({score.target})" if score.category else "")
-    values, source = heat.values.numpy(), writer.title_of(heat.image)
+    of = "" if score is None else score.name
+    values, source, facts = heat.values.numpy(), writer.title_of(heat.image), {}
     call_id = "" if heat.call is None else heat.call.id
     if heat.call is None:
         file = names.saliency_file(heat.image)
         canvas = draw_saliency(seen, values, [f"Saliency   {source}", of])
-    elif heat.layout is not None and heat.layout.channel_axis is not None:
+    elif heat.kind != "cam" and heat.layout and heat.layout.channel_axis is not None:
         file = names.picture_file(names.HEAT, heat.image, names.grid_name(heat.call))
         form = f"{shape_text(heat.shape)}   {heat.layout.text}"
         title = f"{call_id}   {form}   {source}{frame_note(heat.layout, heat.shape)}"
@@ -80,5 +88,18 @@ def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter
     else:
         file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
         canvas = draw_heat(seen, values, [f"Grad-CAM of {call_id}   {source}", of])
+        facts = _sum_up(heat.values, score)
     writer.write_over_photo(file, canvas)
-    return HeatPicture(heat.image, heat.kind, call_id, file)
+    return HeatPicture(heat.image, heat.kind, call_id, file, **facts)
+
+
+def _sum_up(cam: Tensor, score: Score | None) -> dict[str, Any]:
+    """Return what a Grad-CAM says, as fields of ``HeatPicture``."""
+    if blank := find_trouble(cam.numpy()):
+        is_class = score is not None and score.target is not None and score.kind != "value"
+        return {"blank": blank if is_class else f"{blank}; the score is not that of a class"}
+    height, width = cam.shape
+    row, column = divmod(int(cam.argmax()), width)
+    sums = cam.clamp(0).flatten().sort(descending=True).values.double().cumsum(0)
+    half = (int((sums < sums[-1] / 2).sum()) + 1) / cam.numel()
+    return {"peak": ((column + 0.5) / width, (row + 0.5) / height), "half": half}

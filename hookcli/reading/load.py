@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 # The pictures that a notebook shows, in its order
 _PICTURES = names.CAM, names.SALIENCY, names.HEAT, names.ATTENTION, names.GRIDS, names.SHEETS
+_TABLES = "run.layers, run.records and run.grid(CALL)"
 _SavedRows: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """For each image key, in the run's order: the saved tensor with this image, and the row in it."""
 
@@ -83,7 +84,12 @@ class Run:
     _rows: dict[str, _SavedRows] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
-        return f"Run({quote(self.folder)}, {len(self.images)} images, {len(self.calls)} calls)"
+        saved = (
+            f"tensors of {count(len(self.calls), 'call')}"
+            if self.saved
+            else f"no tensors: {_TABLES}"
+        )
+        return f"Run({quote(self.folder)}, {count(len(self.images), 'image')}, {saved})"
 
     @property
     def folder(self) -> Location:
@@ -97,7 +103,7 @@ class Run:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The call ids whose tensors were saved; empty for a run without ``--save tensors``."""
+        """The call ids whose tensors were saved; empty for a run without ``save="tensors"``."""
         return tuple(self.saved)
 
     @property
@@ -201,7 +207,9 @@ class Run:
                 an image that the manifest does not have.
         """
         if call_id not in self.saved:
-            raise _no_tensor(self, call_id)
+            error = _no_tensor(self, call_id)
+            error.hint += "" if self.saved else f"; it has {_TABLES}"
+            raise error
         known = {key for tensor in self.saved[call_id] for key in tensor.images}
         strangers = sorted(known.difference(self.images))
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"

@@ -101,6 +101,16 @@ class Score:
     target: int | None = None
     category: str = ""
 
+    @property
+    def label(self) -> str:
+        """The class, such as ``tabby (281)``; the kind if the score is not about a class."""
+        return self.kind if self.target is None else f"{self.category} ({self.target})"
+
+    @property
+    def name(self) -> str:
+        """What the number is, such as ``logit of tabby (281)``."""
+        return self.kind if self.target is None else f"{self.kind} of {self.label}"
+
 
 @dataclass(frozen=True, slots=True)
 class Intensities:

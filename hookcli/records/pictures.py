@@ -110,12 +110,19 @@ class HeatPicture:
             layer became one map: ``mean``, ``max``, ``sum`` or ``l2``.
         call_id: the id of the layer's call; empty for a saliency map and for an attention rollout.
         file: the file of the picture, relative to the run folder.
+        peak: the place of a Grad-CAM's largest value, as shares of the network's input from its
+            left and from its upper edge; null for other maps, and if the Grad-CAM is blank.
+        half: the smallest share of the map that holds half of the sum of a Grad-CAM; else null.
+        blank: why nothing was drawn of a Grad-CAM; otherwise empty.
     """
 
     image: str
     kind: HeatKind
     call_id: str
     file: FileName
+    peak: tuple[float, float] | None = None
+    half: float | None = None
+    blank: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ class ReportDocument(FinishedRun):
             equal intervals, from the smallest to the largest value; empty if no sample was taken.
         grids: the pictures of feature maps, and the channels that their tiles show.
         heats: the pictures of maps, such as Grad-CAMs, that were drawn over images.
-        heatless: by call id, why ``--heat`` drew no map of the call.
+        heatless: by call id, why ``--heat`` or ``--cam`` drew no map of it.
         thumbnails: pictures with thumbnails of at least the first 2,000 images; empty for one
             image.
         attention: the rows of ``attention.csv``; empty without ``--attention``.

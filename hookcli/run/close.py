@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from hookcli.passes.runner import Runner
     from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
-    from hookcli.records.calls import LayerInfo
-    from hookcli.records.pictures import HeatPicture
     from hookcli.records.runs import Finding
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
@@ -93,17 +91,19 @@ def close_run(
         findings=findings,
         grids=tuple(totals.grids),
         attention=whole.attention,
-        undrawn=(*_list_undrawn(prepared.cams, totals.heats), *explain_heatless(end, config)),
+        cams=tuple(heat for heat in totals.heats if heat.kind == "cam"),
+        undrawn=_list_undrawn(prepared, totals) or explain_heatless(end, config),
         failed=tuple(rule for rule in fail_on if rule in found),
         out_dir=str(folder.path),
         files=(names.REQUEST, *files, names.MANIFEST),
     )
 
 
-def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tuple[str, ...]:
-    cam_ids = [heat.call_id for heat in heats if heat.kind == "cam"]
+def _list_undrawn(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
+    cam_ids = [heat.call_id for heat in totals.heats if heat.kind == "cam"]
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
-    return tuple(layer.label for layer in cams if layer.label not in drawn)
+    undrawn = [layer.label for layer in prepared.cams if layer.label not in drawn]
+    return {label: totals.heatless.get(label, "no gradient reached it") for label in undrawn}
 
 
 def write_tables(

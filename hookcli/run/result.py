@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hookcli.records.attention_records import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
-    from hookcli.records.pictures import Grid
+    from hookcli.records.pictures import Grid, HeatPicture
     from hookcli.records.rows import LayerRow
     from hookcli.records.runs import Finding, ModelInfo
 
@@ -27,7 +27,9 @@ class RunResult:
     findings: tuple[Finding, ...] = ()  # the most serious first
     grids: tuple[Grid, ...] = ()
     attention: tuple[AttentionRow, ...] = ()  # one per attention call, over all images
-    undrawn: tuple[str, ...] = ()  # layers whose Grad-CAM or heat map was requested, but not drawn
+    cams: tuple[HeatPicture, ...] = ()
+    # by layer: why its requested Grad-CAM or heat map was not drawn
+    undrawn: dict[str, str] = field(default_factory=dict)
     failed: tuple[str, ...] = ()  # the rules of ``--fail-on`` that have a finding
     out_dir: str = ""  # empty when nothing was written
     files: tuple[str, ...] = ()  # relative to ``out_dir``

@@ -37,6 +37,7 @@ class Chunk:
         called: by module path of each layer that ran, what it took or returned instead of a tensor.
         written: by call id, what overwrote the call's output in place.
         broken: the key of the first image that had ``NaN`` or ``Inf``, by this word.
+        heatless: by layer, why ``--cam`` drew no map of it.
         attention: the statistics of each attention call, by call id.
         written_files: the files of the chunk, written or queued, relative to the run folder.
         alone: whether later chunks must run one image at a time.
@@ -54,6 +55,7 @@ class Chunk:
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
+    heatless: dict[str, str] = field(default_factory=dict)
     thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)

@@ -82,7 +82,7 @@ def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
             more = and_more(len(group) - 1, " (and {} more call{s} like it)")
             call, against = (evidence.calls[key].call for key in (call_id, hit.against))
             than = _expected(call, against)
-            sentence = f"the spread of {call_id} is {hit.number:.3g} times {verb} {than}{more}"
+            sentence = f"the std of {call_id} is {hit.number:.3g} times {verb} {than}{more}"
             yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
 
 

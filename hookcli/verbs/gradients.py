@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.config import DryRun, GradientsConfig, Time
+from hookcli.config import DryRun, GradientsConfig, Open, Time
 from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:  # takes 30 ms, which --help does not need
 
 @verb(*TABLES)
 def gradients(
-    call: VerbCall, config: GradientsConfig, time: Time = False, dry_run: DryRun = False
+    call: VerbCall,
+    config: GradientsConfig,
+    time: Time = False,
+    dry_run: DryRun = False,
+    open_page: Open = False,
 ) -> Inspection | Planned:
     """Write gradients of chosen layers and of their weights, and draw Grad-CAM and saliency.
 
@@ -25,4 +29,4 @@ def gradients(
     """
     from hookcli.verbs.inspection_outcome import inspect_run
 
-    return inspect_run(call, config, dry_run=dry_run, time=time)
+    return inspect_run(call, config, dry_run=dry_run, time=time, open_page=open_page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.config import DryRun, InspectConfig, Time
+from hookcli.config import DryRun, InspectConfig, Open, Time
 from hookcli.verbs.call import VerbCall
 from hookcli.verbs.keywords import TABLES, verb
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:  # takes 30 ms, which --help does not need
 
 @verb(*TABLES)
 def inspect(
-    call: VerbCall, config: InspectConfig, time: Time = False, dry_run: DryRun = False
+    call: VerbCall,
+    config: InspectConfig,
+    time: Time = False,
+    dry_run: DryRun = False,
+    open_page: Open = False,
 ) -> Inspection | Planned:
     """Write feature maps and statistics of chosen layers, and a page to look at.
 
@@ -26,4 +30,4 @@ def inspect(
     """
     from hookcli.verbs.inspection_outcome import inspect_run
 
-    return inspect_run(call, config, dry_run=dry_run, time=time)
+    return inspect_run(call, config, dry_run=dry_run, time=time, open_page=open_page)

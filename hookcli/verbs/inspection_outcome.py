@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
+from hookcli.store.locations.names import PAGE
 from hookcli.verbs import memory
-from hookcli.verbs.messages import describe_images, describe_uncalled, warn_of_skipped
+from hookcli.verbs.messages import describe_images, describe_uncalled, show_page, warn_of_skipped
 from hookcli.verbs.outcome import Look, Outcome, Page, Table, UnwrittenOutcome, statistic_text
 from hookcli.verbs.runs import execute, plan_text, prepare, with_downloads
 
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig
     from hookcli.reading.load import Run
     from hookcli.records.attention_records import AttentionRow
-    from hookcli.records.images import Prediction, Score
+    from hookcli.records.images import ImageResult, Prediction, Score
+    from hookcli.records.pictures import HeatPicture
     from hookcli.records.runs import Finding, ModelInfo
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import Note, VerbCall
@@ -37,7 +40,14 @@ if TYPE_CHECKING:
 
 _FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
-_IMAGES = 10  # show predictions for at most this many images
+_IMAGES = 10  # show the predictions of each of at most this many images
+_CLASSES = 5  # of more images, count this many predicted classes
+_CAMS = 20  # show at most this many Grad-CAMs
+_DOWN, _ACROSS = ("upper", "middle", "lower"), ("left", "middle", "right")
+_CAM_COLUMNS = (
+    "hottest at: x,y in the picture as the network saw it; "
+    "half within: the smallest share of it that holds half of the Grad-CAM"
+)
 _ATTENTION = 12  # show at most this many attention calls
 _FINDINGS = 8  # show at most this many findings below the table
 _DROPS = {
@@ -70,6 +80,7 @@ class Inspection(Outcome):
     result: RunResult
     notes: Sequence[Note]
     knows_input: bool  # whether the model says how its input is prepared
+    shows_cams: bool = False  # whether the table is about Grad-CAMs instead of layers
     holder: memory.HeldFolder | None = None  # keeps the files of a run in memory
 
     @property
@@ -110,8 +121,6 @@ class Inspection(Outcome):
 
     @property
     def page(self) -> Page:
-        from hookcli.store.locations.names import PAGE
-
         return Page(self.files, PAGE)
 
     def __getitem__(self, call_id: str) -> Any:
@@ -145,7 +154,10 @@ class Inspection(Outcome):
             attention=result.attention,
         )
 
-    def table(self) -> Table[LayerRow]:
+    def table(self) -> Table[Any]:
+        if self.shows_cams:
+            look, rows = _cam_look(self.result), self.result.cams[:_CAMS]
+            return Table(look=look, rows=rows, caption=[*_caption(self)])
         drops = _DROPS[self.config.command]
         look = Look(
             kind=LayerRow,
@@ -154,8 +166,7 @@ class Inspection(Outcome):
             fold=("call",),
             drop=(*(name for name in _FIGURES if name not in drops), *drops),
         )
-        caption = _caption(self.config, self.result, says_input=not self.knows_input)
-        return Table(look=look, rows=self.rows, caption=[*caption])
+        return Table(look=look, rows=self.rows, caption=[*_caption(self)])
 
     def _repr_html_(self) -> str:
         return self.run._repr_html_()
@@ -176,11 +187,12 @@ class Planned(UnwrittenOutcome):
 
 
 def inspect_run(
-    call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool
+    call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool, open_page: bool
 ) -> Inspection | Planned:
     """Run the model on the images, and write the run folder; with ``dry_run``, only plan it.
 
-    With ``time``, also report how long each stage took.
+    With ``time``, also report how long each stage took; with ``open_page``, show the page in the
+    browser.
     """
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
@@ -200,8 +212,15 @@ def inspect_run(
     call.listener.end()
     _warn(call, config, result)
     _sum_up(call, config, result, time=time, is_held=is_held)
+    if open_page:
+        show_page(call, to_location(result.out_dir) / PAGE)
     return Inspection(
-        config=config, result=result, notes=call.notes, knows_input=knows_input, holder=holder
+        config=config,
+        result=result,
+        notes=call.notes,
+        knows_input=knows_input,
+        shows_cams="layers" not in call.given and bool(result.cams),
+        holder=holder,
     )
 
 
@@ -223,38 +242,29 @@ def _plan(call: VerbCall, config: RunConfig) -> Planned:
     return Planned(notes=call.notes, skipped=len(plan.skipped))
 
 
-def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
-    yield weights_text(result.model)
-    if says_input:
+def _caption(outcome: Inspection) -> Iterator[str]:
+    config, result = outcome.config, outcome.result
+    if outcome.shows_cams:
+        yield _CAM_COLUMNS + and_more(len(result.cams) - _CAMS, "; {} more are on the page")
+    meaningless = "" if result.model.trained else ": predictions would mean nothing"
+    yield f"{weights_text(result.model)}{meaningless}"
+    if not outcome.knows_input:
         yield f"input: {shape_text(result.model.input_shape)}, {_input_text(config, result.model)}"
     calls_by_reason: dict[str, list[str]] = {}
     for row in result.rows:
-        if _has_no_gradient(row):
+        if _has_no_gradient(row) and not outcome.shows_cams:
             calls_by_reason.setdefault(row.reason, []).append(row.call_id)
     for reason, calls in calls_by_reason.items():
         yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
-    images = [image for image in result.images if image.predictions or image.score]
-    for image in images[:_IMAGES]:
-        if image.predictions:
-            is_known = result.model.trained or image.predictions[0].measure == "features"
-            remark = "" if is_known else " (meaningless: the weights are random)"
-            yield f"{image.file}: {', '.join(map(_prediction, image.predictions))}{remark}"
-        if image.unedited:
-            yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
-        if image.score:
-            plain = image.unedited_score
-            without = f", without changes {finite_text(plain.value)}" if plain else ""
-            yield f"  score: {score_text(image.score)}{without}"
-    if len(images) > _IMAGES:
-        yield f"and the predictions of {len(images) - _IMAGES} more images, in report.json"
+    yield from _answer_lines(result, says_score=not outcome.shows_cams)
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
     if focused:
         yield "channels that fire more inside the box than outside, in standard deviations:"
     for grid in focused:
         more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
         more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
-        best = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
-        yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
+        fired = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
+        yield f"  {grid.call_id}: {', '.join(fired) or 'none fires more inside'}"
     yield from _attention_lines(result.attention)
     findings = [finding for finding in result.findings if finding.rule not in _OWN_LINES]
     if findings:
@@ -263,6 +273,56 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         yield f"  {finding.rule}: {finding.sentence}{_where(finding, len(result.images))}"
     if len(findings) > _FINDINGS:
         yield f"  and {len(findings) - _FINDINGS} more, in report.html"
+
+
+def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
+    """Yield predictions and scores: for one image in full, for a few in a column, else a count."""
+    images, trained = result.images, result.model.trained
+    if len(images) > _IMAGES:
+        best = Counter(
+            p.category for image in images for p in image.predictions[:1] if p.index is not None
+        )
+        classes = ", ".join(f"{name} {number}" for name, number in best.most_common(_CLASSES))
+        yield from (
+            [f"predicted: {classes}{and_more(len(best) - _CLASSES)}"] if best and trained else ()
+        )
+        return
+    most = 1 if images[1:] else None
+    width = max(len(image.file) for image in images) + 1
+    for image in images:
+        known = [p for p in image.predictions if trained or p.index is p.value is None]
+        texts = [_join(known[:most])] if known else []
+        if known and image.unedited:
+            texts.append(f"without changes: {_join(image.unedited[:most])}")
+        if says_score and image.score:
+            texts.append(f"score: {_with_plain(score_text(image.score), image)}")
+        lines = ["; ".join(texts)] if most and texts else texts
+        heads = [f"{image.file}:", "", ""]
+        yield from (f"{head:<{width}} {line}" for head, line in zip(heads, lines, strict=False))
+
+
+def _cam_look(result: RunResult) -> Look[Any]:
+    images = {image.key: image for image in result.images}
+    scores = {key: image.score for key, image in images.items() if image.score}
+
+    def say_where(cam: HeatPicture) -> str:
+        if cam.peak is None:
+            return f"nowhere: {cam.blank}"
+        (x, y), (height, width) = cam.peak, images[cam.image].pixels_shape[-2:]
+        words = dict.fromkeys((_DOWN[int(3 * y)], _ACROSS[int(3 * x)]))
+        return f"{' '.join(words)}: {x * width:.0f},{y * height:.0f}"
+
+    columns: dict[str, Callable[[HeatPicture], str]] = {
+        "image": lambda cam: images[cam.image].file,
+        "CAM of": lambda cam: cam.call_id,
+        "class": lambda cam: scores[cam.image].label,
+        "score": lambda cam: _with_plain(finite_text(scores[cam.image].value), images[cam.image]),
+        "hottest at": say_where,
+        "half within": lambda cam: "" if cam.half is None else f"{cam.half:.1%}",
+    }
+    folded = ("image", "CAM of", "class")
+    words = (*folded, "hottest at")
+    return Look(kind=LayerRow, columns=columns, words=words, fold=folded, drop=("score",))
 
 
 def _where(finding: Finding, images: int) -> str:
@@ -360,8 +420,16 @@ def finite_text(value: float | None, form: str = ".5g") -> str:
 
 def score_text(score: Score) -> str:
     """Return a score as text, such as ``logit of tabby (281) = 8.31``."""
-    of = "" if score.target is None else f" of {score.category} ({score.target})"
-    return f"{score.kind}{of} = {finite_text(score.value)}"
+    return f"{score.name} = {finite_text(score.value)}"
+
+
+def _with_plain(text: str, image: ImageResult) -> str:
+    plain = image.unedited_score
+    return f"{text}, without changes {finite_text(plain.value)}" if plain else text
+
+
+def _join(predictions: Sequence[Prediction]) -> str:
+    return ", ".join(map(_prediction, predictions))
 
 
 def _prediction(prediction: Prediction) -> str:
@@ -379,12 +447,17 @@ def _warn(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     _warn_of_overflow(call, config, result)
     if config.run.images.range != "full" and not any(each.intensities for each in result.images):
         call.warn("`range` has no effect: no picture has more than 8 bits")
-    if result.undrawn:
-        more = and_more(len(result.undrawn) - 1)
-        option, why = "`cam`", "no gradient reached it, or it has no feature maps"
-        if config.heat is not None:
-            option, why = "`heat`", "it has no places on the image (the page says why)"
-        call.warn(f"{option}: no picture of {result.undrawn[0]}{more}: {why}")
+    files = {image.key: image.file for image in result.images}
+    missing = [*result.undrawn.items()]
+    missing += [
+        (f"{cam.call_id} for {files[cam.image]}", f"it is blank: {cam.blank}")
+        for cam in result.cams
+        if cam.blank
+    ]
+    for reason in dict.fromkeys(reason for _, reason in missing):
+        labels = [label for label, why in missing if why == reason]
+        option = "`cam`" if config.heat is None else "`heat`"
+        call.warn(f"{option}: no map of {labels[0]}{and_more(len(labels) - 1)}: {reason}")
 
 
 def _warn_of_missing_channels(call: VerbCall, config: RunConfig, result: RunResult) -> None:
@@ -439,3 +512,5 @@ def _sum_up(
         call.answer(f"time: {stages}")
     if config.save_weights is not None:
         call.say(f"wrote {config.save_weights}")
+    if not is_held:
+        call.say(f"open first: {to_location(result.out_dir) / PAGE}")

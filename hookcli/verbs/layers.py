@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -45,10 +47,11 @@ _LOOK = Look(
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
 _MOST_NAMED = 3  # operators in the caption
-# For each order, the column that decides the order, and the name of the unit that it counts.
+_MOST_ROWS, _DEPTH = 60, 2  # a longer table shows only the upper part of the tree
+# For each order, the column that is shared out, and the name of the unit that it counts.
 _COUNTED: dict[Sort, tuple[str, str]] = {
-    "flops": ("flops", "FLOPs"),
-    "params": ("params", "parameters"),
+    **dict.fromkeys(("calls", "flops", "name"), ("flops", "FLOPs")),
+    "params": ("params", "params"),
     "memory": ("output_mb", "MB"),
 }
 
@@ -62,6 +65,8 @@ class LayerSurvey(UnwrittenOutcome):
     total: ModelTotal  # the cost of the whole model
     rows: tuple[SurveyRow, ...]
     sort: Sort
+    is_tree: bool  # whether the user neither chose nor sorted the rows
+    depth: float  # the greatest depth in the table
 
     def document(self) -> LayersDocument:
         return LayersDocument(
@@ -72,12 +77,20 @@ class LayerSurvey(UnwrittenOutcome):
         empty = set()
         if self.total.flops is None:
             empty |= {"MFLOPs"} if self.total.counted_flops is None else set()
-            empty |= {"share"} if self.sort in ("calls", "flops", "name") else set()
-        shown = {name: show for name, show in _LOOK.columns.items() if name not in empty}
-        return Table(look=replace(_LOOK, columns=shown), rows=self.rows, caption=[*self._caption()])
+            empty |= {"share"} if _COUNTED[self.sort][1] == "FLOPs" else set()
+        titles = {"share": f"% of {_COUNTED[self.sort][1]}"}
+        shown = {titles.get(n, n): show for n, show in _LOOK.columns.items() if n not in empty}
+        if self.is_tree:
+            shown["call"] = lambda row: f"{'  ' * _depth(row)}{row.call_id}"
+        rows = [row for row in self.rows if _depth(row) <= self.depth]
+        return Table(look=replace(_LOOK, columns=shown), rows=rows, caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:
         total = self.total
+        if hidden := [row for row in self.rows if _depth(row) > self.depth]:
+            traps = and_more(sum(bool(row.traps) for row in hidden), ", {} of them with traps")
+            rest = f"left out: {len(hidden)} rows below depth {self.depth}{traps}"
+            yield f"{rest}; `depth={max(map(_depth, hidden))}` shows all"
         text = _flops_text(total)
         flops = f", {text} MFLOPs" if text else ""
         if total.uncounted:
@@ -95,8 +108,7 @@ class LayerSurvey(UnwrittenOutcome):
             whole += f"; in no row: {', '.join(total.left_out)}, of {total.nodes} nodes"
         yield whole
         if total.flops is not None or self.sort in ("params", "memory"):
-            _, what = _COUNTED.get(self.sort, _COUNTED["flops"])
-            yield f"share: of all {what}; a block's share includes its parts"
+            yield "a block's share includes its parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +121,12 @@ class LayersRequest:
         bool, Flag("--ops", "Also list operations between modules, such as additions.")
     ] = False
     sort: Annotated[
-        Sort, Flag("--sort BY", "Order of the rows: calls, flops, params, memory or name.")
+        Sort, Flag("--sort BY", "Order of the leaves: calls, flops, params, memory or name.")
     ] = "calls"
+    depth: Annotated[
+        int | None,
+        Flag("--depth N", "Depth of the tree.  [default: 2 for more than 60 rows]", at_least=0),
+    ] = None
 
 
 @verb(*TABLES)
@@ -132,27 +148,37 @@ def layers(
         hookcli layers resnet34
         hookcli layers resnet34 --layers 'layer1.0' --ops
         hookcli layers vit_b_16 --layers attention --format csv
-        hookcli layers convnext_tiny --layers leaf --sort flops
+        hookcli layers convnext_tiny --sort flops
     """
     from hookcli.passes.survey import survey_layers
     from hookcli.plan.check import check_file_options
 
     check_file_options(model)
+    given, depth = {"layers", "sort"} & {*call.given}, request.depth
+    forms = ("leaf",) if given == {"sort"} and depth is None else request.layers
     with call.listener.no_data():
         found, input_shape = survey_layers(
-            model, request.layers, request.exclude, operations=request.operations
+            model, forms, request.exclude, operations=request.operations
         )
     call.listener.listed()
     for note in found.notes:
         call.warn(note)
+    rows = [row for row in _sort(found, request.sort) if depth is None or _depth(row) <= depth]
+    is_long = not given and depth is None and len(rows) > _MOST_ROWS
     return LayerSurvey(
         notes=call.notes,
         model=model.name,
         input_shape=input_shape,
         total=found.total,
-        rows=_sort(found, request.sort),
+        rows=tuple(rows),
         sort=request.sort,
+        is_tree=not given,
+        depth=_DEPTH if is_long else math.inf,
     )
+
+
+def _depth(row: SurveyRow) -> int:
+    return len(re.split("[./]", row.module_path)) if row.module_path else 0
 
 
 def _flops_text(cost: SurveyRow | ModelTotal) -> str:
@@ -164,8 +190,8 @@ def _flops_text(cost: SurveyRow | ModelTotal) -> str:
     return f"{least}{cost.counted_flops / 1e6:,.1f}"
 
 
-def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
-    number, _ = _COUNTED.get(sort, _COUNTED["flops"])
+def _sort(found: Survey, sort: Sort) -> list[SurveyRow]:
+    number, _ = _COUNTED[sort]
     total = getattr(found.total, number)
     rows = [*found.rows]
     if total:
@@ -176,6 +202,6 @@ def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
         rows.sort(key=lambda row: natural_key(row.call_id))
     elif sort == "flops":  # a row that is not counted may be the largest
         rows.sort(key=lambda row: (_flops_text(row) != "not counted", -(row.counted_flops or 0)))
-    elif sort in _COUNTED:
+    elif sort != "calls":
         rows.sort(key=lambda row: 1.0 if row.share is None else -row.share)
-    return tuple(rows)
+    return rows

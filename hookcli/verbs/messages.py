@@ -1,7 +1,9 @@
-"""Send messages that several commands share: skipped images, damaged runs, layers not called."""
+"""Tell what several commands tell: skipped images, damaged runs, layers not called, the page."""
 
 from __future__ import annotations
 
+import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.records.images import describe_intensities
@@ -12,6 +14,7 @@ from hookcli.records.uncalled import group_uncalled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.outside.urls import Location
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
     from hookcli.records.runs import ModelInfo
@@ -31,6 +34,11 @@ def warn_of_skipped(call: VerbCall, skipped: Sequence[SkippedImage]) -> None:
         files = [repr(image.file) for image in skipped if image.reason == reason]
         some = f"{count(len(files), 'image')} ({', '.join(files[:3])}{and_more(len(files) - 3)})"
         call.warn(f"skipped {some if files[1:] else files[0]}: {reason}")
+
+
+def show_page(call: VerbCall, page: Location) -> None:
+    if not isinstance(page, Path) or not webbrowser.open(page.resolve().as_uri()):
+        call.warn("`open`: no browser opened the page, which must be a file on this machine")
 
 
 def warn_of_damage(call: VerbCall, damage: Sequence[str]) -> None:

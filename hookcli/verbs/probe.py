@@ -171,7 +171,7 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
     columns = {
         "layer": lambda row: row.layer,
         "accuracy": lambda row: f"{row.accuracy:.1%}",
-        "spread": lambda row: f"{row.spread:.1%}",
+        "std": lambda row: f"{row.spread:.1%}",
         "control": lambda row: "" if row.control else controls.get(row.layer, ""),
         "p": lambda row: "" if row.p_value is None else f"{row.p_value:.2g}",
         "features": lambda row: f"{row.features:,}",
@@ -183,13 +183,13 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
         columns=columns,
         words=("layer",),
         fold=("layer",),
-        drop=("features", "spread"),
+        drop=("features", "std"),
     )
 
 
 def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:
     best = next(row for row in document.layers if row.layer == document.best)
-    yield f"the best layer: {best.layer}, {best.accuracy:.1%} (spread over folds {best.spread:.1%})"
+    yield f"the best layer: {best.layer}, {best.accuracy:.1%} (std over folds {best.spread:.1%})"
     yield f"chance, the most common of {len(document.classes)} labels: {document.chance:.1%}"
     wrong = [row for row in document.confusions if row.label != row.predicted]
     for row in sorted(wrong, key=lambda row: -row.images)[:_CONFUSED]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,7 @@ from hookcli.store.locations.names import PAGE
 from hookcli.verbs.call import VerbCall
 from hookcli.verbs.documents import PageDocument
 from hookcli.verbs.keywords import FILES, verb
-from hookcli.verbs.messages import warn_of_damage
+from hookcli.verbs.messages import show_page, warn_of_damage
 from hookcli.verbs.outcome import FileOutcome, Page
 from hookcli.verbs.runs import RunFolder
 
@@ -78,7 +77,7 @@ def report(
     data = page.encode()
     file = replace_page(location, data)
     if open_page:
-        webbrowser.open(file.resolve().as_uri())
+        show_page(call, file)
     held = file if isinstance(file, Path) else data  # a URL
     return Report(
         notes=call.notes, rows=(FileRow(shown(str(file))),), files={file.name: held}, state=state

@@ -40,8 +40,8 @@ MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
 @pytest.mark.parametrize(
     ("rank", "activation", "channels"),
     [
-        ("spread", SPREAD_1_3_2, [1, 2, 0]),
-        ("spread", pairs([1e4, 1e4 + 1], [0.0, 2.0]), [1, 0]),  # whatever the mean
+        ("std", SPREAD_1_3_2, [1, 2, 0]),
+        ("std", pairs([1e4, 1e4 + 1], [0.0, 2.0]), [1, 0]),  # whatever the mean
         ("mean", SPREAD_1_3_2, [0, 1, 2]),
         ("mean", MAXIMA, [1, 2, 0]),
         ("max", MAXIMA, [2, 0, 1]),
@@ -70,7 +70,7 @@ def test_a_layer_that_lacks_all_chosen_channels_gives_no_tile():
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
-@pytest.mark.parametrize("rank", ["spread", "mean", "max"])
+@pytest.mark.parametrize("rank", ["std", "mean", "max"])
 def test_a_channel_that_is_not_finite_comes_first_whatever_the_rank(bad, rank):
     assert order(pairs([0.0, 100.0], [0.0, 50.0], [0.0, bad]), rank=rank) == [2, 0, 1]
 
@@ -183,12 +183,12 @@ def test_a_value_after_the_last_whole_run_is_not_dropped():
     assert math.isnan(values[-1])
 
 
-def test_a_grad_cam_weighs_channels_by_their_mean_slope_and_cuts_off_negatives():
+def test_a_grad_cam_weighs_channels_by_their_mean_slope():
     activation = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]])  # two channels of 1 by 2
     gradient = torch.tensor([[[[4.0, 0.0]], [[-1.0, -1.0]]]])  # mean slopes 2 and -1
     layout = Layout("NCHW", 1, 1, 2)
-    # 2 * 1 - 3 = -1 is cut off, 2 * 2 - 0 = 4 stays
-    assert take_cam(activation, gradient, layout).tolist() == [[0.0, 4.0]]
+    # 2 * 1 - 3 and 2 * 2 - 0
+    assert take_cam(activation, gradient, layout).tolist() == [[-1.0, 4.0]]
 
 
 # Channels at the resolution of their layer

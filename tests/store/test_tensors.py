@@ -452,11 +452,12 @@ def test_a_run_that_did_not_end_is_refused():
 def test_a_run_without_tensors_still_has_its_images_and_tables():
     run = load_run(finished_run([], ["a"]))
     assert (run.images, run.calls) == (("a",), ())
-    for ask in (lambda: run["conv"], lambda: choose_calls(run, ["*"])):
-        assert refusal(ask) == (
-            "the run in 'run' saved no tensors",
-            "run `hookcli.inspect` again, with `save='tensors'`",
-        )
+    has = "run.layers, run.records and run.grid(CALL)"
+    assert repr(run) == f"Run('run', 1 image, no tensors: {has})"
+    hint = "run `hookcli.inspect` again, with `save='tensors'`"
+    what = "the run in 'run' saved no tensors"
+    assert refusal(lambda: choose_calls(run, ["*"])) == (what, hint)
+    assert refusal(lambda: run["conv"]) == (what, f"{hint}; it has {has}")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_calls_of_one_layer_are_one_finding_with_their_counterpart(rule, how, sp
     (finding,) = list_findings(Evidence(told(records)))
     assert (finding.rule, finding.layer, finding.images) == (rule, "layer1.1.conv#1", ("dog",))
     assert finding.sentence == (
-        f"the spread of layer1.1.conv#1 is 2.5e+03 times {how} expected from layer1.0.conv#1, "
+        f"the std of layer1.1.conv#1 is 2.5e+03 times {how} expected from layer1.0.conv#1, "
         "the Conv2d in the same place of the block before (and 1 more call like it)"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -362,11 +363,49 @@ def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
 
 
 def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):
-    code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
+    code, out, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
     assert code == 0
-    told = "warning: --cam: no picture of fc: no gradient reached it, or it has no feature maps"
-    assert told in err.splitlines()
+    why = "one value per channel, as after pooling: an earlier layer has maps"
+    assert f"warning: --cam: no map of fc: {why}" in err.splitlines()
     assert [heat["call_id"] for heat in document()["heats"]] == ["relu"]
+    assert "grad_output:fc" in out  # ``--layers`` asks for the layers, too
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "warning"),
+    [
+        # the second channel is 1 and 3 in two corners, and its slope 3: the map is 3 and 9
+        ([], ["class 1 (1)", "12", "lower right: 2,2", "25.0%"], ""),
+        (
+            ["--target", "0"],
+            ["class 0 (0)", "0", "nowhere: it is zero everywhere"],
+            "it is blank: ",
+        ),
+        (["--score", "cross-entropy"], ["nowhere: no value is positive"], "it is blank: no value"),
+    ],
+)
+def test_the_terminal_says_what_a_grad_cam_shows(run, net, words, said, warning):
+    pixels = np.zeros((3, 2, 2), np.float32)
+    pixels[1] = [[-1, 0], [0, -3]]
+    np.save("pixels.npy", pixels)
+    code, out, err = run("gradients", net, *OWN[:-2], "--cam", "relu", *words)
+    assert code == 0
+    row = re.split(r" {2,}", out.splitlines()[2].strip())
+    assert set(said) <= set(row), row
+    assert (f"no map of relu for pixels.npy: {warning}" in err) == bool(warning)
+    assert err.splitlines()[-1] == "open first: out/report.html"
+
+
+def test_predictions_of_several_images_are_a_column_and_of_many_a_count(run, net):
+    pixels = np.zeros((11, 3, 2, 2), np.float32)
+    pixels[:, 0], pixels[8:, 1] = 1, -1
+    for number, last in (
+        (2, "two.npy[1]: class 0 100.0%"),
+        (11, "predicted: class 0 8, class 1 3"),
+    ):
+        np.save("two.npy", pixels[:number])
+        out = run("inspect", net, "two.npy", *OWN[1:-1], "fc", "--overwrite").out
+        assert last in out.splitlines()
 
 
 ATTENTION = """

@@ -338,7 +338,7 @@ def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
     assert "traps" in repr(table)
     html = table._repr_html_()
     assert ">traps<" not in html
-    assert re.search(r'<td style="[^"]*text-align:left">conv<', html)
+    assert re.search(r'<td style="[^"]*text-align:left"> *conv<', html)
     assert re.search(r'<td style="[^"]*text-align:right">112<', html)
 
 

@@ -177,6 +177,7 @@ CASES = [
     Case("--time", "stderr"),
     Case("--dry-run", "stdout"),
     Case("--sort name", "stdout"),
+    Case("--depth 0", "stdout"),
     # Model
     Case("--weights other.pth", "figures"),
     Case("--seed 1", "figures", base="--weights random"),

@@ -89,7 +89,10 @@ def test_the_scale_has_the_extremes_of_the_tensors_of_each_call_and_image(inspec
 def test_layers_without_places_are_named_with_the_reason(inspect):
     draw_photos(1)
     ended = inspect("--heat", "max", "--grids", "none", "-o", "out")
-    assert "warning: --heat: no picture of head: it has no places on the image" in ended.err
+    assert (
+        "warning: --heat: no map of head: one value per channel, without height and width"
+        in ended.err
+    )
     document = json.loads(Path("out/report.json").read_text())
     assert document["heatless"] == {
         "head": "one value per channel, without height and width",

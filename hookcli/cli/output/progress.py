@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichBar
 
 from hookcli.cli.output import console
 from hookcli.verbs.call import Progress
 
 _EVERY = 10.0  # seconds between two lines
+_RECENT = 20  # the latest images, or more within a second, decide the speed
 
 
 class Bar(Progress):
     def __init__(self, total: int, noun: str, *, is_shown: bool, quiet: bool) -> None:
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._last_line = time.monotonic()
-        self._first = 0  # images from the interrupted run
+        self._steps = deque([(self._began, 0)])  # recent times, and the images done by then
         self._bar: RichBar | None = None
         self._nodes: Counter[str] = Counter()  # images per machine of a cluster
 
@@ -31,7 +32,6 @@ class Bar(Progress):
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
                 console=Console(stderr=True, markup=False, highlight=False),
                 transient=True,
             )
@@ -44,7 +44,8 @@ class Bar(Progress):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        self.done = self._first = done
+        self.done = done
+        self._steps = deque([(self._began, done)])
         text = "nothing to resume: starting with the first image"
         if done:
             text = f"continuing after {done} of {self._total} {self._noun}"
@@ -55,17 +56,25 @@ class Bar(Progress):
         if not self._is_shown:
             return
         now = time.monotonic()
-        rate = (done - self._first) / max(1e-9, now - self._began)
+        rate = self._measure(now)
         speed = f"{rate:.1f} {self._noun}/s" + (f", {skipped} skipped" if skipped else "")
         if len(self._nodes) > 1:
             each = (f"{node} {n / (now - self._began):.1f}" for node, n in self._nodes.items())
             speed += f" ({', '.join(each)})"
+        speed += f", about {(self._total - done) / rate:.0f} s left" if rate else ""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, rate=speed)
         elif now - self._last_line >= _EVERY:
             self._last_line = now
-            left = (self._total - done) / rate if rate else 0.0
-            console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
+            console.say(f"{done} of {self._total} {self._noun}, {speed}")
+
+    def _measure(self, now: float) -> float:
+        """Return the images per second of late, since the first images of a run are slow."""
+        steps = self._steps
+        while len(steps) > 1 and self.done - steps[1][1] >= _RECENT and now - steps[1][0] >= 1:
+            steps.popleft()
+        steps.append((now, self.done))
+        return (self.done - steps[0][1]) / max(1e-9, now - steps[0][0])
 
     def worked(self, node: str, images: int) -> None:
         self._nodes[node] += images

@@ -50,13 +50,15 @@ class _Panel:
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw the network's input (the image file ``seen``) beside a grey copy with a Grad-CAM on it.
 
-    ``values`` (h, w) is the Grad-CAM, which has no negative values. If it is zero everywhere or not
-    finite, a note takes its place.
+    ``values`` (h, w) are those of the Grad-CAM, which shows only the positive ones. If there are
+    none, or if some are not finite, a note takes its place.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
-    trouble = _find_trouble(values)
+    trouble = find_trouble(values)
     if trouble:
-        return _draw(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
+        return _draw(
+            picture, None, [*heading, f"map of {shape_text(values.shape)}; not drawn: {trouble}"]
+        )
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
     over = lay_over(picture, _resize(values / largest, picture))
@@ -95,9 +97,9 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
-    trouble = _find_trouble(values)
+    trouble = find_trouble(values)
     if trouble:
-        return _draw(picture, None, [*heading, f"saliency; {trouble}"])
+        return _draw(picture, None, [*heading, f"saliency; not drawn: {trouble}"])
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
     end = clip or largest  # the percentile is 0 if fewer than 1 % of the pixels have a gradient
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
@@ -107,11 +109,13 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     return _draw(picture, panel, [*heading, note, scale])
 
 
-def _find_trouble(values: NDArray[np.float32]) -> str:
-    broken = int((~np.isfinite(values)).sum())
-    if broken:
-        return f"not drawn: {broken} of {values.size} values are NaN or Inf"
-    return "" if values.max(initial=0) > 0 else "not drawn: it is zero everywhere"
+def find_trouble(values: NDArray[np.float32]) -> str:
+    """Return why a Grad-CAM or a saliency map is not drawn; empty if it is drawn."""
+    if broken := int((~np.isfinite(values)).sum()):
+        return f"{broken} of {values.size} values are NaN or Inf"
+    if values.max() > 0:
+        return ""
+    return "no value is positive" if values.min() < 0 else "it is zero everywhere"
 
 
 def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:

@@ -175,13 +175,13 @@ def test_nan_and_inf_have_a_colour_of_their_own_and_a_constant_channel_is_dark(t
 @pytest.mark.parametrize(
     ("style", "levels"),
     [
-        (GridStyle(tile=8, top=1, rank="spread"), RAMP_LEVELS[1]),
+        (GridStyle(tile=8, top=1, rank="std"), RAMP_LEVELS[1]),
         (GridStyle(tile=8, top=1, rank="mean"), RAMP_LEVELS[0]),
         (GridStyle(tile=8, top=1, rank="max"), RAMP_LEVELS[1]),
         (GridStyle(tile=8, top=1, rank="index"), RAMP_LEVELS[0]),
         (GridStyle(tile=8, channels=(1,)), RAMP_LEVELS[1]),
     ],
-    ids=["spread", "mean", "max", "index", "channels"],
+    ids=["std", "mean", "max", "index", "channels"],
 )
 def test_only_the_channels_that_were_asked_for_are_shown(tmp_path, style, levels):
     pixels = drawn(tmp_path, nchw(RAMP), style)
