@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -100,6 +101,19 @@ def list_files(run: Run) -> dict[str, str]:
     }
 
 
+def name_images(run: Run) -> dict[str, str]:
+    """Map keys to paths below the folder that all images share, such as ``circles/05.png``."""
+    files = {image["key"]: image.get("file") or image["key"] for image in run.manifest["images"]}
+    names = shorten_paths(files)
+    return names if len(set(names.values())) == len(names) else {key: key for key in names}
+
+
+def shorten_paths(files: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the folder that all ``files``, paths by the key of an image, share."""
+    shared = len(os.path.commonprefix([*files.values()]).rpartition("/")[0])  # noqa: RUF071  letters
+    return {key: file[shared:].lstrip("/") for key, file in files.items()}
+
+
 def list_contents(run: Run) -> dict[str, str]:
     return {image["key"]: image["sha256"] for image in run.manifest["images"]}
 
@@ -131,13 +145,15 @@ def list_geometry(run: Run) -> dict[str, Geometry]:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image that ``name`` means: its key, its path or its file name.
+    """Return the key of the image that ``name`` means: its key, its path, or the end of its path.
 
-    ``files`` has the path of each image by key. Raise a RequestError if no image fits, or several.
+    The end is the file name, or the part below the folder that all images share. ``files`` has the
+    path of each image by key. Raise a RequestError if no image fits, or several.
     """
     if name in files:
         return name
-    for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):
+    last = {key: PurePosixPath(file).name for key, file in files.items()}
+    for shown in (files, shorten_paths(files), last):
         found = [key for key, file in shown.items() if file == name]
         if len(found) == 1:
             return found[0]

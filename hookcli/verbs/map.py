@@ -115,6 +115,7 @@ def map(  # noqa: A001  the name of the command
 
 def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> MapDocument:
     from hookcli.analysis.features import choose_features
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
 
     (run,) = analysis.runs
@@ -126,7 +127,12 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
         features = replace(call, on_read=progress.step).pool_features(style.pool)
     try:
         neighbours = find_neighbours(features, style.neighbours, style.duplicates)
-        rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
+        names = name_images(run)
+        shown, known = (
+            [names[key] for key in call.images],
+            {names[key]: labels[key] for key in labels},
+        )
+        rows, duplicates, explained = map_images(shown, features, neighbours, known)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
     return MapDocument(
@@ -139,7 +145,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
         duplicate_distance=neighbours.near,
         crowded=neighbours.crowded,
         images=tuple(rows),
-        neighbours=tuple(list_neighbours(call.images, neighbours)),
+        neighbours=tuple(list_neighbours(shown, neighbours)),
     )
 
 
@@ -184,13 +190,14 @@ def _list_lines(document: MapDocument, analysis: Analysis) -> Iterator[str]:
 
 
 def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | bytes]:
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
     from hookcli.render.report.analysis_page import arrange_images
     from hookcli.render.report.contact import Sort
 
-    rows = document.images
+    rows, names = document.images, name_images(analysis.runs[0])
     title = f"The images of {analysis.facts[0].model.name} by {document.layer}"
     by_label = _group_by_label(rows)
     groups = _list_groups(document, by_label)
@@ -200,7 +207,8 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
         folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
         named = {row.image for row in rows if row.group or row.rank <= _count_outliers(rows)}
-        pictures = copy_pictures(analysis.runs[0], folder, first=named)
+        first = {key for key, name in names.items() if name in named}
+        pictures = copy_pictures(analysis.runs[0], folder, first=first).rename(names)
         values = {
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
             "data": _make_data(document, pictures, by_label),

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from hookcli.render.draw.depth_svg import list_depth_points
-from hookcli.render.draw.figures import DIM, INK, LINE, add_axes, add_legend, start_figure
+from hookcli.render.draw.depth_svg import SPREAD, list_depth_points
+from hookcli.render.draw.figures import (
+    DIM,
+    INK,
+    LINE,
+    add_axes,
+    add_legend,
+    measure_names,
+    name_layers,
+    start_figure,
+)
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
-from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.draw.svg import (
+    find_decades,
+    list_round_ticks,
+    list_ticks,
+    power_of_ten,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,10 +50,11 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
+_DEPTH = 1100  # pixels: the width of the overview's chart in the size of its letters
 # Pixels of the gradient flow: per layer, of all layers, of its two charts, and of margins
 _LABEL, _NARROWEST_FLOW, _WIDEST_FLOW = 14, 800, 1900
 _NORMS, _RATIOS, _BETWEEN, _LEFT, _RIGHT = 250, 96, 30, 60, 20
-_LONGEST, _WIDEST = 30, 60  # letters of a name on the axis, and in the overview
+_LONGEST, _WIDEST, _SHORT = 30, 60, 22  # letters of names: in the flow, the overview, its chart
 
 
 def draw_overview(
@@ -46,10 +62,10 @@ def draw_overview(
 ) -> bytes:
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
-    figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
+    figure = Figure(figsize=(12, 8), dpi=130, facecolor="white")
     heights = [2.2, *[1] * _LAYERS, 1.5]
     spaces = figure.add_gridspec(2 + _LAYERS, 8, height_ratios=heights, hspace=0.5, wspace=0.12)
-    spaces.update(left=0.05, right=0.97, top=0.92, bottom=0.08)
+    spaces.update(left=0.05, right=0.97, top=0.93, bottom=0.17)
     image, model = document.images[0], document.model
     title = f"{model.name}   {model.weights}{'' if model.trained else '   NOT TRAINED'}"
     figure.suptitle(title, x=0.05, ha="left", color=INK, fontsize=14, parse_math=False)
@@ -96,15 +112,21 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     if not points:
         axes.axis("off")
         return
-    xs = range(1, len(points) + 1)
     means, spreads = np.array([(point.mean, point.std) for point in points]).T
-    axes.fill_between(xs, means - spreads, means + spreads, color=_BAND, linewidth=0)
-    axes.plot(xs, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
-    axes.set_yscale("symlog", linthresh=max(1e-6, sorted(spreads)[len(points) // 2]))
-    title = "mean, with one spread up and down, layer by layer"
-    axes.set_title(title, fontsize=9, color=DIM, loc="left")
-    axes.locator_params(axis="x", integer=True, nbins=12)
+    low, high = min(0, np.nanmin(means - spreads)), max(0, np.nanmax(means + spreads))
+    unit = max(1e-6, float(np.nanmedian(spreads)))
+    axes.fill_between(
+        range(len(points)), means - spreads, means + spreads, color=_BAND, linewidth=0
+    )
+    axes.plot(means, color=LINE, marker="o", markersize=2.5, linewidth=1)
+    axes.set_yscale("asinh", linear_width=unit)
+    ticks = list_round_ticks(float(low), float(high), unit, 0.15)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_title(f"{SPREAD}, layer by layer", fontsize=9, color=DIM, loc="left")
+    axes.minorticks_off()
     axes.tick_params(labelsize=7, colors=DIM)
+    names = [short_name(point.call_id, _SHORT) for point in points]
+    name_layers(axes, names, _DEPTH, DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -133,7 +155,7 @@ def draw_flow(
     layers = list_flow_layers(rows)
     names = [short_name(layer.call_id, _LONGEST) for layer in layers]
     wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))
-    below = 30 + 6 * max(map(len, names), default=0)
+    below = measure_names(names, wide)
     above = below + _RATIOS + _BETWEEN
     height = above + _NORMS + 44 + 18 * len(heading)
     figure, _ = start_figure(wide + _LEFT + _RIGHT, height, heading, "light")
@@ -141,9 +163,9 @@ def draw_flow(
     norms = add_axes(figure, _LEFT, above, wide, _NORMS)
     _plot_norms(norms, layers)
     _plot_ratios(ratios, layers)
+    name_layers(ratios, names, wide, DIM)
     norms.set_xticks([])
-    norms.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    _label_layers(ratios, names, wide)
+    norms.set_xlim(ratios.get_xlim())
     return encode(figure, form)
 
 
@@ -184,13 +206,3 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
     axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
     axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
-
-
-def _label_layers(axes: Axes, names: Sequence[str], width: int) -> None:
-    step = max(1, -(-len(names) * _LABEL // width))
-    xs = range(0, len(names), step)
-    axes.set_xticks(xs, names[::step], rotation=90, fontsize=7, parse_math=False)
-    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    if step > 1:
-        note = f"{len(names)} layers, one in {step} named"
-        axes.set_xlabel(note, fontsize=8, color=DIM, loc="right")

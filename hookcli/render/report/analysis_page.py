@@ -10,6 +10,7 @@ from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.records.text import figure_text
+from hookcli.render.draw.figures import list_colors
 from hookcli.render.report.contact import lay_out
 from hookcli.render.report.templates import (
     assets,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from hookcli.records.analysis import AnalysisDocument, ImagePictures
     from hookcli.render.report.contact import Group, Sort
+
+_RAMP = 64  # colours of a matrix
 
 
 def render_analysis(
@@ -49,6 +52,18 @@ def _compile_template(verb: str) -> Template:
         data=script_data, hash=hash_scripts, number=figure_text, fields=asdict
     )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
+
+
+def arrange_matrix(
+    names: tuple[Sequence[str], Sequence[str]], values: Sequence[Sequence[float]]
+) -> dict[str, object]:
+    """Return what ``matrix.js`` draws: values from 0 to 1, and the colours of such values."""
+    return {
+        "rows": [escape.for_page(name) for name in names[0]],
+        "columns": [escape.for_page(name) for name in names[1]],
+        "values": [[round(float(each), 4) for each in row] for row in values],
+        "ramp": list_colors(_RAMP),
+    }
 
 
 def arrange_images(
