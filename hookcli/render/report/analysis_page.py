@@ -6,6 +6,7 @@ import functools
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
@@ -49,9 +50,13 @@ def render_analysis(
 def _compile_template(verb: str) -> Template:
     environment = make_environment()
     environment.filters.update(
-        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict
+        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict, breakable=_breakable
     )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
+
+
+def _breakable(name: str) -> Markup:
+    return markup_escape(escape.for_page(name)).replace(".", Markup(".<wbr>"))
 
 
 def arrange_matrix(

@@ -1,11 +1,12 @@
 // Draws a matrix of values from 0 to 1; the names of the rows stay in view when it is scrolled sideways.
 function drawMatrix(box, { rows, columns, values, ramp }, say) {
   const most = Math.max(rows.length, columns.length), longest = Math.max(...columns.map((name) => name.length));
-  const side = Math.max(5, Math.min(120, Math.max(28, Math.floor(330 / most)), Math.floor(900 / most)));
+  const room = Math.min(330, 0.72 * box.parentElement.clientWidth);
+  const side = Math.max(5, Math.min(120, Math.max(28, Math.floor(room / most)), Math.floor(900 / most)));
   const make = (kind, className, text = "") => Object.assign(document.createElement(kind), { className, textContent: text });
   const name = (names, kind) => {
     const list = make("div", kind), every = Math.ceil(14 / side);
-    list.append(...names.map((each, at) => Object.assign(make("span", "", at % every ? "" : each), { title: each })));
+    list.append(...names.map((each, at) => Object.assign(make("span", "", at % every ? "" : `\u200e${each}\u200e`), { title: each })));
     return list;
   };
   const stops = ramp.map((color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)));
