@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -13,7 +14,7 @@ import numpy as np
 
 from hookcli.errors import RequestError, hint_near
 from hookcli.outside.documents import DamagedError, convert
-from hookcli.outside.escape import for_page
+from hookcli.outside.escape import for_page, reversible
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.images import ImageResult, match_images
 from hookcli.store.locations.names import MANIFEST
@@ -103,9 +104,9 @@ def list_files(run: Run) -> dict[str, str]:
 
 def name_images(run: Run) -> dict[str, str]:
     """Map keys to paths below the folder that all images share, such as ``circles/05.png``."""
-    files = {image["key"]: image.get("file") or image["key"] for image in run.manifest["images"]}
-    names = shorten_paths(files)
-    return names if len(set(names.values())) == len(names) else {key: key for key in names}
+    names = shorten_paths({key: reversible(file) or key for key, file in list_files(run).items()})
+    found = Counter(names.values())
+    return {key: name if found[name] == 1 else key for key, name in names.items()}
 
 
 def shorten_paths(files: Mapping[str, str]) -> dict[str, str]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
 from hookcli.outside.documents import Document, keywords
 from hookcli.records.images import ImageResult
 from hookcli.records.pictures import Thumbnails
 from hookcli.records.runs import ModelInfo
 from hookcli.records.shared_fields import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Pool: TypeAlias = Literal["mean", "max", "class"]
 """One feature vector per image: the mean or max over its tokens or pixels, or its class token."""
@@ -59,12 +56,3 @@ class ImagePictures:
 
     images: tuple[ImageResult, ...]  # ``seen`` is the file of the network's input
     thumbnails: tuple[Thumbnails, ...] = ()
-
-    def rename(self, names: Mapping[str, str]) -> ImagePictures:
-        """Return the same pictures, with other keys of their images."""
-        images = (replace(each, key=names[each.key]) for each in self.images)
-        thumbnails = (
-            replace(each, images=tuple(names[key] for key in each.images))
-            for each in self.thumbnails
-        )
-        return ImagePictures(tuple(images), tuple(thumbnails))

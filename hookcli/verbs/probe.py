@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -210,10 +209,8 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.draw.curves_png import draw_curves
-    from hookcli.render.draw.curves_svg import draw_curves_svg
     from hookcli.render.draw.matrix_png import draw_matrix
-    from hookcli.render.report.analysis_page import arrange_images, arrange_matrix
-    from hookcli.render.report.templates import ours
+    from hookcli.render.report.analysis_page import arrange_images
 
     title = f"Which layer of {analysis.facts[0].model.name} knows the label"
     theme = analysis.output.theme
@@ -240,9 +237,9 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
             "data": {
                 "seen": [quote(image.seen) for image in pictures.images],
                 "said": [row and [row.label, row.predicted] for row in known],
-                "matrix": arrange_matrix((names, names), shares),
+                "matrix": {"rows": names, "columns": names, "values": shares},
+                "curves": {"layers": layers, "curves": curves, "levels": levels},
             },
-            "curve": ours(draw_curves_svg("Accuracy over depth", layers, curves, levels)),
             "tables": (_TABLE, _CONFUSIONS, _PREDICTIONS, _CURVE, _MATRIX),
             "wrong": len(wrong),
         }
@@ -270,7 +267,7 @@ def _list_curves(
     layers = [row for row in document.layers if not row.control]
     controls = {row.layer: row for row in document.layers if row.control == "run"}
     found = [controls.get(row.layer) for row in layers]
-    shares = [(row.accuracy, row.spread) if row else (math.nan, math.nan) for row in found]
+    shares = [(row.accuracy, row.spread) if row else (None, None) for row in found]
     curves = [Curve("this run", [row.accuracy for row in layers], [row.spread for row in layers])]
     if controls:
         curves.append(Curve("the control run", *zip(*shares, strict=True)))

@@ -129,7 +129,6 @@ def _write(found: Similarity) -> Mapping[str, Path | bytes]:
     from hookcli.analysis.similarity import PairRow
     from hookcli.outside.tables import render_csv
     from hookcli.render.draw.matrix_png import draw_matrix
-    from hookcli.render.report.analysis_page import arrange_matrix
 
     analysis, result = found.analysis, found.result
     models = dict.fromkeys(each.model.name for each in analysis.facts)
@@ -142,7 +141,11 @@ def _write(found: Similarity) -> Mapping[str, Path | bytes]:
         values = {
             "tables": (_TABLE, _PICTURE),
             "compared": found.compared,
-            "data": {"matrix": arrange_matrix(names, result.ckas.tolist())},
+            "data": {
+                "rows": result.a,
+                "columns": result.b,
+                "values": result.ckas.round(4).tolist(),
+            },
         }
         analysis.write_page(folder, title, found.document(), values)
     return folder.files

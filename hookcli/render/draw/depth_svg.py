@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from hookcli.outside.escape import for_page
 from hookcli.render.draw import svg
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers, sort_by_end
-from hookcli.render.draw.svg import find_decades
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from hookcli.render.draw.gradient_flow import FlowLayer
 
 _BAND, _BARS, _ABOVE, _GAP = 176, 60, 24, 14  # pixels: heights of plots, of captions, of gaps
-_LEAST = 0.09  # the least distance of two ticks, as a share of the axis
 _TOP, _EDGE, _NORMS, _BETWEEN, _RATIOS = 24, 16, 200, 30, 80
 _MANY = 100  # with this many layers or more, dots are smaller
 _BOTTOM = _TOP + 2 * _EDGE + _NORMS  # the lower edge of the upper plot
@@ -30,29 +28,23 @@ SPREAD = "mean, with one standard deviation up and down"
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
     call_id: str
-    mean: float
-    std: float  # NaN, like the mean, if the layer has no finite figures
+    figures: tuple[float, float] | None  # mean and standard deviation; None if not finite
     zeros: float  # the share of zeros, 0 to 1
     params: int
 
-    @property
-    def is_known(self) -> bool:
-        return math.isfinite(self.mean) and math.isfinite(self.std)
-
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return a point for each output, in the order in which calls end; none if none is known."""
+    """Return a point for each output, in the order in which calls end; none if none is finite."""
     points = [
         DepthPoint(
             row.call_id,
-            math.nan if row.mean is None else row.mean,
-            math.nan if row.std is None else row.std,
+            None if row.mean is None or row.std is None else (row.mean, row.std),
             row.zero_fraction or 0.0,
             row.params,
         )
         for row in sort_by_end(row for row in rows if row.side == "output")
     ]
-    return points if any(point.is_known for point in points) else []
+    return points if any(point.figures for point in points) else []
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
@@ -60,7 +52,7 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     chart = svg.Chart(len(points))
     most = max(point.params for point in points)
     base = _ABOVE
-    if any(point.is_known and (point.mean or point.std) for point in points):
+    if any(point.figures and any(point.figures) for point in points):
         chart.caption(14, SPREAD)
         _draw_band(chart, points)
         base += _BAND
@@ -99,29 +91,33 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 def _draw_band(chart: svg.Chart, points: Sequence[DepthPoint]) -> None:
     """Draw means and a band of one standard deviation, on an asinh axis (linear near 0)."""
-    known = [point for point in points if point.is_known]
-    spreads = sorted(point.std for point in known)
+    known = [point.figures for point in points if point.figures]
+    spreads = sorted(std for _, std in known)
     unit = spreads[len(spreads) // 2] or 1.0
-    low = min(0.0, *(point.mean - point.std for point in known))
-    high = max(0.0, *(point.mean + point.std for point in known))
+    low = min(0.0, *(mean - std for mean, std in known))
+    high = max(0.0, *(mean + std for mean, std in known))
     bottom, top = math.asinh(low / unit), math.asinh(high / unit)
 
     def at(value: float) -> float:
         return _ABOVE + (top - math.asinh(value / unit)) / ((top - bottom) or 1) * _BAND
 
-    for value in svg.list_round_ticks(low, high, unit, _LEAST):
+    for value in svg.list_round_ticks(low, high, unit):
         chart.rule(at(value), f"{value:g}")
-    chart.curve(
-        (at(each.mean), at(each.mean + each.std), at(each.mean - each.std))
-        if each.is_known
-        else None
-        for each in points
-    )
+    for run in svg.list_runs(
+        (x, at(mean), at(mean + std), at(mean - std)) if point.figures else None
+        for x, point in zip(chart.xs, points, strict=True)
+        for mean, std in [point.figures or (0.0, 0.0)]
+    ):
+        edges = [(x, top) for x, _, top, _ in run] + [(x, low) for x, _, _, low in run[::-1]]
+        middles = [(x, y) for x, y, _, _ in run]
+        chart.parts.append(f'<polygon points="{svg.join(edges)}" class="band"/>')
+        chart.parts.append(f'<polyline points="{svg.join(middles)}" class="line"/>')
+        chart.parts += (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in middles)
 
 
 def _figures(point: DepthPoint) -> str:
-    figures = f"mean {point.mean:.4g}  std {point.std:.4g}"
-    return f"{for_page(point.call_id)}  {figures if point.is_known else 'no finite values'}"
+    figures = "mean {:.4g}  std {:.4g}".format(*point.figures) if point.figures else "not finite"
+    return f"{for_page(point.call_id)}  {figures}"
 
 
 def _short(value: float) -> str:
@@ -141,7 +137,7 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _draw_norms(chart: svg.Chart, layers: Sequence[FlowLayer]) -> None:
-    low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
+    low, high = svg.find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
     def at(log: float) -> float:
         return _TOP + _EDGE + (high - log) / (high - low) * _NORMS
@@ -171,7 +167,7 @@ def _draw_ratios(chart: svg.Chart, layers: Sequence[FlowLayer]) -> int:
     if not any(layer.ratio for layer in layers):
         chart.caption(_BOTTOM + 12, "no gradient can be compared with its weight")
         return _BOTTOM + 20
-    low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
+    low, high = svg.find_decades(layer.ratio for layer in layers if layer.ratio)
 
     def at(log: float) -> float:
         return _BASE - (log - low) / (high - low) * _RATIOS

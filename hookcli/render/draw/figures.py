@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
 _DPI = 100  # of charts whose size is chosen in pixels
-_LETTER, _NAME = 6, 12  # pixels: of a letter of a name, and of a turned name
+_LETTER, _NAME, _UPRIGHT = 6, 12, 24  # pixels: of a letter, and of a name, turned or upright
 # The colours of series differ in lightness, too, so that they are told apart without hue.
 _DARK = "#f2a6cf #74b9e6 #ffc861 #8bd98b #ff8a66 #b9a5ff #e3e3a0 #7fd8d0 #d98fa0 #a8a8b8"
 _LIGHT = "#8c2f63 #1f6f9c #c07a00 #2e7d32 #b3372e #5b3fb0 #6f6f00 #007a72 #7a3b4a #4a4a58"
@@ -79,29 +79,19 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
     return axes
 
 
-def are_upright(names: Sequence[str], width: int) -> bool:
-    """Return whether all names have room beside each other below an x axis of ``width`` pixels."""
-    return (max(map(len, names), default=0) + 1) * _LETTER * len(names) <= width
-
-
 def measure_names(names: Sequence[str], width: int) -> int:
-    """Return the height in pixels of the names that ``name_layers`` writes."""
-    upright = are_upright(names, width)
-    return 28 if upright else 20 + _LETTER * max(map(len, names), default=0)
+    """Return the height of names below an x axis of ``width``: a line, if all have room beside."""
+    longest = max(map(len, names), default=0)
+    is_tight = (longest + 1) * _LETTER * len(names) > width
+    return _UPRIGHT + is_tight * _LETTER * longest
 
 
 def name_layers(axes: Axes, names: Sequence[str], width: int, color: str) -> None:
     """Name the layers at 0, 1, … on an x axis: upright, or else turned, and not all of many."""
-    upright = are_upright(names, width)
+    upright = measure_names(names, width) == _UPRIGHT
     every = 1 if upright else math.ceil(_NAME * len(names) / width)
-    axes.set_xticks(
-        range(0, len(names), every),
-        names[::every],
-        rotation=0 if upright else 90,
-        fontsize=7,
-        color=color,
-        parse_math=False,
-    )
+    xs, turn = range(0, len(names), every), 0 if upright else 90
+    axes.set_xticks(xs, names[::every], rotation=turn, fontsize=7, color=color, parse_math=False)
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
 
 

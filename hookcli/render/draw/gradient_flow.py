@@ -27,7 +27,7 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
+    rows = sort_by_end(row for row in rows if row.side != "grad_input")
     first: dict[str, str] = {}
     for row in rows:
         if row.side == "grad_output":
@@ -37,9 +37,7 @@ def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
         path = row.module_path
         call = first.get(path, path) if row.side == "param" else row.call_id
         groups.setdefault(call, []).append(row)
-    call_of = {group[0].call_id: call for call, group in groups.items()}
-    calls = [call_of[row.call_id] for row in sort_by_end(group[0] for group in groups.values())]
-    return [_describe(call, groups[call]) for call in calls]
+    return [_describe(call, group) for call, group in groups.items()]
 
 
 def sort_by_end(rows: Iterable[LayerRow]) -> list[LayerRow]:

@@ -42,8 +42,7 @@ def draw_matrix(
 
     rows, columns = np.shape(values)
     most = max(rows, columns)
-    side = min(_LARGEST, max(_LARGE, _AT_LEAST // most))
-    side = max(_SMALLEST, min(side, _AT_MOST // most))
+    side = max(_SMALLEST, min(_LARGEST, max(_LARGE, _AT_LEAST // most), _AT_MOST // most))
     step = -(-_LABEL // side)
     shown = [[short_name(name, _LONGEST) for name in each] for each in names]
     left = 20 + 6 * max(map(len, shown[0]), default=0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from hookcli.render.draw import svg
 from hookcli.render.draw.depth_svg import SPREAD, list_depth_points
 from hookcli.render.draw.figures import (
     DIM,
@@ -22,13 +23,6 @@ from hookcli.render.draw.figures import (
 )
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
-from hookcli.render.draw.svg import (
-    find_decades,
-    list_round_ticks,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +72,7 @@ def draw_overview(
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
         style = {"color": INK, "fontsize": 9, "va": "center"}
-        label.text(0, 0.5, short_name(grid.call_id, _WIDEST), style, parse_math=False)
+        label.text(0, 0.5, svg.short_name(grid.call_id, _WIDEST), style, parse_math=False)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
@@ -94,11 +88,11 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     count = len(document.images)
     of = f"   (the first of {count} images)" if count > 1 else ""
-    lines = [f"{short_name(image.file, _WIDEST)}{of}"]
+    lines = [f"{svg.short_name(image.file, _WIDEST)}{of}"]
     for prediction in image.predictions:
         value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
         value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
-        lines.append(f"   {short_name(prediction.category, _WIDEST)}{value}")
+        lines.append(f"   {svg.short_name(prediction.category, _WIDEST)}{value}")
     claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
@@ -112,20 +106,19 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     if not points:
         axes.axis("off")
         return
-    means, spreads = np.array([(point.mean, point.std) for point in points]).T
-    low, high = min(0, np.nanmin(means - spreads)), max(0, np.nanmax(means + spreads))
+    means, spreads = np.array([each.figures or (np.nan, np.nan) for each in points]).T
+    low, high = np.nanmin([0, *(means - spreads)]), np.nanmax([0, *(means + spreads)])
     unit = max(1e-6, float(np.nanmedian(spreads)))
-    axes.fill_between(
-        range(len(points)), means - spreads, means + spreads, color=_BAND, linewidth=0
-    )
+    edges = means - spreads, means + spreads
+    axes.fill_between(range(len(points)), *edges, color=_BAND, linewidth=0)
     axes.plot(means, color=LINE, marker="o", markersize=2.5, linewidth=1)
     axes.set_yscale("asinh", linear_width=unit)
-    ticks = list_round_ticks(float(low), float(high), unit, 0.15)
+    ticks = svg.list_round_ticks(float(low), float(high), unit)
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_title(f"{SPREAD}, layer by layer", fontsize=9, color=DIM, loc="left")
     axes.minorticks_off()
     axes.tick_params(labelsize=7, colors=DIM)
-    names = [short_name(point.call_id, _SHORT) for point in points]
+    names = [svg.short_name(point.call_id, _SHORT) for point in points]
     name_layers(axes, names, _DEPTH, DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -153,7 +146,7 @@ def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
     layers = list_flow_layers(rows)
-    names = [short_name(layer.call_id, _LONGEST) for layer in layers]
+    names = [svg.short_name(layer.call_id, _LONGEST) for layer in layers]
     wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))
     below = measure_names(names, wide)
     above = below + _RATIOS + _BETWEEN
@@ -172,7 +165,7 @@ def draw_flow(
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
-    low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
+    low, high = svg.find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
     axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     style: dict[str, Any] = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
@@ -193,7 +186,7 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 
 def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     bars = [(at, math.log10(layer.ratio)) for at, layer in enumerate(layers) if layer.ratio]
-    low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
+    low, high = svg.find_decades(layer.ratio for layer in layers if layer.ratio)
     thick = min(0.7, len(layers) / 15)
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
     axes.set_title(RATIO, fontsize=9, color=DIM, loc="left")
@@ -202,7 +195,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 
 
 def _mark_decades(axes: Axes, low: int, high: int) -> None:
-    ticks = list_ticks(low, high)
-    axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
+    ticks = svg.list_ticks(low, high)
+    axes.set_yticks(ticks, [svg.power_of_ten(tick) for tick in ticks])
     axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 
@@ -18,33 +17,21 @@ _NARROWEST, _WIDEST, _EACH, _MARGIN = 340, 960, 60, 12  # pixels: of a chart, of
 _LONGEST_NAME = 24  # letters
 _NAME, _LETTER = 13, 6.5  # pixels: the height of a name, and the width of a letter
 _MOST_BAR = 40.0
-_GROWN = 1.27  # how much larger a chart is drawn on a wide page
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class Chart:
     """Collects the parts of a chart that has a column for each of ``count`` layers.
 
     ``axis`` has ticks and captions. It stays in view when a reader scrolls ``parts`` sideways.
     """
 
-    count: int
-    axis: list[str] = field(default_factory=list)
-    parts: list[str] = field(default_factory=list)
-
-    @property
-    def width(self) -> int:
-        return min(_WIDEST, max(_NARROWEST, LEFT + _EACH * self.count + _MARGIN))
-
-    @property
-    def step(self) -> float:
-        return (self.width - _MARGIN - LEFT) / self.count
-
-    @property
-    def xs(self) -> list[float]:
-        return [LEFT + self.step * (index + 0.5) for index in range(self.count)]
+    def __init__(self, count: int) -> None:
+        self.axis: list[str] = []
+        self.parts: list[str] = []
+        self.width = min(_WIDEST, max(_NARROWEST, LEFT + _EACH * count + _MARGIN))
+        self.step = (self.width - _MARGIN - LEFT) / count
+        self.xs = [LEFT + self.step * (index + 0.5) for index in range(count)]
 
     def rule(self, y: float, label: str) -> None:
         end = self.width - _MARGIN
@@ -58,28 +45,12 @@ class Chart:
     def caption(self, y: float, text: str) -> None:
         self.axis.append(f'<text x="{LEFT}" y="{y:.0f}" class="caption">{text}</text>')
 
-    def bar(self, x: float, y: float, base: float, kind: str = "bar") -> None:
+    def bar(self, x: float, y: float, base: float) -> None:
         width = min(self.step * 0.7, _MOST_BAR)
         self.parts.append(
             f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" '
-            f'height="{base - y:.1f}" class="{kind}"/>'
+            f'height="{base - y:.1f}" class="bar"/>'
         )
-
-    def curve(self, points: Iterable[tuple[float, float, float] | None], kind: str = "") -> None:
-        """Draw a curve with a band around it: (value, upper edge, lower edge), or None, in pixels.
-
-        Neither is drawn across a layer that has None.
-        """
-        placed = ((x, *each) if each else None for x, each in zip(self.xs, points, strict=True))
-        for run in list_runs(placed):
-            wide = run if len(run) > 1 else [(run[0][0] + side, *run[0][1:]) for side in (-3, 3)]
-            edges = [(x, top) for x, _, top, _ in wide] + [(x, low) for x, _, _, low in wide[::-1]]
-            middles = [(x, y) for x, y, _, _ in run]
-            self.parts.append(f'<polygon points="{join(edges)}" class="band {kind}"/>')
-            self.parts.append(f'<polyline points="{join(middles)}" class="line {kind}"/>')
-            self.parts += (
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" class="{kind}"/>' for x, y in middles
-            )
 
     def draw(
         self, label: str, kind: str, base: int, calls: Sequence[tuple[str, str, str | None]]
@@ -89,12 +60,11 @@ class Chart:
         The column shows the tooltip and links to the anchor. Columns end, and names begin, at
         ``base``.
         """
-        wide = round(_GROWN * self.width)
         height = base + self._write_names([call for call, _, _ in calls], base)
         for x, (_, title, anchor) in zip(self.xs, calls, strict=True):
             self.parts.append(_column(x, self.step, base, title=title, anchor=anchor))
         return (
-            f'<div class="plot" style="min-width: {self.width}px; max-width: {wide}px">'
+            f'<div class="plot" style="min-width: {self.width}px; max-width: {1.3 * self.width}px">'
             f'<svg viewBox="0 0 {LEFT} {height}" class="axis {kind}">{"".join(self.axis)}</svg>'
             f'<svg viewBox="{LEFT} 0 {self.width - LEFT} {height}" role="group" '
             f'aria-label="{label}" class="{kind}" style="flex-grow: {self.width - LEFT}">'
@@ -126,15 +96,15 @@ def legend(kind: str, entries: Iterable[tuple[str, str]]) -> str:
     return f'<p class="legend">{" ".join(shown)}</p>'
 
 
-def join(points: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def list_runs(values: Iterable[T | None]) -> Iterator[list[T]]:
-    """Yield the values between those that are missing, since no line is drawn across these."""
-    for is_known, run in itertools.groupby(values, lambda value: value is not None):
+def list_runs(points: Iterable[tuple[float, ...] | None]) -> Iterator[list[tuple[float, ...]]]:
+    """Yield the points between those that are missing, since no line is drawn across these."""
+    for is_known, run in itertools.groupby(points, bool):
         if is_known:
-            yield [value for value in run if value is not None]
+            yield [point for point in run if point]
+
+
+def join(points: Iterable[tuple[float, ...]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def _column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
@@ -156,22 +126,13 @@ def list_ticks(low: int, high: int) -> list[int]:
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
-def list_round_ticks(low: float, high: float, unit: float, room: float) -> list[float]:
-    """Return 0 and round numbers from ``low`` to ``high`` for an axis of asinh(value / ``unit``).
-
-    Two ticks are at least ``room`` (a share of the axis) apart; those far from 0 come first.
-    """
-
-    def at(value: float) -> float:
-        return math.asinh(value / unit)
-
-    ticks, apart = [0.0], room * (at(high) - at(low))
-    top = math.floor(math.log10(max(-low, high, unit)))
-    for exponent, digit, sign in itertools.product(range(top, top - 4, -1), (5, 2, 1), (1, -1)):
-        value = sign * digit * 10.0**exponent
-        if low <= value <= high and all(abs(at(value) - at(each)) >= apart for each in ticks):
-            ticks.append(value)
-    return ticks
+def list_round_ticks(low: float, high: float, unit: float) -> list[float]:
+    """Return 0 and at most seven round numbers, about evenly on an axis of asinh(v / unit)."""
+    bottom, top = math.asinh(low / unit), math.asinh(high / unit)
+    step = (top - bottom) / 6
+    values = {float(f"{unit * math.sinh(bottom + step * n):.1g}") for n in range(7)}
+    far = (each for each in values if abs(math.asinh(each / unit)) > 0.6 * step)
+    return [0.0, *(each for each in sorted(far) if low <= each <= high)]
 
 
 def short_name(call_id: str, longest: int) -> str:

@@ -6,7 +6,6 @@ import functools
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from hookcli.records.analysis import AnalysisDocument, ImagePictures
     from hookcli.render.report.contact import Group, Sort
 
-_RAMP = 64  # colours of a matrix
-
 
 def render_analysis(
     verb: str, title: str, document: AnalysisDocument, values: Mapping[str, object]
@@ -42,6 +39,7 @@ def render_analysis(
         command=markup_escape(escape.for_shell(document.command or ())),
         style=assets("page.css", "contact.css", "analysis.css"),
         link=linked,
+        ramp=list_colors(64),
         **values,
     )
 
@@ -50,25 +48,9 @@ def render_analysis(
 def _compile_template(verb: str) -> Template:
     environment = make_environment()
     environment.filters.update(
-        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict, breakable=_breakable
+        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict
     )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
-
-
-def _breakable(name: str) -> Markup:
-    return markup_escape(escape.for_page(name)).replace(".", Markup(".<wbr>"))
-
-
-def arrange_matrix(
-    names: tuple[Sequence[str], Sequence[str]], values: Sequence[Sequence[float]]
-) -> dict[str, object]:
-    """Return what ``matrix.js`` draws: values from 0 to 1, and the colours of such values."""
-    return {
-        "rows": [escape.for_page(name) for name in names[0]],
-        "columns": [escape.for_page(name) for name in names[1]],
-        "values": [[round(float(each), 4) for each in row] for row in values],
-        "ramp": list_colors(_RAMP),
-    }
 
 
 def arrange_images(
