@@ -205,11 +205,8 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
     elif words and not command and not words[0].startswith("-"):
         message = f"No such command: {words[0]}"
         guess = guesses.guess_command(words, COMMANDS)
-    elif kind == "MissingParameter" and len(words) > 1 and "'IMAGE'" in message:
-        model = words[1]
-        guess = f"hookcli {command} {model} photo.jpg; its layers alone: hookcli layers {model}"
-    elif kind == "MissingParameter" and "'--against'" in message:
-        guess = "--against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B"
+    elif command:
+        guess = guesses.guess_words(words, message)
     see = " ".join(filter(None, ["see: hookcli", command, "--help"]))
     return message, "; ".join(filter(None, [guess, see]))
 

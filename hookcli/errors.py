@@ -139,8 +139,13 @@ class Termination(SystemExit):
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return ``did you mean A, B?`` with names like ``wanted``; if none is close, ``otherwise``."""
-    close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+    """Return ``did you mean A, B?`` with names near or around ``wanted``, or else ``otherwise``."""
+    names, short = list(known), wanted.rpartition(":")[2].replace("_", "")  # vit of timm:vit
+    close = [each for each in names if len(short) > 2 and short in each.replace("_", "")]
+    close += [each for each in names if len(each) > 2 and wanted.startswith(each)]
+    close.sort(key=lambda name: (not name.startswith(wanted), len(name)))
+    close += difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+    close = list(dict.fromkeys(close))[:3]
     return f"did you mean {', '.join(close)}?" if close else otherwise
 
 

@@ -199,6 +199,7 @@ def take(command: str, file: str, *, before: str = "") -> Callable[[Browser], by
 
 
 def list_pictures() -> list[Picture]:
+    first = f"hookcli inspect resnet34 {CAT} -o first"  # of the README: its first command
     one = f"hookcli inspect {LITE} {CAT} --layers conv --top 32 -o one"
     many = f"hookcli inspect {LITE} photos --layers conv -o many"
     rocket = "sample_images/rocket.jpg"
@@ -232,6 +233,7 @@ def list_pictures() -> list[Picture]:
     drawn = f"{WEIGHTS}. The images were drawn by tools/shapes.py."
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
     return [
+        Picture("first", "page", first, shoot_run(first), random),
         Picture("page", "page", one, shoot_run(one), WEIGHTS),
         Picture("page-dark", "page", one, shoot_run(one, dark=True), WEIGHTS),
         Picture("page-phone", "page", one, shoot_run(one, 390, 844), WEIGHTS),

@@ -66,7 +66,11 @@ _LEVELS = 255
 def measure_attention(
     call: Call, function: str, probabilities: Tensor, places: TokenPlaces
 ) -> AttentionRow:
-    """Compute statistics of each head from probabilities (windows, heads, queries, keys)."""
+    """Return a row of ``attention.csv``, which describes one attention call on one image.
+
+    ``function`` names the torch function that computed ``probabilities`` (windows, heads, queries,
+    keys). ``places`` has the cell of the image that each query and key covers.
+    """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
     real = (queries != PADDING)[:, None].expand(probabilities.shape[:-1])
@@ -112,10 +116,11 @@ def measure_attention(
 
 
 def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor | None:
-    """Average the attention maps of the queries that lie in one cell of the image grid.
+    """Average the attention maps of the queries in one cell of the image; return a map per head.
 
-    Return (heads[, frames], rows, columns), or None if the keys have no grid or no query is found.
-    ``CLASS_TOKEN`` as ``cell`` chooses the first query that covers no part of the image.
+    ``cell`` is the cell's index in ``places``, or ``CLASS_TOKEN`` for the first query that covers
+    no part of the image. ``probabilities`` are (windows, heads, queries, keys). The result is
+    (heads[, frames], rows, columns), or None if the keys have no grid or no query is in the cell.
     """
     if not places.key_grid:
         return None
@@ -133,7 +138,7 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
 
 
 def cell_of(places: TokenPlaces, across: float, down: float) -> int:
-    """Return the index of the query cell at a point; ``across`` and ``down`` go from 0 to 1."""
+    """Return the index of the cell of queries at the point (``across``, ``down``), each 0 to 1."""
     rows, columns = places.query_grid[-2:]
     row, column = min(int(down * rows), rows - 1), min(int(across * columns), columns - 1)
     return row * columns + column
@@ -177,8 +182,9 @@ def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
 def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
     """Extend the attention rollout ``before`` by the probabilities of the next call.
 
-    A rollout (tokens, tokens) has the share that each token takes from each token of the first
-    call. If ``before`` is None, the call begins a new rollout.
+    Row i of a rollout (tokens, tokens) has the share that token i takes from each token of the
+    first call. ``probabilities`` are (1, heads, tokens, tokens). If ``before`` is None, the result
+    is the rollout of this call alone.
     """
     # Averages the heads, and adds the identity for the residual connection, as Abnar and Zuidema do
     # (https://arxiv.org/abs/2005.00928)
@@ -189,11 +195,11 @@ def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
 
 
 def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
-    """Return the largest number of rows and columns with which maps fit into ``limit`` bytes.
+    """Return how many rows and columns each grid may keep so that all maps fit in ``limit`` bytes.
 
-    ``maps`` has the number of heads, the query grid and the key grid of each attention call, whose
-    maps take one byte per head, query and key. The result is at most 14. It is None if the maps
-    fit as they are, and 1 if no number fits.
+    ``maps`` has the number of heads, the query grid and the key grid of each attention call. A
+    call's maps take one byte per head, query and key. The result is None if the maps fit as they
+    are, and otherwise from 1 to 14; with 1, the maps may still be too large.
     """
     if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
         return None

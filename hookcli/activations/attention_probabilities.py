@@ -19,7 +19,11 @@ MULTI_HEAD_ARGUMENTS = inspect.signature(functional.multi_head_attention_forward
 def call_probabilities(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
 ) -> Tensor:
-    """Return a call's attention probabilities, (…, queries, keys) in float32, without dropout."""
+    """Return a call's attention probabilities, (…, queries, keys) in float32, without dropout.
+
+    The call was ``function(*args, **kwargs)``, and returned ``output``. ``function`` is
+    ``softmax``, ``scaled_dot_product_attention`` or ``multi_head_attention_forward``.
+    """
     # As in torch's own function, the probabilities are zeros if masks hide all keys. They may share
     # memory with the output of the model's softmax.
     with torch.no_grad():
@@ -52,9 +56,11 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Return the softmax of scores (…, queries, keys), or zeros where the masks hide all keys."""
-    # This overwrites the scores. A boolean mask is True where a query may see a key; hookcli adds
-    # any other mask to the scores.
+    """Replace ``scores`` (…, queries, keys) in place by their softmax over the keys; return them.
+
+    A boolean mask hides the keys where it is False; any other mask is added to the scores. A query
+    whose keys are all hidden gets zeros.
+    """
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
@@ -67,7 +73,7 @@ def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _of_modules(given: Mapping[str, Any]) -> Tensor:
-    """Return (N, heads, queries, keys): the probabilities of ``multi_head_attention_forward``."""
+    """Return the probabilities (N, heads, queries, keys) of a multi-head attention call."""
     # ``given`` has the arguments by name. N is the number of windows of an image, or 1. Projecting
     # only queries and keys halves the work of torch's function, which hookcli calls only if the
     # call adds keys that do not come from the image (``bias_k``, ``add_zero_attn``).
@@ -92,7 +98,11 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
-    """Return projected queries (index 0) or keys (index 1), with axes (N, heads, tokens, width)."""
+    """Return the projected queries or keys of a multi-head call: (N, heads, tokens, width).
+
+    ``given`` has the arguments of ``multi_head_attention_forward`` by name. ``name`` is ``query``
+    with ``index`` 0, or ``key`` with ``index`` 1.
+    """
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(index * width, (index + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

@@ -166,9 +166,10 @@ def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """Return each row's change relative to ``plain``: L2 distance divided by the norm of ``plain``.
+    """Return each row's change: its L2 distance from ``plain``, divided by the norm of ``plain``.
 
-    The change is Inf if only the row of ``plain`` is all zero, NaN if the numbers of values differ.
+    If a row of ``plain`` is all zero and the other row is not, the change is Inf. If ``rows`` and
+    ``plain`` do not have the same number of values, all changes are NaN.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)

@@ -103,8 +103,9 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     """Return how far each channel's mean inside the box of ``--focus`` exceeds its mean outside.
 
-    The unit is the channel's standard deviation. ``focus`` (2, H, W) has the share of each pixel
-    inside the box, and the share outside.
+    ``maps`` are (C, h, w). ``focus`` (2, H, W) has two numbers for each pixel of the network's
+    input: the share inside the box, and the share outside. The result (C,) is measured in standard
+    deviations of the channel.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -172,14 +173,18 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale [``low``, ``high``] to the integers below ``count``; NaN and Inf become ``count``."""
+    """Scale ``low`` … ``high`` to integers 0 … ``count - 1``; NaN and Inf become ``count``."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
     return torch.where(maps.isfinite(), levels, count).to(torch.uint8)
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Scale values to integers so that 0 becomes ``count // 2``; NaN and Inf become ``count``."""
+    """Map values to integers below ``count`` so that 0 becomes ``count // 2``.
+
+    The scale follows from ``low`` or ``high`` (the smallest and largest values), whichever is
+    farther from 0. NaN and Inf become ``count``.
+    """
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

@@ -92,8 +92,9 @@ def letters_of(
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
     """Name the axes of a matrix product as ``einsum`` does: matching axes have the same name.
 
-    Return each factor with the names of its axes, and the names of the product's axes. Return None
-    if a factor is a vector, unless the function is ``einsum``.
+    The product ``output`` is the result of the call ``name(*args, **kwargs)``. Return the left
+    factor with its axes, such as ``["row", "summed"]``, the right factor with its axes, and the
+    axes of the product. Return None if a factor is a vector, unless the function is ``einsum``.
     """
     # A ValueError means that there are not two factors.
     if name == "einsum":

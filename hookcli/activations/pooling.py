@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """Copy the part of a tensor (rows, …) that ``style`` saves, contiguously and on its device."""
+    """Return a copy of the part of a tensor that ``style`` saves, on the tensor's own device.
+
+    ``style`` says which channels to take, how to pool them, and the dtype. The copy is contiguous.
+    """
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.

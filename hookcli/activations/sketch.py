@@ -1,7 +1,9 @@
-"""Compute sketches, the random projections of ``hookcli.distance.sketch``, by torch in a hook.
+"""Compute sketches of tensors with torch, in a hook, on each tensor's own device.
 
-Values get fixed signs, and are summed in float64, in blocks of 136,613 values (1 MB per row). One
-image's block fits into the CPU's cache. hookcli never waits to copy a value from a GPU.
+A sketch sums up one row (one image's values) in 67 numbers: as in ``hookcli.distance.sketch``, each
+value gets a fixed sign, plus or minus, and is added to one of 67 sums. hookcli adds 136,613 values
+of each row at a time (1 MB in float64), which fit into the CPU's cache. It never waits for a GPU to
+copy a value to the host.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ def _as_real(rows: Tensor) -> Tensor:
 @functools.cache
 def _own_signs(device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):  # a backward pass must be able to use the signs again
-        return torch.from_numpy(make_own_signs()).to(device, torch.float64, non_blocking=True)
+        return torch.from_numpy(make_own_signs()).to(device, torch.float64)
 
 
 @functools.lru_cache(maxsize=64)
 def _row_signs(blocks: int, device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):
         signs = torch.from_numpy(make_row_signs(blocks * ROWS))
-        return signs.unsqueeze(1).to(device, torch.float64, non_blocking=True)
+        return signs.unsqueeze(1).to(device, torch.float64)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _RUN = 1 << 14
 # Magnitudes whose squares can be summed in float32 without underflow or overflow.
 _SAFE = (1e-15, 1e15)
-_PIECE = 1 << 22  # values that the exact algorithm copies at once, which takes 100 MB
+_PIECE = 1 << 22  # values that the exact algorithm copies at once, unless a single row has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def as_real(values: Tensor) -> Tensor:
-    """Dequantize values, and replace complex ones by their magnitudes (NaN if a part is NaN)."""
+    """Dequantize values; replace complex ones with their magnitudes (NaN if either part is NaN)."""
     if not values.is_complex():
         return values.dequantize() if values.is_quantized else values
     wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
@@ -139,7 +139,7 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return axes to sum together, smallest stride first, with at most ``_RUN`` values in all."""
+    """Return the axes to sum together: those with the smallest strides, up to ``_RUN`` values."""
     # The run covers the first axis even if it is longer.
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]
@@ -169,12 +169,13 @@ def _reduce_exact(values: Tensor) -> Tensor:
 
 def _reduce_piece(flat: Tensor) -> Tensor:
     # On a GPU, starting an operation takes longer than its arithmetic, so the operations are few:
-    # filled with their row's mean, NaN and Inf change neither its range nor its deviation.
+    # where NaN and Inf are replaced by the row's mean, they do not change its deviation.
     finite = (flat - flat) == 0
     count = finite.sum(1)
     mean = torch.where(finite, flat, 0).sum(1, dtype=torch.float64) / count
     filled = torch.where(finite, flat, mean.unsqueeze(1))
-    low, high = torch.aminmax(filled, dim=1)
+    low = torch.where(finite, flat, torch.inf).amin(1)
+    high = torch.where(finite, flat, -torch.inf).amax(1)
     spread = filled.sub_(mean.unsqueeze(1))
     scale = torch.maximum(high - mean, mean - low).clamp_min(torch.finfo(torch.float64).tiny)
     norm = torch.linalg.vector_norm(spread.div_(scale.unsqueeze(1)), dim=1)

@@ -21,9 +21,9 @@ OUTSIDE, LEARNED, LOST, WEIGHTS = 0, -1, -2, -3
 
 
 class Trail(NamedTuple):
-    """The index of the pixel from which each value of a tensor comes.
+    """Holds the index of the pixel from which each value of a tensor comes.
 
-    A value of a product, such as of queries and keys, comes from two pixels: ``own`` has the pixel
+    A value of a product, such as queries times keys, comes from two pixels: ``own`` has the pixel
     of its row, and ``columns`` has the pixel of its column. For other tensors, ``columns`` is None.
     """
 
@@ -54,7 +54,7 @@ def varies(trail: Tensor, axis: int) -> bool:
 
 
 def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
-    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced values of a channel."""
+    """Resize pixel indices (N, C, …) to ``shape`` by picking evenly spaced ones from channel 0."""
     picked = trail[:, :1]
     for axis in range(2, trail.dim()):
         step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
@@ -63,7 +63,11 @@ def sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
-    """Reduce axes of pixel indices, as a sum or a mean does, to the lowest index along the axes."""
+    """Return the trail of a reduction, such as a sum: the lowest pixel index on the reduced axes.
+
+    ``trail`` has the pixel index of each value before the reduction. ``axes`` and ``options`` are
+    the arguments of the function that reduces, such as ``dim=1``.
+    """
     # A reduction of several pixels to one covers the whole image: its trail is ``LEARNED``.
     options.pop("dtype", None)
     first = torch.amin(trail, *axes, **options)
@@ -105,7 +109,7 @@ _ROUNDED, _UNEVEN = 0.5, 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
-    """The cell of an image grid that each query and key of an attention call covers.
+    """Holds the cell of an image grid that each query and key of an attention call covers.
 
     hookcli counts the cells row by row from 0. ``shape`` has the leading axes of the probabilities,
     of which ``window_axes`` count windows; the others count heads. If the cells are not known,
@@ -133,10 +137,10 @@ class TokenPlaces:
         return probabilities.transpose(-2, -1) if self.is_turned else probabilities
 
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
-        """Return this object, or a copy without cells if ``other`` has different places.
+        """Return a copy without cells if ``other`` has other places, and this object otherwise.
 
-        The copy has ``reason`` as ``unknown``. If ``other`` is None or ``unknown`` is set already,
-        return this object.
+        The copy's ``unknown`` is ``reason``. If ``other`` is None, or if this object's ``unknown``
+        is set already, the result is this object, too.
         """
         if other is None or self.unknown or self._facts() == other._facts():
             return self
@@ -165,10 +169,11 @@ class TokenPlaces:
 def find_places(
     queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
 ) -> TokenPlaces:
-    """Find the image cell of each token, given the pixels of queries (…, L) and keys (…, M).
+    """Find the image cell that each query and key of an attention call covers.
 
-    ``sizes`` has the lengths of the image's axes, and ``collapsed`` has the indices of the axes
-    that the model reduced to a single line.
+    ``queries`` (…, L) and ``keys`` (…, M) have the index of the pixel from which each token comes;
+    the other axes count windows or heads. ``sizes`` has the lengths of the image's axes, and
+    ``collapsed`` the indices of the axes that the model reduced to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -266,7 +271,7 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
 
 def _run_length(places: Tensor, axis: int) -> int:
-    """Return how long each run of equal slices along ``axis`` is, or 1 if the lengths differ."""
+    """Return the length of runs of equal slices along an axis: 2 for A A B B; 1 if it varies."""
     rows = places.movedim(axis, 0).flatten(1)
     starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
     lengths = {end - start for start, end in itertools.pairwise(starts)}

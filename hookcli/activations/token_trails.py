@@ -1,11 +1,11 @@
 """Follow values from the pixels on, to recognize attention and find each token's pixels.
 
-Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value. A
-function that moves values (``reshape``, ``roll``, ``cat``) is called again on the trail; others,
-such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of two
-tensors, such as queries and keys, has a part for the rows and one for the columns. Only a softmax
-over such a product, or a fused attention function, is an attention. Tensors that are computed from
-parameters and buffers alone are *learned*: they cover no part of the image.
+Each tensor that is computed from the pixels gets a *trail*: the pixel of origin of every value.
+hookcli calls a function that moves values (``reshape``, ``roll``, ``cat``) again on the trail;
+others, such as ``relu`` or ``linear``, keep the positions of their input. The trail of a product of
+two tensors, such as queries and keys, has a part for the rows and one for the columns. Only a
+softmax over such a product, or a fused attention function, is an attention. Tensors that are
+computed from parameters and buffers alone are *learned*: they cover no part of the image.
 """
 
 from __future__ import annotations
@@ -119,7 +119,12 @@ class Shares:
 
 
 class TokenTrails:
-    """Finds the pixel from which each value comes, in one forward pass of one image."""
+    """Finds the pixel from which each value comes, in one forward pass of one image.
+
+    The caller passes every call of a torch function to ``follow``. A trail has the pixel index of
+    each value of a tensor. ``learned`` holds the tensors that come from no pixel, such as
+    parameters.
+    """
 
     # ``pixels`` are (1, C, H, W), or (1, C, T, H, W) for a clip
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
@@ -143,7 +148,7 @@ class TokenTrails:
         kwargs: Mapping[str, Any],
         output: object,
     ) -> TokenPlaces | None:
-        """Record from which pixels a function's output comes.
+        """Record from which pixels the output of the call ``function(*args, **kwargs)`` comes.
 
         Return the image cells of queries and keys if the function computed attention, else None.
         """
@@ -331,7 +336,9 @@ class TokenTrails:
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
         """Return the trail (pixel indices) of a broadcast product of all queries with all keys.
 
-        Return None unless the factors are (…, queries, 1, channels) and (…, 1, keys, channels).
+        ``given`` has the factors, in any order: (…, queries, 1, channels) and (…, 1, keys,
+        channels). For other shapes, return None. ``saw_product`` becomes True if a factor comes
+        from pixels.
         """
         if len(given) != 2 or output.dim() < 3:
             return None
@@ -373,9 +380,10 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Return the trails (pixel indices) of the tensors that a call such as ``cat`` joins.
+    """Return the trails of the tensors that ``call``, such as ``cat``, joins into ``output``.
 
-    Learned tensors that the call appends to tokens as channels get the trail of the tokens.
+    ``trails`` has the pixel indices of each tensor's values. If the call appends tensors that come
+    from no pixel to tokens as more channels, these tensors get the tokens' indices.
     """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
@@ -408,7 +416,12 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return which parts of a trail a product sums over: 0 for ``own``, and 1 for ``columns``."""
+    """Return which parts of a factor's trail a product sums over: 0 for ``own``, 1 for ``columns``.
+
+    ``inside`` names the axes of the factor, such as ``["row", "summed"]``, and ``summed`` names
+    those that the product sums over. A part counts if its pixels differ along such an axis, or if
+    hookcli cannot know whether they do.
+    """
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.

@@ -44,7 +44,7 @@ def split_rows(features: Features) -> Iterator[Features]:
 
 
 def find_components(blocks: Iterable[Features], count: int) -> Components:
-    """Return the first ``count`` principal components of features, given in blocks (rows, C)."""
+    """Return the first ``count`` principal components of the rows of all ``blocks`` (rows, C)."""
     # The result is that of a singular value decomposition of the centered features, apart from
     # rounding. Rows are kept up to the number of features; then, their covariance is summed.
     rows, shift, total = 0, np.zeros(0), np.zeros(0)

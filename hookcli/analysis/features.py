@@ -1,4 +1,4 @@
-"""Read saved tensors as features: one row of numbers for each image, or for each place in it."""
+"""Read saved tensors as features: one row per image, or per place (token or pixel of a map)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _BLOCK = 16 << 20  # bytes of tensors to read at a time
 
 
 class EmptyLayerError(RequestError):
-    """A layer has the same features for all images, or lacks the class token that was requested."""
+    """Raised if a layer has the same features for all images, or lacks a requested class token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Real values (images, …) that one call saved, for images whose inputs have the same size."""
+    """Saved values (images, …) of a call, as real numbers, for images with inputs of one size."""
 
     keys: tuple[str, ...]
     values: Array
@@ -72,7 +72,7 @@ class SavedCall:
         return self.run.images_of(self.call_id)
 
     def read(self, only: str | None = None) -> Iterator[Block]:
-        """Yield saved tensors in blocks. ``only`` is the key of an image; None reads all."""
+        """Yield the saved tensors in blocks; if ``only`` is an image's key, yield only its own."""
         self.run.images_of(self.call_id)  # raises an error if the index is damaged
         for tensor in self.run.saved[self.call_id]:
             if only is not None:
@@ -105,10 +105,10 @@ class SavedCall:
         return recall_layout(self.layout, of_image, size)
 
     def pool_features(self, how: Pool = "mean", keys: Sequence[str] | None = None) -> Features:
-        """Return a row of features (images, C) for each image in ``keys``, by default all.
+        """Return features (images, C), one row for each image in ``keys``, by default for all.
 
-        ``how`` takes an image's class token, or the mean or the maximum over all of its places
-        (tokens, or pixels of maps). Values without rows and columns are flattened instead.
+        ``how`` says what becomes the features: the class token, or the mean or maximum over all
+        places (tokens, or pixels of maps). Values without places are flattened instead.
         """
         self._check_pool(how)
         order = _number(self.images if keys is None else keys)
@@ -196,9 +196,10 @@ class SavedCall:
             )
 
     def read_columns(self, most: int, keys: Sequence[str] | None = None) -> Iterator[Features]:
-        """Yield the flattened values of the images, a few columns (images, columns) at a time.
+        """Yield the flattened values of all images in arrays (images, columns) of a few columns.
 
-        Each part has about ``most`` bytes. ``keys`` orders and limits the images; None takes all.
+        Each array takes about ``most`` bytes. ``keys`` selects and orders the images; None means
+        all images in the order of the run.
         """
         shape = self.run.shape_of(self.call_id)
         order = _number(self.images if keys is None else keys)
@@ -228,8 +229,11 @@ _NAMES = {"mean": "mean", "max": "maximum", "class": "class token"}
 
 
 def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple[SavedCall, ...]:
-    """Return the calls that match ``forms`` and have saved tensors, in the order they started."""
-    # ``forms`` are ids or globs; empty for all. A hint suggests to save with ``pool``.
+    """Return a run's calls with saved tensors that match ``forms``, in the order of their starts.
+
+    Each form is a call id or a glob pattern; without forms, all calls match. If the run saved no
+    tensors, a RequestError tells the user to save them, with ``--pool`` set to ``pool``.
+    """
     if not run.calls:
         raise RequestError(
             f"the run in {str(run.folder)!r} saved no tensors", _saving_hint(run, pool)
@@ -249,7 +253,7 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
 
 
 def choose_features(run: Run, calls: Sequence[SavedCall]) -> tuple[SavedCall, str]:
-    """Return the call that the run recommends for features, or the last call, and the reason."""
+    """Return the call that the run recommends for features, or else the last, and the reason."""
     found = read_fact(run, "features", FeatureCall | None)  # type: ignore[arg-type]
     for call in calls:
         if found is not None and call.call_id == found.call_id:

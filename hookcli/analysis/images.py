@@ -41,8 +41,8 @@ class Geometry:
     def find_place(self, point: tuple[int, int], grid: tuple[int, int]) -> int:
         """Return the index of the place that covers the pixel (x, y), counted row by row.
 
-        ``grid`` has the numbers of (rows, columns). Raise RequestError if the network did not see
-        the pixel, or if the run does not say which pixels were seen.
+        ``grid`` is the number of rows and columns of places. Raise a RequestError if the network
+        did not see the pixel, or if the run does not say which pixels the network saw.
         """
         x, y = point
         width, height = self.size
@@ -72,7 +72,7 @@ class Geometry:
         return int(down * rows) * columns + int(across * columns)
 
     def find_pixels(self, grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the pixel (x, y) in the middle of each of P places, (P, 2); NaN if unknown."""
+        """Return the middle (x, y) of each place of a grid, (rows * columns, 2); NaN if unknown."""
         rows, columns = grid
         down, across = np.indices(grid).reshape(2, -1) + 0.5
         left, top, right, bottom = self.part or (np.nan,) * 4
@@ -90,7 +90,7 @@ class Geometry:
 
 
 def middle_of(place: int, grid: tuple[int, int]) -> tuple[float, float]:
-    """Return the middle (x, y) of a place, as shares of the width and height of the whole grid."""
+    """Return the middle (x, y) of a place, as shares of the width and the height of the grid."""
     rows, columns = grid
     return (place % columns + 0.5) / columns, (place // columns + 0.5) / rows
 
@@ -148,8 +148,8 @@ def list_geometry(run: Run) -> dict[str, Geometry]:
 def find_image(files: Mapping[str, str], name: str) -> str:
     """Return the key of the image that ``name`` means: its key, its path, or the end of its path.
 
-    The end is the file name, or the part below the folder that all images share. ``files`` has the
-    path of each image by key. Raise a RequestError if no image fits, or several.
+    The end is the file name, or the part below the folder that all images share. ``files`` has
+    image paths by key. Raise a RequestError unless exactly one image matches.
     """
     if name in files:
         return name

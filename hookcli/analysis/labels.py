@@ -29,9 +29,9 @@ _HEADER = "its first line names the columns image and label"
 class Labels:
     """The labels of images, as the user gave them.
 
-    ``given`` has the labels in the order of the images, or by the path, file name or key of an
-    image. If ``given`` is None, the label of an image is the name of the folder that holds its
-    file. ``source`` names the labels in error messages.
+    ``given`` lists the labels in the order of the images, or maps the path, file name or key of an
+    image to its label. If ``given`` is None, an image's label is the name of the image's folder.
+    ``source`` names the labels in error messages.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Labels:
         return cls("`labels`", {image: label for image, label in pairs if label})
 
     def of(self, run: Run) -> dict[str, str]:
-        """Map the keys of images to labels, escaped for pages; leave out images without a label."""
+        """Map the keys of a run's labelled images to their labels, which are escaped for pages."""
         files = list_files(run)
         if self.given is None:
             folders = {key: PurePosixPath(file).parent.name for key, file in files.items()}

@@ -61,7 +61,7 @@ class MapRow:
         nearest: the name of the nearest image.
         distance: the distance to the nearest image: one minus the cosine of the two images'
             features.
-        group: the number of the image's group of near duplicates, from 1; null without one.
+        group: the number, from 1, of the image's group of near duplicates; null if it has none.
     """
 
     image: str
@@ -103,8 +103,8 @@ class MapDocument(AnalysisDocument):
         explained: the share of the variance along each of the two axes of the map.
         duplicates: groups of near duplicates, each with the names of its images.
         duplicate_distance: the largest distance at which two images count as near duplicates.
-        crowded: the number of images of which no duplicates are listed, since more than 20 images
-            are that near.
+        crowded: the number of images whose duplicates are not listed, because more than 20 images
+            are within ``duplicate_distance``.
         images: one row for each image, the one with the largest outlier score first.
         neighbours: the nearest images of each image, in the order of the run.
     """
@@ -133,9 +133,10 @@ class Neighbours:
 
 
 def find_neighbours(features: Features, count: int, near: float | None = None) -> Neighbours:
-    """Find the ``count`` nearest images of each image, and near duplicates, by ``features``.
+    """Find the ``count`` nearest images of each image, and the near duplicates among all images.
 
-    ``near`` is the largest distance between near duplicates; if it is None, hookcli chooses it.
+    The distance of two images is one minus the cosine of their ``features`` (images, C). Near
+    duplicates are at most ``near`` apart; if ``near`` is None, hookcli chooses this limit.
     """
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
@@ -180,8 +181,9 @@ def _link(
 ) -> tuple[NDArray[np.int64], int]:
     """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
 
-    An image that is in no pair is crowded if all N images in its row of ``nearest`` (images, N) are
-    within ``near``, because hookcli has not searched for more of them.
+    Row i of ``nearest`` and ``distances`` (images, N) has the positions of the N images nearest to
+    image i, and their distances. Near duplicates are at most ``near`` apart. An image in no pair is
+    crowded if all its N nearest images are within ``near``, because more images may be as near.
     """
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
@@ -212,9 +214,12 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
-    """Group linked images so that any two images of a group are at most ``near`` apart."""
-    # ``links`` are pairs of images, (2, pairs); only images that a chain of links joins are
-    # compared.
+    """Group linked images so that any two images of a group are at most ``near`` apart.
+
+    ``links`` (2, pairs) has the positions of two images in each column, and ``directions`` (images,
+    C) has the features of each image, scaled to norm 1. Images in no group are left out.
+    """
+    # Only images that a chain of links joins are compared.
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -239,7 +244,8 @@ def map_images(
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return one row per image, the near duplicates, and the share of variance along each axis.
 
-    The near duplicates are groups of ``names``, of which ``labels`` has some.
+    ``names`` has the images' names in the order of ``features`` (images, C), and ``labels`` has
+    labels by name. The near duplicates are groups of names. The axes are two principal components.
     """
     components = find_components(split_rows(features), 2)
     points = components.project(features)

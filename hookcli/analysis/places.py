@@ -1,4 +1,4 @@
-"""Compute what ``hookcli places`` answers for a layer: components, similar places or matches."""
+"""Compute the answers of ``hookcli places`` for a layer: components, similar places or matches."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class PlacesRow:
         image: the image's key, its unique name in the run.
         rows: the number of rows of places.
         columns: the number of places in a row.
-        x: the x, from 0 at the left edge, of a pixel in the place that is most similar to the place
-            at ``point``, or matches it; null without a point, or if unknown.
-        y: the y of this pixel, from 0 at the upper edge; null like ``x``.
+        x: the x coordinate, from 0 at the left edge, of a pixel in the place that is most similar
+            to the place at ``point``, or that matches it; null without a point, or if unknown.
+        y: the y coordinate of this pixel, from 0 at the upper edge; null when ``x`` is null.
         foreground: the share of places in the foreground; null if no foreground was separated.
         similarity: the cosine of the features at ``point`` and at this pixel; for matches without a
             point, the mean over all matched places; null for components.
         matched: how many places were matched with one in the other image; null for other questions.
-        mutual: how many places are, in turn, the most similar to their match; null for other
-            questions.
+        mutual: how many of these places are also the most similar place to their match; null for
+            other questions.
     """
 
     layer: str
@@ -134,7 +134,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The most similar place in another image, for each of P places in an image, as arrays (P,)."""
+    """The most similar place in another image for each of P places of an image, in arrays (P,)."""
 
     places: NDArray[np.int64]
     similarity: Floats
@@ -185,9 +185,12 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
-    """Return the RGB colours of places (P, 3), and their coordinates along components (P, 3)."""
-    # A component is half bright at its mean, and dark or bright at two standard deviations. Places
-    # in the background are black, and their coordinates NaN.
+    """Return an RGB colour (P, 3) and coordinates (P, 3) for each place in ``features`` (P, C).
+
+    The axes are the three components of ``basis``. Places in the background are black, and their
+    coordinates are NaN.
+    """
+    # A component is half bright at its mean, and dark or bright at two standard deviations.
     coordinates = basis.components.project(features)
     spread = np.where(basis.components.spread > 0, basis.components.spread, 1)
     shades = (0.5 + coordinates / (2 * REACH * spread)).clip(0, 1)
@@ -200,7 +203,7 @@ def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], 
 
 
 def compare_places(place: Features | Floats, features: Features | Floats) -> Floats:
-    """Return the cosine of one place (C,) with each of P places (P, C); 0 where a norm is 0."""
+    """Return the cosine of ``place`` (C,) with each row of ``features`` (P, C); 0 for norm 0."""
     cosines: Floats = _normalize(features) @ _normalize(place[None])[0]
     return cosines.clip(-1, 1)
 

@@ -1,4 +1,4 @@
-"""Collect what ``hookcli places`` answers for all images, for the table, the pictures, the page."""
+"""Collect the answers of ``hookcli places`` for all images, for its table, pictures and page."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class PlacesQuestion:
 
     @property
     def passes(self) -> int:
-        """How often an answer reads the tensors of all images; 0 if it reads only two images."""
+        """How often an answer needs the tensors of all images; 0 if it needs only two images."""
         if self.kind == "components":
             return 1 if self.bases is not None else 4 if self.foreground else 2
         return 0 if self.other else 1
@@ -207,7 +207,7 @@ def make_data(
 
 
 def _pack_features(features: Features) -> dict[str, object]:
-    """Scale rows (P, C) to the norm 1, and encode them for the page as int8 and a scale per row."""
+    """Scale rows (P, C) to the norm 1, and encode each row for the page as int8 with a scale."""
     # The dot product of two such rows, times both scales, is their cosine within about 0.01.
     directions = find_directions(features)
     scales = np.abs(directions).max(1) / 127

@@ -154,7 +154,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 
     The result equals scikit-learn's for ``make_pipeline(StandardScaler(),
     LogisticRegression(max_iter=1000))`` over ``StratifiedKFold(folds, shuffle=True,
-    random_state=0)``. ``features`` are (images, C), with a label for each image.
+    random_state=0)``. ``features`` (images, C) has one row for each of ``labels``.
     """
     require_package("a probe needs", "sklearn", "scikit-learn", "analysis")
     from sklearn.exceptions import ConvergenceWarning
@@ -234,10 +234,11 @@ def probe_layers(
     *,
     least: int,
 ) -> dict[str, Probed]:
-    """Probe each call, and return the results by call id.
+    """Probe how well each call's features predict ``labels``, and return the results by call id.
 
-    A call that raises an EmptyLayerError is left out. If fewer than ``least`` calls remain, the
-    error is raised.
+    ``keys`` has the images' keys in the order of ``labels``. Leave out a call whose features cannot
+    be probed; if fewer than ``least`` calls would remain, raise its EmptyLayerError instead. Call
+    ``layer_done`` after each call.
     """
     scores, left = {}, len(calls)
     for call in calls:
@@ -256,11 +257,12 @@ def judge(
 ) -> tuple[list[ProbeRow], str]:
     """Return the rows with the p-values of the layers, and a verdict in words.
 
-    A layer is tested against the pixels and against chance. The larger of its p-values counts,
-    adjusted for the number of layers (Holm 1979, A simple sequentially rejective multiple test
-    procedure). ``hits`` says which images (images,) were predicted correctly: by the best layer,
-    and by the pixels if these were probed. If ``hits`` is given, an exact test over all images
-    (McNemar 1947) shows whether there are too few folds to decide.
+    A layer is tested against the pixels and against ``chance``, the accuracy of a guess. The larger
+    of its p-values counts, adjusted for the number of layers (Holm 1979, A simple sequentially
+    rejective multiple test procedure). ``images`` is the number of images. ``hits`` has arrays
+    (images,) that say which images the best layer and, if probed, the pixels predict correctly. If
+    ``hits`` is given, an exact test over all images (McNemar 1947) shows whether there are too few
+    folds to decide.
     """
     layers = [row for row in rows if not row.control]
     bases = {f"the {row.layer}": row.folds for row in rows if row.control == "pixels"}
@@ -290,7 +292,11 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
-    """Return the p-value of a one-sided paired t-test, corrected for shared training images."""
+    """Return the p-value of a one-sided paired t-test of the accuracies ``folds`` against ``base``.
+
+    The test is corrected because folds share training images. It assumes that the differences have
+    a standard deviation of at least one image per fold. ``images`` is the number in all folds.
+    """
     # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
     # deviation counts as at least one image of a fold, since folds of few images agree by chance.
     from scipy.special import stdtr
@@ -319,9 +325,10 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the calls and the image keys of ``control`` that match ``calls`` and ``keys``.
+    """Return the calls and image keys of the run ``control`` that match ``calls`` and ``keys``.
 
-    If ``control`` is None, both lists are empty. If it lacks a call or image, raise a RequestError.
+    ``calls`` and ``keys`` belong to ``run``. If ``control`` is None, return two empty lists. Raise
+    a RequestError if ``control`` lacks a call or an image, or is ``run`` itself.
     """
     if control is None:
         return [], []
@@ -349,7 +356,10 @@ def open_control(
 def probe_pixels(
     run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
 ) -> tuple[list[Probed], str]:
-    """Probe the photos' pixels, as a control. On an error, return an empty list and the reason."""
+    """Predict the labels from the pixels of the photos instead of a layer's features.
+
+    Return a list with the result, and ""; after an error, return an empty list and the reason.
+    """
     try:
         pixels = read_pixels(run, keys)
         score = probe_features(pixels, labels, folds)

@@ -99,7 +99,7 @@ class SimilarityDocument(AnalysisDocument):
 
 
 def linear_cka(a: Features, b: Features) -> float:
-    """Return the unbiased linear CKA of two arrays (images, …) of the same 4 or more images."""
+    """Return the unbiased linear CKA of two arrays (images, …) for the same images, at least 4."""
     if len(a) != len(b) or len(a) < LEAST:
         raise RequestError(
             f"similarity needs at least {LEAST} images, the same ones in both arrays, "
@@ -123,8 +123,10 @@ def compare_layers(
 ) -> LayerSimilarity:
     """Return the linear CKA of each call in ``a`` with each call in ``b``.
 
-    If ``b`` is empty, the calls in ``a`` are compared with each other. ``pool`` reduces maps.
-    ``may_leave_out`` skips calls with the same features for all images.
+    If ``b`` is empty, the calls in ``a`` are compared with each other. ``pool`` says what to
+    compare of each channel: its ``mean`` or ``max`` over all places, or all of its values
+    (``none``). A call with the same features for all images raises an EmptyLayerError, or is
+    skipped if ``may_leave_out``. After each call, ``layer_done`` gets the number of calls done.
     """
     # Memory does not grow with the number of layers: a temporary file keeps the similarities.
     calls = [*a, *b]
@@ -197,7 +199,12 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append the centered similarities of all batches to ``file``, scaled to a joint norm of 1."""
+    """Append the similarities of the images in each batch, for one call, to ``file`` as float32.
+
+    A batch lists the positions of n images in ``keys``. Its similarities are a centered matrix
+    (n, n); all matrices of the call together are scaled to the norm 1. If all images have the same
+    features, raise an EmptyLayerError.
+    """
     if pool == "none":
         parts = call.read_columns(_PART, keys)
     else:
@@ -220,7 +227,7 @@ def _write_similarities(
 
 
 def _multiply(features: Features) -> NDArray[np.float64]:
-    """Return the dot products of rows, less the mean row, which does not affect CKA."""
+    """Subtract the mean row, which does not change CKA, and return the dot products of all rows."""
     shifted = features - features.mean(0, dtype=np.float64)
     # Without this power of two, products of 1e30 or 1e-30 would leave the range of float32.
     scale = 2.0 ** np.frexp(max(shifted.max(initial=0), -shifted.min(initial=0)))[1]
@@ -231,7 +238,7 @@ def _multiply(features: Features) -> NDArray[np.float64]:
 
 
 def _center(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Center and scale similarities (n, n) in place, as the unbiased HSIC of a batch requires."""
+    """Center and scale similarities (n, n) in place, as the unbiased estimate of HSIC requires."""
     # The sum over the product of two such matrices is the unbiased HSIC of Song et al. 2012.
     count = len(similarities)
     np.fill_diagonal(similarities, 0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy to ``target`` the .py files that ``config`` names, and all .py files beside them.
+    """Copy the .py files that ``config`` names, and all .py files beside them, to ``target``.
 
     Return whether ``config`` names a .py file.
     """
@@ -38,7 +38,7 @@ def hash_own_code(config: RunConfig) -> str:
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
-    """Return ``config``; where this node lacks a .py file, name the copy in ``sent`` instead."""
+    """Return ``config``, with copies in ``sent`` in place of the .py files that this node lacks."""
     model = replace(config.run.model, name=_find(config.run.model.name, sent))
     config = replace(config, run=replace(config.run, model=model))
     if not isinstance(config, GradientsConfig):

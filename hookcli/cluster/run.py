@@ -89,7 +89,7 @@ def run_on_cluster(
 
 
 def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
-    """Replace ``auto`` by the weights and device of the driver, as workers might choose others."""
+    """Return settings with the driver's weights and device, so that workers choose no others."""
     if not isinstance(model, EagerModel):
         return settings
     request, loaded = settings.config.run, model.loaded

@@ -35,7 +35,7 @@ class SentWeights:
 
 
 def read_weights(source: Source, request: ModelRequest) -> SentWeights | None:
-    """Read the weights file to send to the nodes; None if each node makes or loads the weights."""
+    """Read the weights file to send to the nodes; return None if the nodes do not need one."""
     file = Path(split_key(request.weights)[0])
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))

@@ -54,8 +54,8 @@ class Work:
     """A chunk of images that a worker runs.
 
     ``number`` counts the chunks of the run, and ``first_image`` is the position of the chunk's
-    first image in the run, both from 0. ``start`` has what earlier chunks revealed,
-    such as the shape of the input.
+    first image in the run, both from 0. ``start`` has facts from earlier chunks, such as the shape
+    of the input.
     """
 
     number: int
@@ -78,15 +78,15 @@ class WorkerFailure:
 
     raised: errors.HookcliError
     part: Chunk | None  # what was observed before the model failed; None after any other error
-    number: int | None  # the errno of the system error that was the cause, such as ENOSPC
+    errno: int | None  # of the system error that was the cause, such as ENOSPC
 
     @classmethod
     def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> WorkerFailure:
         return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
-        if self.number is not None:
-            self.raised.__cause__ = OSError(self.number, self.raised.message)
+        if self.errno is not None:
+            self.raised.__cause__ = OSError(self.errno, self.raised.message)
         return self.raised
 
 

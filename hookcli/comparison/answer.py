@@ -1,4 +1,4 @@
-"""Compare what two variants of a model answer for an image: classes, masks, boxes, or numbers."""
+"""Compare the answers of two models for an image: classes, masks, boxes, or other numbers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LEAST_OVERLAP = 0.5  # of two boxes that are the same: intersection over union
 
 
 def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | None:
-    """Compare the outputs of A and B for one image, and return how far they agree.
+    """Compare the outputs of models A and B for one image, and return how far they agree.
 
-    Return None for outputs that cannot be compared, such as of different shapes. ``b`` may come
-    from an export, which returns tensors without the tuples and dictionaries around them.
+    Return None if the outputs cannot be compared, for example because their shapes differ.
+    ``model`` describes A. ``b`` may come from an export, whose outputs are not nested.
     """
     ones, twos = ([each for _, each in named_tensors(output)] for output in (a, b))
     if len(ones) == len(twos):

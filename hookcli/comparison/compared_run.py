@@ -1,4 +1,4 @@
-"""Read a run, or a golden file with the statistics of a run, to compare it, without torch."""
+"""Read a run, or a golden file with its statistics, for a comparison that needs no torch."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def _read_document(name: str) -> object:
         text = _read_stdin() if name == "-" else read(name)
     except FileNotFoundError as error:
         raise RequestError(
-            f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
+            f"there is no folder and no file {name!r}",
+            "give a run's folder or a golden file; two models are compared with "
+            "`hookcli.compare(A, IMAGE, against=['model=B'])`",
         ) from error
     if not text.strip():
         where = "standard input is empty" if name == "-" else f"{name!r} is empty"

@@ -55,9 +55,9 @@ def diff_runs(
 ) -> Comparison:
     """Compare two runs, image by image and call by call.
 
-    If ``match`` is None, calls are paired by id, and both runs must be of the same model, or one of
-    the model and the other of a file exported from it. With ``keeps_images``, the result also has
-    the rows of every image, not only of the worst one.
+    ``match`` pairs calls by ``"id"`` or by ``"order"``. If it is None, hookcli pairs calls by id,
+    and refuses two runs of different models, unless one is of an exported file. With
+    ``keeps_images``, the result has the rows of every image, not only those of the worst image.
     """
     if match is None:
         _refuse_other_model(a, b)
@@ -156,7 +156,7 @@ def pair_calls(
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of equal ids. An id that only A or only B has is paired with ""."""
+    """Yield ``(id, id)`` for each id in both lists, else ``(id, "")`` or ``("", id)``."""
     # The pairs are in A's order. An id that only B has follows the shared id before it in B.
     known, others = set(a), set(b)
     following: dict[str, list[str]] = {}  # calls that only B has, by the shared call before them
@@ -201,11 +201,11 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs to compare if one run is of a model and the other of its exported graph.
+    """Yield the pairs of calls to compare between a model and the graph exported from the model.
 
-    The graph is B, or A if ``is_graph_a``. A pair is not yielded if the graph lacks the call, or
-    has another number of output tensors for it than the model. ``left_out`` gets the calls of the
-    model that are not compared.
+    Run A is the graph's if ``is_graph_a``; otherwise, run B is. Skip a pair if the graph lacks the
+    call, or if graph and model have different numbers of output tensors for it. Add the skipped
+    calls of the model to ``left_out``, by call id.
     """
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
@@ -278,9 +278,11 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Pair two calls, and measure their distance on the best data that both runs have.
+    """Pair the calls ``a`` and ``b`` for the image ``key``, and measure their distance.
 
-    Whole tensors are best, then sketches, then tensors pooled in the same way, then statistics.
+    hookcli compares the most exact data that both runs have: whole tensors, sketches, tensors
+    pooled in the same way, or statistics, in this order. The pair has no distance if a call or its
+    gradient is missing, or if the shapes differ.
     """
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)

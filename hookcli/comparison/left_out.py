@@ -1,4 +1,4 @@
-"""Explain why a call that only one of two compared models has does not count as a difference."""
+"""List the calls that only one of two models has and that do not count as differences."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def list_left_out(
     common: Collection[str],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[LeftOut]:
-    """Yield the calls of A that B lacks, each with the reason for which it is left out.
+    """Yield the calls of A that B lacks, each with the reason why hookcli does not compare it.
 
     ``types`` maps the ids of A's calls to the class names of their modules, in running order.
-    ``common`` has the ids of the calls of A that B has, too. ``reasons`` has the reasons known
-    already, by call id without an output key: ``attention`` stands for ``attention[1]``.
+    ``common`` has the ids of A's calls that B also has. ``reasons`` maps call ids to known reasons;
+    the reason for ``attention``, for example, also applies to the output ``attention[1]``.
     """
     after = ""  # the next call of A that has a counterpart
     found: list[LeftOut] = []

@@ -70,9 +70,11 @@ def compare_sides(
 ) -> Comparison:
     """Run models A and B on every image, and compare them call by call.
 
-    ``blames`` also finds the calls that cause the difference; both runners must observe all layers.
-    ``match`` says how calls are paired. ``keeps_images`` also keeps the rows of every image.
-    ``image_done`` gets the numbers of done and skipped images; ``worst`` collects tensors to draw.
+    ``match`` pairs calls by ``"id"`` or by ``"order"``. After each image, hookcli calls
+    ``image_done`` with the number of images so far and with how many of them were skipped. With
+    ``keeps_images``, the result also has the rows of every image. With ``blames``, hookcli also
+    finds the calls that cause the difference; both runners must then observe all layers. ``worst``
+    collects tensors to draw.
     """
     judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
@@ -263,9 +265,10 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, and whether the result always shows the pair.
+        """Yield each pair of calls, with True if the result shows the pair in any case.
 
-        Other pairs are yielded only to look for culprits: the result shows a pair if it is one.
+        A pair with False serves to find culprits, and is shown only if its call is a culprit.
+        ``image`` is the image's key. ``listed`` has the layers to show of A and of B, by path.
         """
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
@@ -279,9 +282,10 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether a call is left out, since the side that lacks it may have merged it.
+        """Return whether to leave out a call because the other side may compute it in another call.
 
-        ``call_id`` is empty if A lacks the call, and ``other`` is empty if B lacks the call.
+        ``call_id`` is empty if A lacks the call, and ``other`` is empty if B lacks the call. ``b``
+        is the call in B, or None.
         """
         if not other:
             return self.b.runner.merges_calls

@@ -103,10 +103,11 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each convolution or linear call of B to the last call of A that it computes.
+        """Map each convolution and linear layer of a quantized B to the last call of A it computes.
 
-        A quantized B computes a ReLU, for example, together with the convolution before it. An
-        ``Identity``, which B has instead of the ReLU, is mapped to "". For other B, map nothing.
+        The keys and values are call ids. For example, if ``conv1`` of B also computes the ReLU,
+        ``conv1`` is mapped to ``relu`` of A, and the ``Identity`` that B has in place of this ReLU
+        is mapped to "". If B is a graph, or not quantized, the map is empty.
         """
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
@@ -141,12 +142,12 @@ class Blamer:
         return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
-        """Find the culprits: calls whose own errors exceed ``rtol`` and those of similar calls.
+        """Find the culprits: calls whose own error exceeds ``rtol`` and is unusual for such calls.
 
         An own error is the distance from A when the call gets A's inputs. If ``rtol`` is None, the
-        error that rounding explains takes its place. A call that the other side lacks has no own
-        error: hookcli blames it in place of a culprit that directly follows it. hookcli does not
-        blame a call if B, such as an exported file, does not show which layers cause its error.
+        limit is the error that rounding explains. A call that only one side has gets no own
+        error, so hookcli blames it in place of a culprit directly after it. hookcli blames no call
+        of B, such as an exported file, if B does not show which layers cause the error.
         """
         is_alone = [*self._worst] == [ROOT_LABEL] and not any(self._lone.get(ROOT_LABEL, ()))
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
@@ -188,9 +189,11 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map the id of each call that both sides have to the unshared calls just before it.
+        """Map the id of each shared call to the ids of the unshared calls directly before it.
 
-        The first list has the calls that only A has, and the second the calls that only B has.
+        A call is shared if A and B both have it. Each value is a pair of lists: the calls that only
+        A has, and the calls that only B has. ``values`` has A's tensors by call id, in running
+        order. The function also updates ``_unclear``.
         """
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
@@ -233,7 +236,11 @@ def run_again(
     feed: Callable[[str], TensorArray | None],
     observer: Callable[[Call, Tensor], None],
 ) -> None:
-    """Run a model on an image. If ``feed`` returns an array for a call, it replaces the output."""
+    """Run a model on one image, and replace the outputs of calls by the arrays of ``feed``.
+
+    ``feed(call_id)`` returns the array, or None to keep the output. The observer gets each call
+    with its original output. ``image`` is the image's key.
+    """
     runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
 
 
@@ -242,29 +249,32 @@ class _Measured:
     """Measures the own error of each call while a model runs again with A's outputs.
 
     ``feed`` replaces the output of each call by A's output, so that the next calls get A's inputs.
-    A call without a partner is paired with an unpaired call of A that has the same values, if A has
-    such a call before its next paired one.
+    The object itself is the observer of that run. If a call has no partner, hookcli looks for a
+    call of A with the same values, between A's last measured call and A's next paired call.
     """
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
-    partners: Mapping[str, str]  # the id in A, by the id in the fed run
-    reshapes: bool = False  # a call may have another shape than in A, as exports merge reshapes
-    tools: Collection[str] = ()  # the paths of layers that are nodes that a tool added
-    # by the id in A, or by the own id if A has no such call
-    errors: dict[str, OwnError | None] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)  # of modules, by the same id
-    untold: set[str] = field(default_factory=set)  # the same ids of nodes that a tool added
-    vague: set[str] = field(default_factory=set)  # those that follow quantized values of tools
-    has_floor: bool = True
-    _last: str = ""
-    _last_array: TensorArray = field(default_factory=lambda: np.empty(0))  # what B computed there
-    _is_vague: bool = False
+    partners: Mapping[str, str]  # maps the ids of the running model's calls to ids of A's calls
+    reshapes: bool = False  # whether shapes may differ from those in A, as exports merge reshapes
+    tools: Collection[str] = ()  # the paths of nodes that name no module, as tools add them
+    # the next four have the id of the call in A, or the call's own id if A lacks the call
+    errors: dict[str, OwnError | None] = field(default_factory=dict)  # None if A lacks the call
+    types: dict[str, str] = field(default_factory=dict)  # the class names of the modules
+    untold: set[str] = field(default_factory=set)  # the calls that are nodes in ``tools``
+    vague: set[str] = field(default_factory=set)  # the calls after values that a tool quantized
+    has_floor: bool = True  # whether distances that rounding explains (``find_floor``) count as 0
+    _last: str = ""  # the call that was measured last
+    _last_array: TensorArray = field(default_factory=lambda: np.empty(0))  # its original output
+    _is_vague: bool = False  # whether a tool quantized a value since the last measured call
 
     def feed(self, call_id: str) -> TensorArray | None:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Store the own error of a call, whose output is ``tensor``; None if A lacks the call."""
+        """Store in ``errors`` the own error of ``call``, whose output is ``tensor``.
+
+        If A lacks the call, store None, or nothing if the call only quantizes or passes values on.
+        """
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -294,7 +304,10 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return the distance of a call's output ``b`` from A's output ``a``."""
+        """Return the own error of ``call``: the distance of its output ``b`` from A's output ``a``.
+
+        ``partner`` is the id of the call's counterpart in A.
+        """
         # A distance up to ``find_floor`` counts as 0. The distance is Inf if the shapes differ, or
         # the places of NaN or Inf. Exports may merge reshapes, though: these keep all values.
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
@@ -314,7 +327,7 @@ class _Measured:
         return replace(found, own=own, channels=distance.channels or () if has_maps else ())
 
     def _find_replaced(self, array: TensorArray) -> str:
-        """Return an unpaired call of A that has the values of ``array``, or "" if there is none."""
+        """Return the id of an unpaired call of A with values like ``array``, or "" if none has."""
         # Only the calls before A's next paired call are searched.
         ids = [*self.seen.values]
         taken = {*self.partners.values(), *self.errors}
@@ -327,7 +340,7 @@ class _Measured:
         return (self.reshapes or values.shape == array.shape) and is_same(values, array)
 
     def is_idle(self, call_id: str, array: TensorArray) -> bool:
-        """Return whether a call computes nothing: it slices, or repeats another call's values."""
+        """Return whether a call only slices its input, or returns another call's output again."""
         others = (each for each in self.seen.values if each != call_id)
         kind = self.types.get(call_id) or self.seen.a[call_id].tensor.module_type
         is_idle = self.reshapes or may_be_idle(kind)
@@ -336,8 +349,10 @@ class _Measured:
     def _list_merged(
         self, moved: Mapping[str, OwnError | None]
     ) -> Mapping[str, list[OwnError | None]]:
-        """Map each call of A that B has to the errors of the calls just before it that B lacks."""
-        # ``moved`` has the errors by call id. A call without an error in ``moved`` gets None.
+        """Map the id of each shared call to the errors of the calls just before it that B lacks.
+
+        ``moved`` has the errors by call id; the error of a call that ``moved`` lacks is None.
+        """
         found: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
         for call_id in self.seen.values:
@@ -350,9 +365,12 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the own error of each measured call, with the error that rounding can cause."""
-        # ``moved`` has the errors of A's calls when all inputs move by a digit of ``dtype``, the
-        # coarsest of the models; ``dtypes`` has the dtype in which each call is rounded.
+        """Yield the own error of each measured call, with the error that rounding can cause.
+
+        ``moved`` has the errors of A's calls, by call id, in a run in which hookcli moved all
+        inputs to neighbouring numbers of ``dtype``, the coarsest dtype of the models. ``dtypes``
+        maps call ids to the dtypes in which the calls round.
+        """
         merged = self._list_merged(moved)
         # An operation may use the output of a layer anywhere in A that B does not show.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
@@ -398,10 +416,11 @@ class _Mover:
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
 ) -> TensorArray | None:
-    """Return A's output of a call, moved to neighbouring numbers; None if A lacks the call.
+    """Return A's output of a call with its values moved to neighbouring numbers, or None.
 
-    ``held`` has the dtypes of B's outputs, by the id of the call in A. Numbers that are too large
-    for the dtype of B's output become Inf.
+    ``own`` finds the output, and ``move`` moves its values; the result is None if A lacks the call.
+    Numbers that are too large for the dtype of B's output become Inf. ``held`` maps ids of A's
+    calls to these dtypes.
     """
     values = own.feed(call_id)
     if values is None:

@@ -1,4 +1,4 @@
-"""Estimate how much error quantizing explains, and find weights that were changed before it.
+"""Estimate the error that quantizing explains, and find weights that changed before quantizing.
 
 hookcli runs A once more, and adds the error of rounding to 8 bits to tensors that B may quantize.
 Where B computes several calls together, the error passes on from one call to the next.
@@ -42,7 +42,11 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Adds errors as large as those of 8-bit rounding to the tensors of a rerun of A."""
+    """Adds errors as large as those of 8-bit rounding to A's tensors while A runs again.
+
+    ``feed`` returns the changed tensor of a call. The object itself is the observer of that run,
+    and stores the errors that result.
+    """
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

@@ -47,29 +47,34 @@ class SeenCall:
 
 @dataclass(slots=True)
 class SeenCalls:
-    """The calls of A and B for one image: ``keep`` copies A's tensors, ``measure`` compares B's."""
+    """Pairs the calls of models A and B for one image, and measures how far their tensors differ.
 
-    keeps_values: bool = False  # keep the copies of A's tensors when B has run the same calls
-    graph: Graph | None = None  # B, if it is a graph, which may compute several calls of A in one
-    a: dict[str, SeenCall] = field(default_factory=dict)  # by call id
-    b: dict[str, SeenCall] = field(default_factory=dict)  # by call id
-    values: dict[str, TensorArray] = field(default_factory=dict)  # copies of A's tensors, by call
-    distances: dict[str, Distance] = field(default_factory=dict)  # of B's tensor, by A's call id
-    # the order in which B has the axes of a tensor of A that it transposed, by A's call id
+    hookcli passes each call of A to ``keep``, which stores a copy of the tensor, and later each
+    call of B to ``measure``, which finds the call's partner in A and stores the distance of the two
+    tensors. ``measure_by_order`` pairs all calls at once instead.
+    """
+
+    keeps_values: bool = False  # if False, ``measure`` removes A's tensor of each pair
+    graph: Graph | None = None  # B's graph if B is an export, which may compute calls of A in one
+    a: dict[str, SeenCall] = field(default_factory=dict)  # by call id, in running order
+    b: dict[str, SeenCall] = field(default_factory=dict)  # by call id, in running order
+    values: dict[str, TensorArray] = field(default_factory=dict)  # A's tensors, by A's call id
+    distances: dict[str, Distance] = field(default_factory=dict)  # of the pairs, by A's call id
+    # if B's tensor is A's transposed tensor: the order in which B has A's axes, by A's call id
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    partners: dict[str, str] = field(default_factory=dict)  # the id in A, by the id in B
-    # why the names of B's nodes may not tell the counterpart, by the id of the call of A
+    partners: dict[str, str] = field(default_factory=dict)  # maps ids of B's calls to ids of A's
+    # why hookcli cannot find the partner of a call of A in B's graph, by A's call id
     untold: dict[str, str] = field(default_factory=dict)
     size: tuple[int, int] | None = None  # the height and width of the layers' input in A
-    # of A and of B: how the tensors of calls are computed, as ``Runner.list_origins`` returns it
+    # for A and for B: the dtype and operator that computed each call, from ``Runner.list_origins``
     origins: tuple[Mapping[str, tuple[str, str]], ...] = ({}, {})
-    # called with the ids in A and in B and the tensors of every pair, after it was measured
+    # called after each pair was measured, with its ids in A and B, and its tensors in A and B
     show: Callable[[str, str, TensorArray, TensorArray], None] | None = None
-    # the ids of A's tensors, by path, side and index
+    # the ids of A's calls: by module path and side (such as ``output``), then by call index
     _outputs: dict[tuple[str, str], dict[int, list[str]]] = field(default_factory=dict)
-    # the index in A of the calls in B whose index is not certain
+    # maps the module path and call index of a call of B to the call index that ``_align`` found
     _aligned: dict[tuple[str, int], int] = field(default_factory=dict)
-    # the last call of B that is a node of a tool and has no counterpart yet
+    # the id and tensor of B's last call, if B names no module for it and it has no partner yet
     _waiting: tuple[str, TensorArray] | None = None
 
     def keep(self, call: Call, tensor: Tensor) -> None:
@@ -109,7 +114,10 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called a layer or, for an operation, the leaf module around it."""
+        """Return whether A called the layer or operation with the module path ``path``.
+
+        For an operation, such as ``act/op:relu``, a call of the leaf module ``act`` counts, too.
+        """
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
@@ -118,8 +126,9 @@ class SeenCalls:
     def measure_by_order(self, others: SeenCalls, rerun: Rerun | None = None) -> None:
         """Pair the calls of A and B by order and type instead of by name, and measure all pairs.
 
-        ``others`` has the calls of B in its fields for A. While paired calls differ, ``rerun`` runs
-        B on the tensors of A: a call that only inherits an error then has its counterpart's values.
+        ``others`` has stored the calls of B with its ``keep``. If paired tensors differ, hookcli
+        calls ``rerun(feed, observer)`` up to four times, to run B on the tensors of A: a call that
+        only inherits an error then has its counterpart's values, so hookcli can pair the two.
         """
         self.b = others.a
         roots, layers = [], []
@@ -160,10 +169,11 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return the id of the counterpart in A of an export's call, or None without one.
+        """Return the id of the call of A that ``call`` of an exported B computes, or None.
 
-        The counterpart is ``partner``, with the same path and call index, or a later call of A that
-        the export's call also computes. Operations are paired by their values.
+        ``partner`` is the id of A's call with the same path and call index. The result is
+        ``partner``, or a later call of A that ``call`` also computes, such as a BatchNorm or ReLU.
+        hookcli pairs operations by their values. ``tensor`` is B's output.
         """
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
@@ -171,7 +181,7 @@ class SeenCalls:
         return merged if merged in self.values else None
 
     def _find_folded_norm(self, partner: str, tensor: Tensor) -> str:
-        """Return the BatchNorm after ``partner`` if B's output includes it, else ``partner``."""
+        """Return A's BatchNorm after ``partner`` if B's call computes both, else ``partner``."""
         norm = find_norm([each.tensor for each in self.a.values()], partner)
         is_layer = self.a[partner].tensor.module_type.startswith(_FOLDING)
         if not norm or not is_layer or self.graph is None or norm in self.partners.values():
@@ -181,9 +191,10 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return an unpaired call of A that belongs to the same layer and has these values.
+        """Return the id of a call of A in the layer of ``call`` with a tensor close to ``values``.
 
-        Without such a call, return ``partner``, or None if ``partner`` is paired already.
+        ``values`` is B's output. hookcli tries ``partner`` first, and skips A's paired calls. If no
+        tensor is close, return ``partner``, or None if ``partner`` is paired already.
         """
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
@@ -192,7 +203,10 @@ class SeenCalls:
         return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: TensorArray) -> str:
-        """Return the ReLU after ``partner`` if B's output includes it, else ``partner``."""
+        """Return A's ReLU after ``partner`` if B's call computes both, else ``partner``.
+
+        B computes both if A's output of ``partner`` has negative values and B's ``other`` has none.
+        """
         follower = dict(itertools.pairwise(self.a)).get(partner, "")
         values = self.values.get(partner)
         if not follower or values is None or values.shape != other.shape:
@@ -238,9 +252,9 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return the id in A of a call of B, if A or B folded a BatchNorm into a layer here.
+        """Return the id of A's counterpart of ``call`` if only one side folded a BatchNorm there.
 
-        Return "" if A has no counterpart of the call, and None if neither folded a BatchNorm here.
+        Return "" if A has no counterpart, and None if folding does not concern the call.
         """
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
@@ -266,9 +280,10 @@ class SeenCalls:
         missing: int,
         values: TensorArray,
     ) -> int:
-        """Return the call index in A of a call of B. B may call the layer less often than A.
+        """Return which call of a layer in A, by index, is the counterpart of a call of B.
 
-        ``key`` is the module path and the call index in B; ``missing`` is how many calls B lacks.
+        B may call the layer less often than A: B lacks ``missing`` of the ``calls``, the ids of A's
+        calls by call index. ``key`` is the module path and index in B; ``values`` is B's output.
         """
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
@@ -282,7 +297,7 @@ class SeenCalls:
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:
-        """Return A's calls that follow the last paired call and whose layers B does not name."""
+        """List the ids of those calls after A's last paired call whose layers B does not name."""
         ids, taken, named = [*self.a], {*self.partners.values()}, graph.paths
         start = max((index for index, each in enumerate(ids) if each in taken), default=-1) + 1
         types = [self.a[each].tensor.module_type for each in ids]
@@ -298,10 +313,10 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair the last node of B, if it names no module and has no partner yet, with a call of A.
+        """Pair the call of B in ``_waiting``, if any, with a call of A, and empty ``_waiting``.
 
-        This is A's last call before ``partner`` whose layer B does not name. If its tensor has
-        another shape than the node's, the node stays without a partner.
+        The call waits because B names no module for it. Its counterpart is A's last call before
+        ``partner`` whose layer B does not name; if the two tensors differ in shape, it has none.
         """
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None

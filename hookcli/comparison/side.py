@@ -38,8 +38,11 @@ def run_side(
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
-    """Run an image through a model, and return the model's output."""
-    # The layers that ran are added to ``called``, and the effects of edits to ``effects``.
+    """Run an image through one of two compared models, and return the model's output.
+
+    The observer gets each call with its tensor. The function adds the layers that the model called
+    to ``called``, as ``hooks.observe`` does, and merges the effects of edits into ``effects``.
+    """
     batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
     with naming(side):
         outcome = side.runner.run(batch, observer)
@@ -49,7 +52,7 @@ def run_side(
 
 
 def pixels_of(image: PreparedImage) -> Tensor:
-    """Return an image's pixels as (1, …), contiguous, since decoded photos are channels last."""
+    """Return an image's pixels as a contiguous tensor (1, …); photos are decoded channels last."""
     assert image.pixels is not None  # noqa: S101  the caller skips images without pixels
     return image.pixels.unsqueeze(0).contiguous()
 
@@ -100,7 +103,7 @@ def _facts(side: Side) -> dict[str, object]:
 
 
 def to_array(tensor: Tensor) -> NDArray[np.generic]:
-    """Convert a tensor to an array, which may share its memory. bfloat16 becomes float32."""
+    """Convert a tensor to an array, which may share memory with it; bfloat16 becomes float32."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:

@@ -45,9 +45,10 @@ class WorstCalls:
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """Keep both tensors of a call if it is among the worst, or is the first that differs.
+        """Keep the tensors ``a`` and ``b`` of a call in A and B if the call is one of the worst.
 
-        ``index`` is the call's position in A; ``a`` must not change, and ``b`` is copied.
+        The tensors of the first call that is not within the tolerance are kept, too. ``index`` is
+        the call's position in A. The caller must not change ``a`` later; the function copies ``b``.
         """
         rank = (-judged.excess, index)
         is_first = not judged.row.holds and (self._first is None or index < self._first.rank[1])

@@ -1,4 +1,4 @@
-"""Hold the agreement of two models' answers; sum it up over images, and put it into words."""
+"""Describe how far the answers of two models agree, for one image and over all images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Answer:
         distance: the largest distance of an image. For ``top class``, this is the Kullback-Leibler
             divergence of B's probabilities from A's, in nats; for ``output``, the relative L2
             distance. Null for other kinds, and if the distance is not finite.
-        changed: the keys of the images whose answer is not the same.
+        changed: the keys of the images for which the answers of A and B differ.
         images: the number of images.
     """
 

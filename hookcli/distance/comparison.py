@@ -1,4 +1,4 @@
-"""Define what a comparison holds: the fields of rows, changed facts, left-out calls, exit code."""
+"""Define the result of a comparison: its rows, changed facts, uncompared calls and exit code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DiffRow:
         module_type: the class name of the module.
         holds: whether the call is within the tolerance for the image; in a row for all images,
             whether the call is within the tolerance for every image.
-        reason: why the call is not within the tolerance, whatever the distance; empty if the
+        reason: why the call is not within the tolerance, regardless of the distance; empty if the
             distance decides.
         metric: the distance that is compared with the tolerance: ``rel-l2``, ``max-abs``,
             ``mean-abs`` or ``cosine``.
@@ -134,7 +134,7 @@ class ChangedFact:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A call that only A or only B has, left out because this is no difference in results.
+    """A call that only A or only B has, and that does not count as a difference in results.
 
     Attributes:
         call_id: the id of the call.

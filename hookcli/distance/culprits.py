@@ -1,4 +1,4 @@
-"""Decide, by limits, which calls of B are to blame for B's distance from A, and describe them.
+"""Decide which calls of B are to blame for B's distance from A, and describe these calls.
 
 The inherited error of a call is its distance from A in a normal run of B, which may come from
 earlier calls. The own error is the distance when the call gets A's inputs. A culprit is a call
@@ -59,7 +59,10 @@ _WEIGHTED = ("BatchNorm", "Conv", "Linear")  # or with these, which a quantizer 
 
 @dataclass(frozen=True, slots=True)
 class OwnError:
-    """The own error of a call: the relative L2 distance from A when B's call gets A's inputs."""
+    """The own error of a call, and how much of the error rounding or quantizing explains.
+
+    The own error is the relative L2 distance from A's output when B's call gets A's inputs.
+    """
 
     call_id: str  # in A, or in B if A does not have the call
     module_type: str
@@ -68,21 +71,21 @@ class OwnError:
     # the own error of the median channel and of the worst one, relative to the channel; empty if
     # the channels are unknown
     channels: tuple[float, ...] = ()
-    channel_rounding: tuple[float, ...] = ()
+    channel_rounding: tuple[float, ...] = ()  # the parts of ``channels`` that rounding explains
     # what calls must have in common to be like this one: ``module_type``, or the type of a
     # convolution or a linear layer that is computed together with the call
     kind: str = ""
-    before: str = ""  # the common call whose own error it is, if only A or only B has the call
-    only_in: str = ""  # ``A`` or ``B`` then
-    lacks: tuple[str, ...] = ()  # the calls of A that this call replaces in B
+    before: str = ""  # the later call whose own error this is, if the call has none of its own
+    only_in: str = ""  # ``A`` or ``B`` if only that side has the call
+    lacks: tuple[str, ...] = ()  # the calls of A that this call, which only B has, replaces
     noise: float = 0.0  # the own error that quantizing explains, if B quantizes the call
-    weights: str = ""  # how its weights in a quantized file differ by more than rounding
+    weights: str = ""  # in words: how far quantized weights are off, if rounding cannot explain it
 
     @property
     def figures(self) -> tuple[tuple[float, float], ...]:
-        """The own error of the whole tensor, with the error that rounding explains.
+        """Pairs (own error, error that rounding explains), first the pair of the whole tensor.
 
-        If the channels are known, such pairs of the median and the worst channel follow.
+        If the channels are known, a pair for the median channel and one for the worst follow.
         """
         if not self.channels:
             return ((self.own, self.rounding),)
@@ -146,7 +149,10 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield for each call the limits above which its own errors are unusual among similar calls."""
+    """Yield, for each call, the limits above which own errors are unusual among similar calls.
+
+    A call has one limit for each pair in ``OwnError.figures``.
+    """
     # This is a multiple of the median of other modules of the type. With fewer than three of these,
     # other layers with weights, or all other modules, replace them. A multiple of what quantizing
     # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.
@@ -187,7 +193,7 @@ def _find_factor(others: Sequence[float]) -> float:
 
 
 def owner_of(call_id: str) -> str:
-    """Return the module path in a call's id, or the whole id of a functional operation."""
+    """Return the module path in a call id (``fc`` in ``fc#1``), or the whole id of an operation."""
     return call_id if OPERATION in call_id else re.split(r"[#\[]", call_id)[0]
 
 

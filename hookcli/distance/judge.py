@@ -51,11 +51,11 @@ class CallPair:
 def find_floor(
     calls: Iterable[CallTensor], dtypes: Iterable[str] = (), *, of_channels: bool = False
 ) -> float:
-    """Return the absolute error that rounding may cause in outputs of a fixed range, else 0.
+    """Return the absolute error that rounding may cause in a pair of calls.
 
-    ``calls`` are a pair of calls, such as two sigmoids. The coarsest dtype of the calls and of
-    ``dtypes`` counts. ``of_channels`` assumes that in some channel, all inputs of gates such as
-    SiLU are negative.
+    The error is 0 unless the outputs of ``calls`` have a fixed range, such as 0 to 1 for sigmoids.
+    It depends on the coarsest of the calls' dtypes and ``dtypes``. With ``of_channels``, hookcli
+    assumes that in some channel, all inputs of a gate such as SiLU are negative.
     """
     known = tuple(calls)
     operators = [name for each in known for name in (each.module_type, each.operator)]
@@ -73,23 +73,27 @@ class JudgedRow:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges pairs of calls. Add them image by image, in the order in which the calls complete."""
+    """Compares pairs of calls with a tolerance, and ranks them.
+
+    Call ``add`` image by image, in the order in which the calls complete. ``rows`` then returns one
+    row for each pair, the worst pair first. Private fields have pairs (id in A, id in B) as keys.
+    """
 
     tolerance: Tolerance
     dtypes: tuple[str, ...] = ()  # of the models of both runs
     keeps_images: bool = False  # keep the row of every image, not only of the worst
     measured: int = 0  # the number of pairs whose values were compared
-    missing: str = ""  # why the metric of the first pair for which this is so is unknown
-    _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)
-    _order: list[tuple[str, str]] = field(default_factory=list)
+    missing: str = ""  # why the metric is unknown, for the first pair with an unknown metric
+    _judged: dict[tuple[str, str], JudgedRow] = field(default_factory=dict)  # worst images
+    _order: list[tuple[str, str]] = field(default_factory=list)  # in which calls complete in A
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
-    _hidden: set[tuple[str, str]] = field(default_factory=set)
-    _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
+    _hidden: set[tuple[str, str]] = field(default_factory=set)  # what ``rows`` leaves out
+    _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)  # of all images
 
     def add(self, pair: CallPair, *, is_hidden: bool = False) -> None:
         """Judge a pair for one image, and update the pair's row for all images.
 
-        ``rows`` leaves out a hidden pair until ``show`` gets the id of its call.
+        If ``is_hidden``, ``rows`` leaves out the pair until ``show`` gets the id of the call.
         """
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
         judged = self.judge(pair)
@@ -111,7 +115,7 @@ class Judge:
         self._before = (pair.image, key)
 
     def show(self, call_ids: Collection[str]) -> None:
-        """Let ``rows`` include hidden pairs. The ids are A's, or B's if only B has the call."""
+        """Stop hiding the calls with these ids. A call that A lacks goes by its id in B."""
         self._hidden = {key for key in self._hidden if (key[0] or key[1]) not in call_ids}
 
     def judge(self, pair: CallPair) -> JudgedRow:
@@ -170,7 +174,7 @@ class Judge:
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: CallPair) -> str:
-        """Return why a pair fails whatever its distance is, or "" if the distance decides."""
+        """Return why a pair fails regardless of its distance, or "" if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"

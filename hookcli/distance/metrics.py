@@ -67,7 +67,10 @@ class Distance:
         return self.difference.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance divided by the largest tolerated distance; None if it is unknown."""
+        """Return the distance divided by the largest tolerated distance; None if it is unknown.
+
+        The latter is ``atol + rtol * (size of A)``, or ``rtol`` for the metric ``cosine``.
+        """
         if metric == "cosine":
             if self.cosine is not None:
                 return _over(1 - self.cosine, rtol)
@@ -88,9 +91,10 @@ class Distance:
 def measure_arrays(
     a: TensorArray, b: TensorArray, axis: int | None = None, floor: float = 0.0
 ) -> Distance:
-    """Return the exact distance of B from A, two arrays of one shape.
+    """Return the exact distance of array B from array A, which has the same shape.
 
-    If ``axis`` is given, the result also has what ``measure_channels`` returns for this axis.
+    If the channel axis ``axis`` is given, the result also has the distances of channels, which
+    ``measure_channels`` computes with ``floor``.
     """
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     # The difference of integers is exact even above 2**53.
@@ -114,8 +118,8 @@ def measure_channels(
 ) -> tuple[float, float] | None:
     """Return the median and the maximum of the channels' relative L2 distances between A and B.
 
-    A channel counts as equal if the root mean square of its difference is at most ``floor``. Return
-    None if the arrays are empty, or not finite.
+    ``axis`` is the channel axis. A channel counts as equal if the root mean square of its
+    difference is at most ``floor``. Return None if the arrays are empty or have NaN or Inf.
     """
     # Channels that are zero in both do not count. A weak channel is measured relative to a tenth of
     # the median norm of the channels that are not zero.
@@ -199,7 +203,7 @@ def _size(values: NDArray[Any]) -> Size:
 
 
 def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
-    """Return the cosine of two arrays, or None if one of them is zero everywhere."""
+    """Return the cosine of the angle between two arrays; None if one is zero everywhere."""
     norms = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
     if not all(norms):
         return None

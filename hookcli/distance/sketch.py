@@ -2,18 +2,23 @@
 
 A sketch is a random projection on 67 axes, drawn once for all runs. The norm of the difference of
 two sketches estimates the norm of the difference of the tensors, so two runs can be compared
-without their tensors. The elements of a tensor are numbered in the order of its axes (NCHW for a
-convolution), not in memory order. Element i is added to bucket i mod 67 with the sign
+without their tensors.
+
+hookcli numbers the elements of a tensor in the order of its axes (NCHW for a convolution), not in
+memory order, and cuts them into rows of 67. It multiplies each element by a sign, 1 or -1, and adds
+the rows. So element i is added to number i mod 67 of the sketch, with the sign
 
     sign(i) = own(i mod 136,613) * row(i div 67)        136,613 = 67 * 2,039
 
-where own and row are two fixed streams of signs: bit 63 of the outputs of splitmix64
-(https://prng.di.unimi.it/splitmix64.c), started with two fixed seeds. The number of buckets is a
-prime. Values at a regular stride, such as a usual width or number of channels or tokens, therefore
-do not all fall into one bucket. For the same reason, ``own`` repeats after a prime number of rows
-of 67 values, 2,039. ``row`` never repeats, so no two long stretches of a tensor have the same
-signs, and a sketch measures a shift of all values as accurately as noise. ``own`` alone would
-measure a shift badly, because every 136,613 values would add the same sums again.
+where ``own`` gives a sign to each element of 2,039 rows and then repeats, and ``row`` gives a sign
+to each row and never repeats. Both are fixed sequences of signs: bit 63 of the outputs of
+splitmix64 (https://prng.di.unimi.it/splitmix64.c), started with two fixed seeds.
+
+67 is a prime. Values at a regular distance from each other, such as a usual width or number of
+channels or tokens, are therefore not all added to the same number. For the same reason, 2,039 is a
+prime. Because of ``row``, no two long stretches of a tensor have the same signs, and a sketch
+measures a shift of all values as accurately as noise. ``own`` alone would measure a shift badly,
+because every 136,613 values would add the same sums again.
 
 Any change here that changes a sketch must increase ``records.golden.VERSION``, because sketches of
 different versions cannot be compared.

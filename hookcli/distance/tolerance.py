@@ -142,13 +142,12 @@ def is_gate(operator: str) -> bool:
 
 
 def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False) -> float:
-    """Return the absolute error that an output may have if its values have a fixed range.
+    """Return the absolute error that rounding may cause in an output of a fixed range, else 0.
 
-    ``operators`` are the names of what computed the output. Sigmoid and softmax, for example, have
-    a fixed range; so do gates such as SiLU if ``is_saturated``: all inputs are negative. For other
-    operators, the error is 0. ``dtype`` is the coarsest dtype from which the output was computed.
-    Dtypes of 16 bits have the error of float32, in which libraries compute a function before they
-    round the result once.
+    ``operators`` names the modules or functions that computed the output. Sigmoid and softmax, for
+    example, have a fixed range. Gates such as SiLU have one, too, if ``is_saturated``, which means
+    that all their inputs are negative. ``dtype`` is the coarsest dtype in the computation. A 16-bit
+    dtype has the error of float32, because libraries compute a function in float32 and then round.
     """
     names = [each.lower().replace("_", "") for each in operators]
     units = _UNITS if any(part in name for part in _RANGED for name in names) else 0
@@ -157,7 +156,10 @@ def floor_of(operators: Iterable[str], dtype: str, *, is_saturated: bool = False
 
 
 def error_of_sum(operator: str, summands: float, dtype: str) -> float:
-    """Return the relative rounding error of a sum, mean or average pooling; of others, 0."""
+    """Return the relative rounding error of adding ``summands`` numbers in ``dtype``.
+
+    The error is 0 unless the operator is a sum, a mean or an average pooling.
+    """
     # The errors of n additions grow as the square root of n times half of ``EPSILON`` (Higham and
     # Mary, A new approach to probabilistic rounding error analysis, 2019). Libraries add numbers of
     # 16 bits in float32.

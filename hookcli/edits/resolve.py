@@ -196,7 +196,7 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 
 
 def _round(number: float, values: Tensor) -> float:
-    """Round to the dtype of ``values``; a number beyond the dtype's range becomes Inf."""
+    """Round ``number`` to the dtype of ``values``; return Inf if it is too large for the dtype."""
     return values.new_tensor(number, device="cpu").item()  # torch refuses numbers beyond the range
 
 

@@ -1,7 +1,7 @@
-"""Replace tensors and gradients inside a running model by the results of a given function.
+"""Replace tensors and gradients inside a running model with the results of a given function.
 
-The gradient of a tensor is the sum over all modules that use it. To separate them, hookcli gives
-each module an alias of its input: a tensor with the same memory, but a gradient of its own.
+A tensor's gradient is a sum over all modules that use the tensor. To separate their shares, hookcli
+gives each module an alias of its input: a tensor with the same memory, but with its own gradient.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Alias(torch.autograd.Function):
-    """Makes an alias that shares a tensor's version counter, but is not a view to autograd."""
+    """Makes an alias of a tensor: the same memory and version counter, but no view to autograd."""
 
     @staticmethod
     def forward(_context: object, tensor: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class _Alias(torch.autograd.Function):
 
 
 class _Rewrite(torch.autograd.Function):
-    """Makes autograd pass the gradient of a tensor on to the tensor's alias."""
+    """Makes autograd pass a tensor's gradient on to the tensor's alias."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Aliases:
     ) -> object:
         """Return ``inputs`` with an alias for each tensor for which ``needs_one`` returns True.
 
-        hookcli calls ``follow(key, alias)`` for each new alias.
+        hookcli calls ``follow(key, alias)`` for each new alias. ``end`` puts the originals back.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []

@@ -1,8 +1,8 @@
 """Follow channels through a forward pass, to find which axis of each tensor holds the channels.
 
 A layer's class may not show this: ``ConvNextLayerNorm`` of transformers works on NCHW and on NHWC.
-So each tensor gets a *trail*: the channel index of every value. hookcli calls an ATen operation
-that moves values (``permute``, ``view``, ``cat``) again on the trail. Convolutions, linear layers
+So each tensor gets a *trail*: the channel index of every value. If an ATen operation moves values
+(``permute``, ``view``, ``cat``), hookcli applies it to the trail, too. Convolutions, linear layers
 and embeddings make new channels, and elementwise operations keep the channels of their inputs. The
 output of an operation that hookcli does not know has no trail.
 """
@@ -65,10 +65,10 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trails.update(_new(tensor, axis))
 
     def axes_of(self, tensor: Tensor) -> tuple[int, ...] | None:
-        """Return the axes that hold channels; None if unknown, and empty if no axis holds any.
+        """Return the axes that hold channels; () if no axis holds any, and None if this is unknown.
 
-        If there are several, such as the heads and the channels of a head, the axis along which
-        neighbours are consecutive channels comes first.
+        If there are several, such as the heads and the channels of a head, the first one is the
+        axis along which neighbouring values belong to consecutive channels.
         """
         if tensor not in self._trails:
             return None

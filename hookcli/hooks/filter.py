@@ -1,6 +1,6 @@
 """Choose layers by the filter language: aliases, classes, paths, ``re:``, ``@FILE``, ``op:``.
 
-A filter consists of forms. hookcli tries the kinds of forms in this order: ``re:PATTERN``,
+A filter is one or more forms. hookcli tries to read a form in this order: ``re:PATTERN``,
 ``@FILE``, ``path:PATH``, alias (``conv``), class name, module path (or call id), glob. Only a form
 with ``op:`` chooses functional operations: ``[INSIDE/]op:NAME[#CALL][[INDEX]]``. ``op:*`` chooses
 every operation that computes new values, and ``op:add[3]`` the third addition in running order.

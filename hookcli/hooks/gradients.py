@@ -96,7 +96,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor) -> bool:
-        """Return whether a tensor can get a gradient; store why no gradient has arrived so far."""
+        """Return whether a tensor can get a gradient; record the reason why it has none so far."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -159,7 +159,7 @@ def observe_gradients(
 def need_gradients(model: nn.Module) -> Iterator[None]:
     """Make float and complex parameters require gradients inside the block.
 
-    hookcli discards the parameters' gradients, and restores ``requires_grad`` and ``grad``.
+    hookcli discards these gradients. At the end, it restores ``requires_grad`` and ``grad``.
     """
     known = [
         (parameter, parameter.requires_grad, parameter.grad)

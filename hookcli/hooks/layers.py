@@ -135,7 +135,7 @@ def is_quantized(module: nn.Module) -> bool:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Return the modules on which hooks fire: all except those inside a TorchScript module."""
+    """Return the modules whose hooks run: all except those inside a TorchScript module."""
     modules = find_modules(model)
     return tuple(each for each in list_layers(model) if not _is_in_script(modules, each))
 

@@ -47,8 +47,7 @@ def map_tensors(
 ) -> object:
     """Return a copy of ``value`` in which ``change(key, tensor)`` replaces each tensor.
 
-    If no tensor changes, return ``value`` itself. Callers leave out ``key`` and ``inside``, which
-    the function passes only to itself.
+    If no tensor changes, return ``value`` itself. Only recursive calls pass ``key`` and ``inside``.
     """
     if isinstance(value, Tensor):
         return change(key, value)

@@ -1,4 +1,4 @@
-"""Show an observer the tensors that layers take or return; note layers that return no tensor."""
+"""Pass the tensors that layers take or return to an observer; note layers that return no tensor."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def observe(
 ) -> Iterator[None]:
     """Call ``observer(call, tensor)`` in the block for each tensor that ``layers`` take or return.
 
-    ``at`` chooses inputs, outputs or both. hookcli fills ``called``, which maps the module path of
-    every layer that ran to what the layer took or returned instead of a tensor, or to an empty
-    text. If ``layers`` has any operation, ``called`` also gets the paths of other operations that
-    compute values.
+    ``at`` chooses inputs, outputs or both. hookcli adds each layer that ran to ``called``, under
+    its module path, with a text that says what the layer took or returned instead of a tensor; the
+    text is empty if it was a tensor. If ``layers`` has any operation, ``called`` also gets the
+    paths of other operations that compute values.
     """
     # The observer runs inside the hook, and must reduce or copy the tensor before it returns:
     # torchvision's ``ReLU(inplace=True)`` and ``out += identity`` overwrite it right afterwards.

@@ -115,7 +115,7 @@ def listen_to_operations(
 
 @contextmanager
 def without_fast_path(*, unless: bool = False) -> Iterator[None]:
-    """Disable the fast path of ``nn.MultiheadAttention`` in the block if ``unless`` is not set."""
+    """Disable the fast path of ``nn.MultiheadAttention`` in the block, unless ``unless`` is set."""
     # In evaluation mode, it hides all intermediate tensors, and differs in the last digits.
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(enabled and unless)
@@ -161,7 +161,7 @@ def name_aten(target: str) -> str:
 
 
 class _Own(threading.local):
-    """Records whether hookcli's own code, which listeners ignore, runs in this thread."""
+    """Records whether this thread is running hookcli's own code, which listeners ignore."""
 
     runs = False
 

@@ -1,4 +1,4 @@
-"""Register hooks, which also run on ``module.forward(x)``; check that modules have kept them.
+"""Register hooks that also run on ``module.forward(x)``; check that modules have kept the hooks.
 
 torch runs hooks only if code calls the module itself. While a module has hooks of hookcli, hookcli
 changes the module's class, so that the hooks also run when code calls ``module.forward(x)``. Copies
@@ -148,8 +148,8 @@ class PlacedHooks:
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        With ``always``, a pass that raises also calls ``hook``, with None as the output. ``first``
-        puts ``hook`` before other hooks.
+        ``label`` names the module in error messages. With ``always``, a pass that raises also calls
+        ``hook``, with None as the output. With ``first``, ``hook`` runs before other hooks.
         """
         own = Hook(hook)
         handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
@@ -174,7 +174,7 @@ class PlacedHooks:
 def hook_gradient(
     tensor: Tensor, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook`` on the gradient of ``tensor``; a result other than None replaces it."""
+    """Let torch call ``hook`` on a tensor's gradient; any result but None replaces the gradient."""
     handle: RemovableHandle = cast("Any", tensor).register_hook(hook)  # torch's method has no types
     return handle
 

@@ -1,4 +1,4 @@
-"""Number each call of layers, call listeners around it, and find which module wrote in place."""
+"""Call listeners before and after each call of layers; find which module wrote in place."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started`` before and ``finished`` after each call of ``layers`` while the block lasts.
 
-    ``started`` gets all arguments of a call as one value, ``finished`` the output, or None after a
-    call that raised. If a listener does not return None, its return value replaces the inputs or
-    the output; an operation's inputs cannot be replaced. ``call.order`` counts the calls by their
-    start, so that a block comes before its children. With ``ends_first``, ``finished`` is called
-    before the ``finished`` of all other watchers. ``others`` gets the paths of unwatched operations
-    that compute values, if ``layers`` has any operation.
+    ``started`` gets all arguments of a call as one value. ``finished`` gets the output, or None
+    after a call that raised. If a listener does not return None, its return value replaces the
+    inputs or the output; an operation's inputs cannot be replaced. ``call.order`` counts the calls
+    by their start, so that a block comes before its children. With ``ends_first``, ``finished`` is
+    called before the ``finished`` of all other watchers. If ``layers`` has any operation, hookcli
+    adds the paths of unwatched operations that compute values to ``others``.
     """
     with ForeignCode("named_modules of the model"):
         modules = find_modules(model)

@@ -232,7 +232,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """In a PNG, scale the grey value that is transparent, because Pillow scales only the pixels.
+    """Scale the transparent grey value in a PNG's ``info``, because Pillow scales only the pixels.
 
     Raise an UndecodableError if the transparent value is a colour of 16 bits.
     """

@@ -105,9 +105,10 @@ def fit_sources(
 def replace_kept(
     sources: Sequence[ImageSource], convert: Callable[[ImageSource], ImageContent | None]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Replace ``kept`` of each source by what ``convert`` returns; skip images that it refuses.
+    """Return the sources with ``kept`` replaced by ``convert(source)``, and the skipped images.
 
-    If no image is left, a NoImageError is raised.
+    hookcli skips images for which ``convert`` raises an UndecodableError. If no image is left, a
+    NoImageError is raised.
     """
     replaced: list[ImageSource] = []
     skipped = []

@@ -1,4 +1,4 @@
-"""Scale values of more than 8 bits to 0 to 255, by default alike in all images; choose bands."""
+"""Scale values to the range 0 to 255, by default in the same way for all images; choose bands."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ class Samples:
 
 
 def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
-    """Return the values that mean black and white in every picture of a dtype, if there are such.
+    """Return which values mean black and white in every picture of a dtype, if the dtype shows it.
 
-    ``kind`` is numpy's letter for the dtype. Unsigned integers (``u``) of 12 bits reach from 0 to
-    4095; signed integers have no such values. With ``is_white_zero``, 0 is white.
+    ``kind`` is numpy's letter for the dtype, and ``bits`` is the number of bits that values use.
+    For example, unsigned integers (``u``) of 12 bits reach from 0 to 4095, and floats from 0 to 1.
+    Signed integers, and those of more than 16 bits, show nothing. With ``is_white_zero``, 0 is
+    white.
     """
     if kind in "bf":
         return Samples((0.0, 1.0), is_white_zero)
@@ -45,7 +47,7 @@ def samples_of(kind: str, bits: int, *, is_white_zero: bool = False) -> Samples:
 
 
 class BandPicture:
-    """Holds a picture of two bands or more than three: float32 ``values`` (H, W, C), 0 to 255."""
+    """Holds a picture of two, four or more bands: float32 ``values`` (H, W, C) from 0 to 255."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self.values = values
@@ -63,7 +65,7 @@ def draw(
     """Return an array (H, W, C) as a picture, and the range of values that became 0 to 255.
 
     The range is None for uint8. ``samples`` has the values that mean black and white; if it is
-    None, they follow from the dtype.
+    None, the dtype decides.
     """
     values = _choose_bands(values, style.bands)
     check_size(values.shape[1], values.shape[0], values.shape[2])
@@ -79,8 +81,9 @@ def scale_rows(
 ) -> tuple[Array, Intensities | None]:
     """Return values scaled to 0 to 255, and the range of values that became 0 to 255.
 
-    The scaled values have the ``shape`` (H, W, C); they are uint8 for one or three bands, otherwise
-    float32. The range is None if ``rows`` yields uint8, which is not scaled.
+    Each call of ``rows`` yields all values, some rows at a time. The scaled values have the
+    ``shape`` (H, W, C); they are uint8 for one or three bands, otherwise float32. The range is None
+    if the values are uint8, which are not scaled.
     """
     is_seen = shape[2] in (1, COLOURS)
     made = np.empty(shape, np.uint8 if is_seen else np.float32)

@@ -68,7 +68,12 @@ def glob(pattern: str) -> list[str]:
 def list_images(
     folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
 ) -> list[str | SkippedImage]:
-    """Return a folder's images. ``recursive`` adds inner folders, except for ``leave_out``."""
+    """Return the images in ``folder`` and, if ``recursive``, in the folders inside it.
+
+    A file is an image if its name ends in one of ``suffixes`` or, unless these are the suffixes of
+    tensor files, if its first bytes are those of a picture. Hidden files, run folders and the
+    folder ``leave_out`` are left out. A folder that cannot be read becomes a ``SkippedImage``.
+    """
     found: list[str | SkippedImage] = []
     visited: set[tuple[int, int]] = set()
     waiting = [(folder, True)]

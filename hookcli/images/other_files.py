@@ -18,7 +18,7 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # DICOM's syntax of files that grow when 
 
 
 def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return a page upright (H, W, C), the values that mean black and white, and the page count."""
+    """Return upright values (H, W, C), the values that mean black and white, and the page count."""
     try:
         import tifffile
     except ImportError as error:
@@ -47,7 +47,7 @@ def read_tiff(file: Any, page: int) -> tuple[Array, Samples, int]:
 
 
 def turn(values: Array, orientation: int) -> Array:
-    """Turn values (H, W, C) upright; ``orientation`` is the value of the EXIF tag of this name."""
+    """Turn values (H, W, C) upright; ``orientation`` is the value of the EXIF tag Orientation."""
     if orientation in (5, 6, 7, 8):
         values = values.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):
@@ -56,7 +56,7 @@ def turn(values: Array, orientation: int) -> Array:
 
 
 def read_dicom(file: Any, page: int) -> tuple[Array, Samples, int]:
-    """Return a frame (H, W, C), the values that mean black and white, and the number of frames."""
+    """Return values (H, W, C), the values that mean black and white, and the number of frames."""
     try:
         import pydicom
         from pydicom import pixels

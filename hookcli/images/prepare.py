@@ -78,9 +78,9 @@ def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Replace decoded pictures, which may take 340 MB each, by the input that the model gets.
+    """Replace decoded pictures, which may take 340 MB each, with the inputs that the model gets.
 
-    The second list has the images that cannot be prepared. If none can, a NoImageError is raised.
+    The second list has the images that cannot be prepared. If none is left, raise a NoImageError.
     """
 
     def release(source: ImageSource) -> ImageContent | None:
@@ -235,7 +235,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset["PreparedImage | HookcliError"]):
-    """Prepares images. Returns hookcli's errors: torch would change the texts of raised errors."""
+    """Prepares images by index; returns errors, since torch would change a raised error's text."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images

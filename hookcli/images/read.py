@@ -86,8 +86,10 @@ def _name(file: str) -> str:
 
 
 def _make_key(name: str, taken: dict[str, int]) -> str:
-    """Return ``name``, made safe as a file name, with ``-2``, ``-3``, … if it is taken."""
-    # ``taken`` has the keys in lower case, and the next number to try for each.
+    """Make a unique key from ``name`` that is safe as a file name: add ``-2``, … if it is taken.
+
+    ``taken`` maps each key in use, in lower case, to the next number to try; the new key is added.
+    """
     stem = safe_name(name)
     key, number = portable_name(stem), taken.get(stem.lower(), 2)
     while key.lower() in taken:
@@ -249,7 +251,7 @@ def _read_tensor_file(
 
 
 def _read_pictures(file: str, sha256: hashlib._Hash, style: ReadStyle) -> Decoded:
-    """Read a file twice, to hash and to decode it, because its bytes may not fit into memory."""
+    """Hash a file into ``sha256``, and read it again to decode it: it may not fit into memory."""
     with choose_filesystem(file).open_file(file) as stream:
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):

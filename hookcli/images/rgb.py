@@ -1,4 +1,4 @@
-"""Convert pictures of any mode to 8-bit RGB, some rows at a time; lay transparent ones on white."""
+"""Convert pictures of any mode to 8-bit RGB on a white background, some rows at a time."""
 # Pillow would clip values of more than 8 bits or drop their lower bytes, and ignores some tags.
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _scale(
 
 
 def samples_of_image(image: Image.Image) -> Samples:
-    """Return the values that mean black and white in an image, from its mode and its TIFF tags.
+    """Return which values mean black and white in an image, as its mode and its TIFF tags show.
 
     Call this with the opened image, because copies of an image lack the tags.
     """

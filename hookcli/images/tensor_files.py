@@ -24,8 +24,8 @@ TENSOR_SUFFIXES = (".npy", ".safetensors")
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
     """Yield the name and values of each image: (C, H, W) or (H, W, C); integers may be (H, W).
 
-    In a file with several tensors, the name begins with ``:`` and the tensor's name. In a tensor of
-    several images, it ends with the row, such as ``[3]``. The name of a single image is empty.
+    If the file has several tensors, the name begins with ``:`` and the tensor's name. If the tensor
+    has several images, the name ends with the row, such as ``[3]``. Otherwise, the name is empty.
     """
     for name, array in _load_arrays(path, data).items():
         if array.dtype.kind not in "biuf":
@@ -39,7 +39,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """Return a file's arrays by ``:`` and their names; a single array has an empty name."""
+    """Return a file's arrays by names such as ``:left``; a single array has an empty name."""
     import numpy as np
 
     if path.suffix.lower() == ".npy":

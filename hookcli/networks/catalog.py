@@ -29,7 +29,7 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
         hint = f"`hookcli.models({pattern + '*'!r})`"
         raise RequestError(f"no model is called {pattern!r}", hint)
     for other in (each for each in sources.SOURCES if each.prefix and each is not shelf):
-        if pattern.startswith((other.prefix, other.library)):
+        if pattern.startswith((other.prefix, other.library)) or pattern == other.shelf():
             raise RequestError(
                 f"models of {other.library} are listed on their own",
                 f"`hookcli.models(source={other.shelf()!r})`",

@@ -68,9 +68,9 @@ class ModelDescription:
     def pick(self, output: object) -> object:
         """Return the part of a model's output from which predictions and scores are read.
 
-        The part is the whole output, unless the user chose one of its tensors. If the chosen tensor
-        has four axes, as class maps (N, K, H, W) have, the result is ``{"out": tensor}``, as
-        torchvision's segmentation models return their maps.
+        This is the whole output, unless the user chose one of its tensors. If the chosen tensor has
+        four axes, as class maps (N, K, H, W) have, the result is ``{"out": tensor}``, which is what
+        torchvision's segmentation models return.
         """
         if self.choose is None:
             return output
@@ -88,9 +88,9 @@ class ModelDescription:
     ) -> Tensor:
         """Return two masks (2, H, W) that show where a box of the image is in the layers' input.
 
-        The first mask has the share of each input pixel that is inside the box, from 0 to 1; the
-        second, the share that is in the image but outside the box. Both are 0 at padding. ``size``
-        is the image's (width, height), and ``box`` is (left, top, width, height) in its pixels.
+        For each input pixel, the first mask has the share (0 to 1) inside the box, and the second
+        has the share that is in the image but outside the box. Both are 0 at padding. ``size`` is
+        the image's (width, height), and ``box`` is (left, top, width, height), in image pixels.
         ``as_pixels`` means that the image is a tensor file, which hookcli does not preprocess.
         """
         # hookcli prepares a white box in the same way as the image.
@@ -105,11 +105,11 @@ class ModelDescription:
         return torch.stack([inside, seen * (1 - inside)])
 
     def find_part(self, size: tuple[int, int], *, as_pixels: bool = False) -> Box | None:
-        """Return the part of an image that the model's layers get: left, top, right and bottom.
+        """Return the part of an image that the layers get: left, top, right and bottom, in pixels.
 
-        The unit is a pixel of the image. The part is larger than the image if the preprocessing
-        adds a border. The result is None if the preprocessing does more than resize and crop.
-        ``as_pixels`` means that the image is a tensor file, which hookcli does not preprocess.
+        The part is larger than the image if the preprocessing adds a border. The result is None if
+        the preprocessing does more than resize and crop. ``as_pixels`` means that the image is a
+        tensor file, which hookcli does not preprocess.
         """
         # hookcli prepares pictures in which the brightness of a pixel shows its column or row. They
         # are smaller than a large photo, unless pictures of half their size give another part.
@@ -134,8 +134,9 @@ class ModelDescription:
     def _find_part(self, size: tuple[int, int], *, as_pixels: bool) -> Box | None:
         ramp = Image.linear_gradient("L")  # black above, white below
         turned = ramp.transpose(Image.Transpose.ROTATE_90)  # black on the left
-        resized = (each.resize(size, Image.Resampling.BILINEAR) for each in (turned, ramp))
-        pictures = (each.convert("RGB") for each in resized)
+        pictures = (
+            each.resize(size, Image.Resampling.BILINEAR).convert("RGB") for each in (turned, ramp)
+        )
         (across, down), seen = self._see(size, pictures, as_pixels=as_pixels)
         columns, rows = _fit_line(across, seen, size[0], 1), _fit_line(down, seen, size[1], 0)
         if columns is None or rows is None:
@@ -145,10 +146,10 @@ class ModelDescription:
     def _see(
         self, size: tuple[int, int], pictures: Iterable[Image.Image], *, as_pixels: bool
     ) -> tuple[list[Tensor], Tensor]:
-        """Return how bright each grey picture is in the layers' input, and which pixels show it.
+        """Return the brightness of each grey picture in the layers' input, and a mask of the image.
 
-        The brightness of a picture is a map (H, W) from 0 to 1. The second item is a mask (H, W):
-        False at padding, which does not depend on the picture. ``as_pixels`` skips preprocessing.
+        The brightness of a picture is a map (H, W) from 0 to 1. The mask (H, W) is False at
+        padding, where no picture changes the input. ``as_pixels`` skips preprocessing.
         """
         # ``pictures`` draws one after the other, and none is kept, as they may be large.
 
@@ -174,9 +175,9 @@ class ModelDescription:
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:
     """Return where the part of an image that the layers get starts and ends, in image pixels.
 
-    ``ramped`` (H, W) is what the layers get of a picture with ``side`` pixels along ``axis``, whose
-    brightness rises from 0 to 1 along this axis. ``seen`` is False at padding. The result is None
-    if the brightness does not rise evenly, or not at all.
+    ``ramped`` (H, W) is the layers' input for a picture whose brightness rises from 0 to 1 along
+    ``axis``, where the picture has ``side`` pixels. ``seen`` (H, W) is False at padding. The result
+    is None if the brightness in ``ramped`` does not rise, or does not rise evenly.
     """
     lines = seen.any(1 - axis)
     weights = seen.sum(1 - axis, keepdim=True).clamp(min=1)

@@ -6,6 +6,7 @@ hookcli runs no code from the file.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import lzma
 import os
@@ -33,6 +34,18 @@ if TYPE_CHECKING:
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME, hf:NAME or FILE.py:FUNCTION"
+_OFFERED = {  # by the form of their names: what to type for models of other libraries
+    r"RN\d+(x\d+)?|ViT-(\w|bigG)[-/]\d+(-\w+)*": "open_clip:{}",
+    r"\w+\.\w*in\d+k\w*|\w+_patch\d+_\w+": "timm:{}",
+    r"(?i:unet|unetplusplus|linknet|manet|fpn|pan|pspnet|upernet)": "smp:{}/resnet34",
+}
+_WELL_KNOWN = (  # models of the hub, one of each family
+    "facebook/convnext-tiny-224 facebook/deit-tiny-patch16-224 facebook/detr-resnet-50 "
+    "facebook/dino-vits16 facebook/dinov2-small facebook/dinov3-vits16-pretrain-lvd1689m "
+    "facebook/sam-vit-base google/siglip-base-patch16-224 google/siglip2-base-patch16-224 "
+    "google/vit-base-patch16-224 microsoft/swin-tiny-patch4-window7-224 nvidia/segformer-b0-"
+    "finetuned-ade-512-512 openai/clip-vit-base-patch32"
+)
 _LIBRARIES = {  # by the form of their names: the library, and the code that makes a model
     r"(yolo\w*?\d\w*)(?:\.pt)?": (
         "ultralytics",
@@ -73,8 +86,11 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     if "/" in origin and _is_file(f"{origin}.py"):
         hint = f"is it {origin}.py:{function or 'FUNCTION'}?"
         return RequestError(f"no model is called {name!r}", hint)
-    corrections = (source.correct(name) for source in sources)
-    if error := next(filter(None, corrections), None):
+    for form, typed in _OFFERED.items():
+        if re.fullmatch(form, name):
+            text = f"torchvision has no {name!r}, but {typed.partition(':')[0]} has"
+            return RequestError(text, typed.format(name.replace("/", "-")))
+    if error := next(filter(None, (source.correct(name) for source in sources)), None):
         return error
     for form, (library, code) in _LIBRARIES.items():
         if found := re.fullmatch(form, name):
@@ -83,7 +99,18 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return RequestError(f"there is no file {name!r}", _NAMES)
     if on_hub := _ON_HUB.fullmatch(name):
         return RequestError(f"{name!r} is the name of a model on the hub", f"hf:{on_hub[1]}")
+    family = name.lower().partition("_")[0]
+    is_torchvisions = any(each.startswith(family) for each in Torchvision.list_shelf())
+    if not is_torchvisions and (known := complete_hub_name(name)):
+        return RequestError(f"torchvision has no {name!r}, but the hub has", f"hf:{known}")
     return None
+
+
+def complete_hub_name(name: str) -> str:
+    """Return ``facebook/dinov2-small`` for ``dinov2-small`` or ``dinov2``, or "" if not known."""
+    family, dash, _ = name.lower().partition("_")[0].partition("-")
+    known = re.search(rf"(\S+)/{re.escape(family)}-\S+", _WELL_KNOWN)
+    return "" if known is None else f"{known[1]}/{name}" if dash else known[0]
 
 
 def _is_file(name: str) -> bool:
@@ -123,8 +150,9 @@ def _explain_file(name: str) -> RequestError:
 
 
 def _explain_code(message: str, code: str) -> RequestError:
-    line = f"echo {shlex.quote(code)} > net.py; the model is then net.py:make"
-    return RequestError(message, line)
+    file = _unused("net", ".py")
+    hint = f"echo {shlex.quote(code)} > {file}; the model is then {file}:make"
+    return RequestError(message, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,4 +257,9 @@ def save_line(file: Path, state: str) -> str:
 
 
 def weights_name(file: Path) -> str:
-    return str(file.with_name(f"{file.stem}-weights.pt"))
+    return _unused(str(file.with_name(f"{file.stem}-weights")), ".pt")
+
+
+def _unused(start: str, end: str) -> str:
+    names = (f"{start}{number or ''}{end}" for number in itertools.count())
+    return next(name for name in names if not os.path.lexists(name))

@@ -1,6 +1,7 @@
 """Read and check ONNX files, and describe models in ONNX or torch.export files.
 
-Options, or the model in ``like``, say how to prepare images, and what the classes are.
+The user's options, or the model that the option ``like`` names, say how to prepare images, and what
+the classes are called.
 """
 
 from __future__ import annotations

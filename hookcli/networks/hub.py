@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _PATHS = ("/", "./", "../", "~")  # the beginnings of names that can only be paths
-_NAMED = "models on the hub are named ORGANIZATION/NAME"
+NAMED = "models on the hub are named ORGANIZATION/NAME"
 
 _MOST_BYTES = 1 << 24  # of a configuration
 _SIDES = r"((image|img|input|test_input|crop|pad)_)?size|size_divis\w+|height|width|\w+_edge"
@@ -57,8 +57,8 @@ class Files:
     def find_parts(self, name: str) -> list[Path]:
         """Return the paths of the files that together hold the weights ``name``.
 
-        They are one file, or all files that the index ``NAME.index.json`` lists. The list is empty
-        if there is neither this file nor an index.
+        The weights are in one file, or in all files that the index ``NAME.index.json`` lists. The
+        list is empty if there is neither this file nor an index.
         """
         if file := self.find(name):
             return [file]
@@ -156,7 +156,7 @@ def _count_values_in_memory() -> int:
 def guard_library(name: str, files: Files | None) -> Iterator[None]:
     """Turn exceptions in a ``with`` block into a ModelError that begins with ``name``.
 
-    If ``files`` is a folder, nothing can be downloaded from the hub in the block.
+    If ``files`` is a folder on this machine, code in the block cannot download from the hub.
     """
     from huggingface_hub import constants
 
@@ -189,7 +189,7 @@ def find_files(location: str) -> Files:
     if _is_folder(location):
         return FolderFiles(Path(location).expanduser())
     if location.startswith(_PATHS) or location.count("/") > 1:
-        raise RequestError(f"there is no folder {location!r}", _NAMED)
+        raise RequestError(f"there is no folder {location!r}", NAMED)
     return Repository(location.removeprefix(ON_HUB))
 
 
@@ -197,13 +197,13 @@ def _is_folder(location: str) -> bool:
     return os.path.isdir(os.path.expanduser(location))  # noqa: PTH111, PTH112  pathlib's may raise
 
 
-def find_config(files: Files, model: str, name: str = "config.json") -> Path | None:
+def find_config(files: Files, model: str, name: str = "config.json", hint: str = "") -> Path | None:
     try:
         return files.find(name)
     except OSError as error:
         raise ModelError(
             f"the configuration of {model} is neither cached nor reachable: {first_line(error)}",
-            "on a machine with a network, the first run downloads the model",
+            f"on a machine with a network, the first run downloads the model{hint}",
         ) from error
 
 
@@ -278,7 +278,7 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise RequestError(
             f"the hub has no model {repository!r} that you may read",
-            f"{_NAMED}; for a private one, log in: hf auth login",
+            f"{NAMED}; for a private one, log in: hf auth login",
         ) from error
     except errors.RevisionNotFoundError as error:
         raise RequestError(

@@ -50,7 +50,7 @@ PLAIN = ModelInputs()
 
 
 class Keywords(dict[str, object]):
-    """Holds a call's keyword arguments, as the last item of a tuple of all arguments."""
+    """Holds a call's keyword arguments; it is the last item in a tuple of the call's arguments."""
 
 
 def split_arguments(arguments: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -71,7 +71,7 @@ class ExtraInputs:
 
     @property
     def shared(self) -> list[str]:
-        """The tensors whose first axis is not 1, with their shapes: ``["boxes (4x2)"]``.
+        """The user's tensors whose first axis is not 1, with their shapes: ``["boxes (4x2)"]``.
 
         If there are such tensors, hookcli runs images one at a time.
         """
@@ -95,10 +95,11 @@ class ExtraInputs:
         parameters: Mapping[str, object],
         pixels: Tensor,
     ) -> tuple[object, ...]:
-        """Return the model's arguments: those made of ``pixels`` (N, …), and the user's inputs.
+        """Return the model's arguments: those that ``arguments_of`` makes, and the user's inputs.
 
-        An input with a first axis of 1 is repeated N times. Keyword arguments, if there are any,
-        come last, in a ``Keywords``. ``parameters`` maps the model's parameters to their defaults.
+        ``arguments_of`` makes arguments of ``pixels`` (N, …). A user's input whose first axis has
+        the length 1 is repeated N times. If there are keyword arguments, the last item is a
+        ``Keywords``. ``parameters`` maps the model's parameters to their defaults.
         """
         own = list(arguments_of(pixels))
         values = {name: _match_pixels(value, pixels) for name, value in self.values.items()}
@@ -125,7 +126,10 @@ class ExtraInputs:
 
 
 class _Inputs(dict[str, object]):
-    """Holds a model's inputs by name. A name that the user did not give gets the next pixels."""
+    """Holds a model's inputs by name, as the user gave them.
+
+    If code looks up any other name, the first item left in ``pixels`` becomes that input.
+    """
 
     def __init__(self, values: Mapping[str, object], pixels: list[object]) -> None:
         super().__init__(values)
@@ -200,12 +204,12 @@ def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Undo the normalization of pixels (C, H, W), or else scale them to the range from 0 to 1.
+    """Undo the normalization of pixels (C, H, W), or else scale the pixels to the range 0 to 1.
 
-    hookcli scales them if ``mean`` has another number of channels, or if the result would be far
-    outside this range, because the pixels were normalized in another way.
+    hookcli scales the pixels if ``mean`` has a different number of channels, or if undoing the
+    normalization gives values far outside this range.
     """
-    if len(pixels) == len(mean):
+    if len(pixels) == len(mean) and pixels.numel():
         shown = pixels * _per_colour(std) + _per_colour(mean)
         darkest, brightest = shown.nan_to_num(0.5, 0.5, 0.5).aminmax()
         if darkest > -0.1 and brightest < 1.1:

@@ -149,7 +149,7 @@ class LoadedModel(ModelDescription):
         return score
 
     def find_embedding(self, output: object) -> Tensor | None:
-        """Return an output's features, or None if it has none or if the model has a classifier."""
+        """Return an output's features; None if it has none or if the model has a classifier."""
         if isinstance(self.task, FeatureTask) and isinstance(output, tuple) and output:
             output = output[0]  # open_clip's CoCa also returns tokens
         features = find_features(output)
@@ -221,7 +221,8 @@ def _last_with_parameters(module: nn.Module) -> nn.Module | None:
 def load_model(request: ModelRequest, taken: Collection[int] = ()) -> LoadedModel:
     """Build the model on its device, with its weights and its preprocessing.
 
-    Modules and parameters whose Python ``id`` is in ``taken`` are copied: another model uses them.
+    ``taken`` has the Python ids of modules and parameters that another model uses. If the new model
+    contains some of them, hookcli replaces these with copies.
     """
     device = find_device(request.device)
     named = None if request.categories is None else read_categories(request.categories)

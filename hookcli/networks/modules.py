@@ -32,7 +32,7 @@ def find_modules(model: nn.Module, *, remove_duplicate: bool = True) -> dict[str
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Map every path of a module to the module's first path: ``{"a": "a", "b": "a"}``.
+    """Map every path of every module to the module's first path, such as ``{"a": "a", "b": "a"}``.
 
     A module that is used in several places has several paths.
     """
@@ -72,7 +72,8 @@ def copy_taken(
 def list_classes(module: nn.Module) -> tuple[type, ...]:
     """Return a module's class and all its base classes.
 
-    A TorchScript module only records the name of its class: hookcli guesses the classes from it.
+    A TorchScript module knows only the name of its class. hookcli then looks up this name in
+    ``torch.nn`` or, if it is not there, makes an empty class of this name.
     """
     if not isinstance(module, torch.jit.ScriptModule):
         return type(module).__mro__

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
 
-import_open_clip = partial(import_library, "open_clip", "'hookcli[open_clip]'")
+import_open_clip = partial(import_library, "open_clip", "'hookcli[open-clip]'")
 
 
 @dataclass(frozen=True, slots=True)

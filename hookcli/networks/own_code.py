@@ -190,7 +190,7 @@ def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]
     """Yield a name by which the ``with`` block can load ``module``, which is only in memory.
 
     With ``copies``, the block gets a deep copy of the module. With ``keeps_dtype``, a model whose
-    values have several dtypes keeps them. If another thread holds the same module, wait for it.
+    values have several dtypes keeps them. If another thread holds the same module, hookcli waits.
     """
     kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):

@@ -306,7 +306,7 @@ def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple
 
 
 def _bounds(mask: Tensor) -> tuple[float, ...] | None:
-    """Return left, top, right and bottom of a mask's True pixels; None if all pixels are False."""
+    """Return left, top, right and bottom of a mask's True pixels; None if no pixel is True."""
     rows, columns = (mask.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Find the class of ``--target``, and compute ``--score``, at which a backward pass starts."""
+"""Find the class that ``--target`` names, and compute the score at which a backward pass starts."""
 
 from __future__ import annotations
 
@@ -61,6 +61,9 @@ def _near(text: str, categories: Sequence[str]) -> str:
     close = [low for low in lowered if wanted in low]
     close.sort(key=lambda low: wanted not in low.replace(",", " ").split())  # cat: tiger cat
     close = close or difflib.get_close_matches(wanted, lowered, n=3)
+    if "," in text and not any(wanted in low for low in close):
+        each = (f"`target={part.strip()!r}`" for part in text.split(","))
+        return f"one class each: {' '.join(each)}"
     names = ", ".join(repr(lowered[low]) for low in close[:4])
     return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
 

@@ -86,8 +86,7 @@ class Smp(hub.FileSource):
         smp, rest = import_smp(name), name.removeprefix(cls.prefix)
         if hub.is_folder_or_repository(rest):
             files = hub.find_files(rest)
-            hint = "model.save_pretrained(FOLDER) writes it"
-            _, config = hub.require_config(files, name, hint)
+            _, config = hub.require_config(files, name, "model.save_pretrained(FOLDER) writes it")
             if not isinstance(config.get("_model_class"), str):
                 raise ModelError(f"{name} is no model of segmentation_models_pytorch")
             config.pop("encoder_weights", None)

@@ -83,9 +83,9 @@ class Source:
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        """Return an error that suggests the right name if ``name`` means a model of this source.
+        """Return an error that suggests the right name, or None if ``name`` means no known model.
 
-        The result is None if ``name`` does not.
+        ``name`` is a wrong name, such as ``torchvision.models.resnet18`` for ``resnet18``.
         """
         return None
 
@@ -123,7 +123,7 @@ class Source:
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         """Return a model with the trained weights that are called ``name``.
 
-        One of the errors ``UNREACHABLE`` is raised if a download is needed and fails.
+        If a download is needed and fails, this raises one of the errors in ``UNREACHABLE``.
         """
         raise WeightsError(
             f"{request.name} has no known pretrained weights",
@@ -148,12 +148,12 @@ class Source:
     def pin(self, loaded: str) -> str:
         """Return the value of ``weights=`` with which another process loads the same weights.
 
-        ``loaded`` is the name of the weights in manifests: ``"ResNet18_Weights.IMAGENET1K_V1"``.
+        ``loaded`` is the name in manifests, such as ``"ResNet18_Weights.IMAGENET1K_V1"``.
         """
         return "auto"
 
     def find_url(self, weights: str) -> str:
-        """Return the URL from which torch downloads ``weights``, or "" for other weights."""
+        """Return the URL of ``weights``, or "" if torch does not download them from a URL."""
         return ""
 
     def count_channels(self, request: ModelRequest) -> int | None:

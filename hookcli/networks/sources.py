@@ -25,9 +25,9 @@ def choose_source(name: str) -> type[Source]:
 
 
 def find_model(name: str, seed: int) -> Source:
-    """Find the model ``name``, without building it. A wrong name raises a RequestError with a hint.
+    """Find the model ``name`` without building it; raise a RequestError with a hint if it is wrong.
 
-    The user's file may be imported: ``seed`` seeds the random numbers that its code draws.
+    This may import the user's file; ``seed`` seeds the random numbers that the file's code draws.
     """
     source = choose_source(name)
     has_any_name = source is not Held and not source.prefix

@@ -42,7 +42,7 @@ class UnfitPictureError(NoImageError):
 
 
 class Task:
-    """Says what a kind of model takes (by default, one picture of a fixed size) and returns."""
+    """Defines what a kind of model takes (by default, one picture of a fixed size) and returns."""
 
     word: TaskWord  # in manifests and ``hookcli models``
     # the height and width of a usual image, for transforms that do not crop
@@ -66,14 +66,14 @@ class Task:
         return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
-        """Return one input's pixels. ``size`` is the side that the user asked for, or None."""
+        """Return the pixels of one input; ``size`` is the side that the user asked for, or None."""
         pixels: Tensor = transform(pictures[0])
         return pixels
 
     def repeat(self, pixels: Tensor) -> Tensor:
         """Return the pixels (C, H, W) of a tensor file as one input of the model.
 
-        If an input consists of several pictures (a clip, or a pair), all of them are this picture.
+        If the task takes several pictures (a clip or a pair), the input repeats this one picture.
         """
         if self.stacked is None:
             return pixels
@@ -83,7 +83,8 @@ class Task:
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return a note for the user on how ``count`` pictures become one input.
 
-        ``pictures`` may lack some or all of them. The note is empty if an input is one picture.
+        ``pictures`` may hold only some of these pictures. ``size`` is the side length that the user
+        asked for, or None. The note is empty if an input is one picture.
         """
         return ""
 
@@ -96,7 +97,7 @@ class Task:
     # What its layers see
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return what the first layer gets for ``pixels`` (N, …): by default, the same pixels."""
+        """Return the first layer's input for ``pixels`` (N, …): by default, the same pixels."""
         return pixels
 
     def picture(self, seen: Tensor) -> Tensor:
@@ -212,9 +213,9 @@ def _suggest_bands(bands: int, takes: int) -> str:
 
 
 def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
-    """Return the values (H, W, C) of a picture.
+    """Return the values (H, W, C) of a picture, which may have any number of bands.
 
-    If it is a Pillow picture, its first band is repeated ``bands`` times.
+    If it is a Pillow picture, the values are those of its first band, repeated ``bands`` times.
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values

@@ -42,10 +42,10 @@ _LEAST, _MOST = 128, 960  # RAFT's correlation volume is large
 class Classification(Task):
     """Handles models that return a row of numbers for each image.
 
-    ``reading`` says what the numbers are: ``logits`` of classes of which one is true, ``labels``
-    (logits of classes that may all be true), ``probabilities``, or ``values`` without classes.
-    A row with only one number is about two classes, 0 and 1, and the number belongs to class 1,
-    unless ``reading`` is ``values``.
+    ``reading`` says what the numbers are: ``logits`` (one class is true), ``labels`` (logits, and
+    several classes may be true), ``probabilities``, or ``values`` (there are no classes). Unless
+    ``reading`` is ``values``, a row of a single number stands for two classes, 0 and 1, and the
+    number belongs to class 1.
     """
 
     word: TaskWord = "classification"
@@ -135,7 +135,7 @@ class Segmentation(Task):
         return predictions
 
     def list_labels(self, found: Tensor, sizes: Sizes) -> Sequence[Tensor]:
-        """Return a map (H, W) of classes for each image; subclasses may resize it to ``sizes``."""
+        """Return each image's map (H, W) of classes; a subclass may resize the map to ``sizes``."""
         return list(found.argmax(1) if found.shape[1] > 1 else (found[:, 0] > 0).long())
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
@@ -364,7 +364,7 @@ def read_features(features: Tensor) -> Predictions:
 
 
 def find_features(output: object) -> Tensor | None:
-    """Return the features in an output. Return None if there are none, or if there are logits."""
+    """Return the features in an output; None if there are none, or if the output has logits."""
     # Models of transformers return a mapping; the shape may also be (N, tokens, F) or (N, F, H, W).
     if not isinstance(output, Mapping):
         return output if is_floats(output, 2) else None

@@ -46,7 +46,7 @@ def load_archive(stream: BinaryIO) -> object:
 
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
-    """List a zip archive's files; raise an OtherArchiveError if torch may find other ones."""
+    """List the files in a zip archive; raise an OtherArchiveError if torch may find other files."""
     # hookcli refuses an archive that has a second directory, gaps, or members that overlap or share
     # a name, or that is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:
@@ -77,7 +77,10 @@ def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
 
 
 def _find_directory(stream: BinaryIO, members: int) -> int:
-    """Return the offset of the only central directory; raise if a zip archive may have two."""
+    """Return the offset of the zip archive's central directory, which lists ``members`` files.
+
+    Raise an OtherArchiveError if it lists more or fewer, or if there may be a second directory.
+    """
     size = stream.seek(0, 2)
     stream.seek(max(0, size - struct.calcsize(_END) - _LONGEST_COMMENT))
     tail = stream.read()

@@ -56,10 +56,10 @@ class Torchvision(Source):
 
     @classmethod
     def correct(cls, name: str) -> RequestError | None:
-        package, _, short = name.rpartition(".")
-        if package != "torchvision.models" or short not in cls.list_shelf():
-            return None
-        return RequestError(f"no model is called {name!r}", short)
+        short, shelf = name.removeprefix("torchvision.models.").lower(), cls.list_shelf()
+        near = (short, short.replace("-", "_"), short.replace("-", ""))
+        found = next((each for each in near if each in shelf), None)
+        return RequestError(f"no model is called {name!r}", found) if found else None
 
     @classmethod
     def find(cls, name: str, seed: int) -> Torchvision:

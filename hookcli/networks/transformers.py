@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
 from hookcli.networks import hub
 from hookcli.networks.build import build_shapes, read_arguments, seeded
+from hookcli.networks.elsewhere import complete_hub_name
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
@@ -107,7 +108,10 @@ class Transformers(hub.FileSource):
     def find(cls, name: str, seed: int) -> Transformers:
         transformers = import_transformers(name)
         is_type = name.startswith(_CONFIG)
-        files = None if is_type else hub.find_files(name.removeprefix(cls.prefix))
+        location = name.removeprefix(cls.prefix)
+        if not hub.is_folder_or_repository(location) and (full := complete_hub_name(location)):
+            raise RequestError(hub.NAMED, f"{cls.prefix}{full}")
+        files = None if is_type else hub.find_files(location)
         with hub.guard_library(name, files), _using(name):
             if files is None:
                 config = _default_config(transformers, name)
@@ -181,10 +185,10 @@ class Transformers(hub.FileSource):
     def prepare_as_trained(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
-        forward = module.forward
-        takes = inspect.signature(forward).parameters
-        if request.size is not None and "interpolate_pos_encoding" in takes:
-            vars(module)["forward"] = partial(forward, interpolate_pos_encoding=True)
+        if request.size is not None:
+            forward = module.forward
+            if "interpolate_pos_encoding" in inspect.signature(forward).parameters:
+                vars(module)["forward"] = partial(forward, interpolate_pos_encoding=True)
         return self.task.prepare(request, module, preset)
 
 
@@ -232,8 +236,7 @@ def list_types(transformers: Any) -> list[str]:
 
 
 def _table(transformers: Any, head: str) -> Mapping[str, Any]:
-    tables = transformers.models.auto.modeling_auto
-    return getattr(tables, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
+    return getattr(transformers.models.auto.modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
 
 
 def _list_heads(transformers: Any, kind: str) -> list[str]:
@@ -252,7 +255,12 @@ def _read_cached(folder: Path) -> dict[str, Any]:
 def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
     location = name.removeprefix(Transformers.prefix)
     location = f"{hub.ON_HUB}{location}" if files.is_remote else location
-    if hub.find_config(files, name) is None and files.find("open_clip_config.json") is not None:
+    key = re.sub(r"\W", "_", location.rpartition("/")[2].lower())
+    kinds = (kind for kind in list_types(transformers) if kind in key)
+    near = max(kinds, key=lambda kind: (key.startswith(kind), len(kind)), default="TYPE")
+    offline = f"; without one: {_CONFIG}{near}, with random weights"
+    config = hub.find_config(files, name, hint=offline)
+    if config is None and files.find("open_clip_config.json") is not None:
         raise RequestError(f"{name} is a model of open_clip", f"open_clip:{location}")
     hint = "model.save_pretrained(FOLDER) writes it beside the weights"
     _, content = hub.require_config(files, name, hint)

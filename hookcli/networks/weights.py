@@ -63,7 +63,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
     """Return a request with which another process gets the same weights.
 
-    ``loaded`` is the name of the weights in manifests: ``"random (seed 0)"``.
+    ``loaded`` is the name of the weights in manifests, such as ``"random (seed 0)"``.
     """
     if request.weights not in ("auto", "pretrained"):
         return request
@@ -180,9 +180,11 @@ def _judge(
     lacking: Collection[str],
     unexpected: Collection[str],
 ) -> list[str]:
-    """Return the keys of the model's classifier if the file lacks them, or an empty list.
+    """Raise a WeightsError unless the weights in ``file`` fit the model, except for its classifier.
 
-    A WeightsError is raised if the rest of the file does not fit the model.
+    ``tensors`` maps the file's keys, and ``expected`` the model's keys, to weights. ``lacking`` are
+    the model's keys that the file lacks, and ``unexpected`` the file's keys that the model lacks.
+    Return the keys of the model's classifier if the file lacks the classifier, else an empty list.
     """
     # Only the batch counters of norms may be missing, too.
     missing = [key for key in expected if key in lacking and not _is_counter(key, lacking)]
@@ -200,10 +202,11 @@ def _judge(
 def _size_like(
     source: Source, request: ModelRequest, outline: nn.Module, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelRequest, nn.Module]:
-    """Build the model without values again, with the number of classes that the file has.
+    """Build the model again, without values, with as many classes as the weights in the file have.
 
-    Return the new request and the new model. Return the old ones if the user chose the number of
-    classes, or if no number makes the file fit.
+    ``outline`` is the model built for ``request``, and ``tensors`` are the weights in the file.
+    Return a new request and a new model, or ``request`` and ``outline`` if the user chose the
+    number of classes, or if no number makes the file fit.
     """
     if "num_classes" in dict(request.arguments):
         return request, outline
@@ -302,8 +305,9 @@ def _bare(path: str) -> str:
 def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) -> str:
     """Return the prefix, such as ``module.``, that a file puts before the names in the model.
 
-    Return "" if as many names fit without a prefix, or if fewer than half of the names in the model
-    fit with the best prefix. Raise a WeightsError if several prefixes fit equally.
+    ``keys`` are the names in the file, and ``expected`` are the names in the model. Return "" if as
+    many names fit without a prefix, or if even the best prefix fits fewer than half of the names in
+    the model. Raise a WeightsError if several prefixes fit equally many names.
     """
     needed = {key for key in expected if not key.endswith(_COUNTER)}
     found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))

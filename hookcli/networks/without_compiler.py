@@ -5,12 +5,12 @@ seconds. Four steps of hookcli would load a part of this without compiling anyth
 
 * ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported``, which
   it calls only with deterministic algorithms on a GPU, or without compiled operators.
-* Operators on the meta device and ``import timm`` (1.0.31), which declare functions not compilable.
-* ``import torch.utils.flop_counter``: torch 2.15 imports the class of triton's kernels for it.
+* Operators on the meta device and ``import timm`` (1.0.31), which exclude functions from compiling.
+* ``import torch.utils.flop_counter``: torch 2.15 imports triton's class of kernels in it.
 
 During each step, ``sys.modules`` has a stand-in for the module, with the only name that the step
-needs. If code asks for any other name, the real module replaces the stand-in. After the step, the
-stand-in is gone.
+needs. If code asks for any other name, the real module replaces the stand-in. After the step,
+hookcli removes the stand-in.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ LEFT_OUT = MappingProxyType({"left out": True})
 
 
 def keywords(**values: object) -> Meta:
-    """Return constraints for the JSON Schema; hookcli does not check them when it reads files."""
+    """Return constraints such as ``minimum=0`` for the JSON Schema; reading does not check them."""
     return Meta(extra_json_schema=values)
 
 
@@ -171,8 +171,7 @@ def _damaged(error: Exception) -> DamagedError:
 
 
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Map the names of a dataclass's fields to their values, in order."""
-    # Empty fields that are marked ``LEFT_OUT`` are skipped.
+    """Map names of a dataclass's fields to values, in order, without empty ``LEFT_OUT`` fields."""
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
     return {name: part for name, part, always in found if always or part}
 

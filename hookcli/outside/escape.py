@@ -25,7 +25,7 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Escape control characters, and beginnings that spreadsheets take for a formula."""
+    """Escape control characters, and texts that a spreadsheet would take for a formula."""
     shown = _CONTROL.sub(lambda match: _quote(match[0].encode()), reversible(text))
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 

@@ -54,7 +54,7 @@ def _rank_number(number: re.Match[bytes]) -> bytes:
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a regular file. Other files raise an OSError, and names with a NUL a ValueError."""
+    """Open a regular file; raise an OSError for others, and a ValueError for names with NUL."""
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
@@ -101,7 +101,7 @@ def real_path(file: Path) -> Path:
 
 
 def split_key(name: str) -> tuple[str, str]:
-    """Split ``FILE:KEY`` into the name of a file and a key."""
+    """Split ``FILE:KEY`` into a file's name and a key; the key is "" if ``name`` has none."""
     # The key is empty if the whole name exists, or if FILE is not a file.
     file, _, key = name.rpartition(":")
     is_part = key and not os.path.exists(name) and os.path.isfile(file)  # noqa: PTH110, PTH113
@@ -142,7 +142,7 @@ def scratch_folder(prefix: str = "hookcli-", parent: Path | None = None) -> Iter
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder in ``parent``, and delete those that killed processes left there."""
+    """Yield a new folder in ``parent``, and delete folders that killed processes left there."""
     # A folder that no process has locked was left by a killed process.
     for left in parent.glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):

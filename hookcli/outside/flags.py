@@ -146,10 +146,10 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(
     request: Any, left_out: tuple[type, ...] = (), path: str = ""
 ) -> Iterator[tuple[Field, Flag, Any]]:
-    """Yield each field of a request that has an option, with the option and the field's value.
+    """Yield ``(field, option, value)`` for each field of ``request`` that has an option.
 
-    Fields of inner requests have dotted names such as ``run.model.seed``; ``path`` begins all
-    names. Inner requests of the types ``left_out`` are skipped.
+    Fields of inner requests have dotted names such as ``run.model.seed``; all names begin with
+    ``path``. Inner requests of the types in ``left_out`` are skipped.
     """
     kind: Any = type(request)
     for field in list_fields(kind):
@@ -162,9 +162,10 @@ def list_values(
 
 
 def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, Flag]]:
-    """Yield the dotted path and the option of each field, also of fields of inner requests.
+    """Yield ``(dotted path, option)`` for each field, and for the fields of inner requests.
 
-    A field whose option has another name is yielded under both names.
+    If the option and the field have different names, a second path ends in the option's name. All
+    paths begin with ``path``.
     """
     # An optional request, such as ``cluster``, is given by the option of its required field.
     for field in fields:
@@ -180,9 +181,9 @@ def list_paths(fields: Iterable[Field], path: str = "") -> Iterator[tuple[str, F
 
 
 def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
-    """Return the option whose dotted path ends in ``name``; of several, the one least nested.
+    """Return the option whose dotted path ends in ``name`` and has the fewest dots.
 
-    The result is None if no path ends in ``name``, or if several options are least nested.
+    The result is None if no path ends in ``name``, or if several options have the fewest dots.
     """
     found = [(path.count("."), flag) for path, flag in paths if path.endswith(f".{name}")]
     nearest = min((depth for depth, _ in found), default=0)

@@ -22,8 +22,8 @@ _BUILT = "it runs when the model is built; try it in Python first"
 class Surroundings:
     """Restores the working directory and the standard streams at the end of a ``with`` block.
 
-    A second block of the same object starts in the directory to which the foreign code changed in
-    the first one: a Python file may call ``os.chdir`` when it is imported, and read files later.
+    A second block of the same object starts in the directory that the foreign code chose in the
+    first block: a Python file may call ``os.chdir`` when it is imported, and read files later.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Surroundings:
 class Forgiveness:
     """Suppresses exceptions in a ``with`` block, even ``SystemExit``, but not Ctrl-C.
 
-    Put only the access to a foreign object into the block: mistakes of hookcli are hidden, too.
+    Put only the access to a foreign object into the block, which also hides errors of hookcli.
     """
 
     def __enter__(self) -> None:
@@ -74,10 +74,11 @@ class ForeignCode:
         error: type[ModelError] = ModelError,
         passes: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Set the message of ``error``: ``what``, ``verb`` and the foreign error's first line.
+        """Set the message and hint of ``error``, which replaces an error of the foreign code.
 
-        By default, ``verb`` is "raised" and the foreign error's type. Foreign errors of the types
-        in ``passes`` stay as they are. Several blocks may share ``surroundings``.
+        The message is ``what``, ``verb`` and the foreign error's first line. By default, ``verb``
+        is "raised" and the foreign error's type. Foreign errors of the types in ``passes`` are not
+        replaced. Several blocks may share ``surroundings``.
         """
         self._what, self._hint, self._verb, self._error = what, hint, verb, error
         self._passes = (HookcliError, *ENDS, *passes)
@@ -116,7 +117,7 @@ def first_line(error: BaseException) -> str:
 
 
 def foreign_line(error: BaseException) -> str:
-    """Return an error's first line; quotes replace backticks, which would mark options."""
+    """Return an error's first line, with quotes for backticks, as backticks mark options."""
     return first_line(error).replace("`", "'")
 
 
@@ -138,7 +139,11 @@ def _change_directory(directory: str) -> None:
 
 
 def require_package(need: str, module: str, name: str, extra: str) -> None:
-    """Raise a RequestError if a package is missing. Its message begins with ``need``: "X needs"."""
+    """Raise a RequestError if the Python module ``module`` is not installed.
+
+    The message begins with ``need``, such as "X needs", and the package's ``name``. The hint says
+    to install hookcli's ``extra``, or the package itself if ``extra`` is empty.
+    """
     if importlib.util.find_spec(module) is None:
         package = f"'hookcli[{extra}]'" if extra else name
         raise RequestError(f"{need} {name}, which is not installed", f"pip install {package}")

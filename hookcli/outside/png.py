@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 28  # of one file; a sheet of a large network has a few MB
 
 
 def decode_png(data: bytes) -> Image.Image:
-    """Decode a PNG file as RGB; raise a ValueError if it is no PNG file, or has too many pixels."""
+    """Decode a PNG file as RGB; raise a ValueError for another format, or too many pixels."""
     from PIL import Image  # takes 30 ms: imported only when needed
 
     try:

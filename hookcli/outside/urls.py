@@ -24,7 +24,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 class Url(str):
-    """Names a remote folder or file; ``/``, ``name`` and ``absolute`` work as in a ``Path``."""
+    """The URL of a folder or file; ``/``, ``name`` and ``absolute`` work as in a ``Path``."""
 
     __slots__ = ()
 

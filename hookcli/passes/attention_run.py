@@ -2,8 +2,8 @@
 
 The query is the class token, a patch that the user names, or else the patch in the middle. hookcli
 recomputes the probabilities of each attention call from the model's own queries and keys, and
-reduces the probabilities right after the call, so only the probabilities of one call and one image
-take memory on the device.
+reduces the probabilities right after the call, so the device holds the probabilities of only one
+call and one image at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Call models; tell a model's errors from errors of hookcli; explain where a model failed.
 
 hookcli makes the error message from the traceback, so a successful forward pass costs no extra
-time. Making the message can run code of the model that raises again; hookcli ignores this.
+time. Making the message can run code of the model; hookcli ignores errors that this code raises.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def frames_of(error: BaseException) -> list[FrameType]:
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Return whether ``value`` is a module, without reading ``__class__``, which may raise."""
+    """Return whether ``value`` is a module; never read its ``__class__``, which may raise."""
     return issubclass(type(value), nn.Module)
 
 

@@ -59,10 +59,10 @@ class Captured:
     layers: tuple[LayerInfo, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
-    _called: dict[str, str] = field(default_factory=dict)
+    _called: dict[str, str] = field(default_factory=dict)  # as in ``hooks.observe``
     _seen: list[Observation] = field(default_factory=list)
     _gradients: Gradients | None = None
-    _keeps: bool = False
+    _keeps: bool = False  # whether to keep copies of tensors
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:

@@ -160,7 +160,7 @@ class EagerRunner(Runner):
 
     @property
     def parts(self) -> Mapping[int, bool]:
-        """Whether a parameter or module has values (a ReLU has none), by the object's ``id``."""
+        """Map the ``id`` of each parameter or module to whether it has values (a ReLU has none)."""
         found = {id(each): True for each in self.module.parameters()}
         for each in self.module.modules():
             found[id(each)] = any(True for _ in itertools.chain(each.parameters(), each.buffers()))
@@ -229,6 +229,12 @@ class EagerRunner(Runner):
             return float(attrgetter(name)(self.module).detach().double().norm())
         except AttributeError:  # the model removed the parameter during its forward
             return None
+
+    def has_idle_norms(self) -> bool:
+        """Return whether all batch norms are in eval mode and have no statistics yet."""
+        found = [(each, getattr(each, "running_var", None)) for each in self.module.modules()]
+        norms = [(m, var) for m, var in found if type(var) is torch.Tensor]  # no uninitialized one
+        return bool(norms) and not any(m.training or (var != 1).any() for m, var in norms)
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:

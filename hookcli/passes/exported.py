@@ -1,4 +1,4 @@
-"""Export a model by torch.export and run it; run ``.pt2`` files, but refuse those with code."""
+"""Export a model with torch.export and run it; run ``.pt2`` files, but refuse those with code."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
 
 
 def _find_reason(stream: BinaryIO) -> str:
-    """Return why loading an archive could run code in it; empty if hookcli finds no reason."""
+    """Return why loading an archive could run code in it, or "" if hookcli finds no reason."""
     members = list_members(stream)
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its members are compressed, which torch never does")

@@ -86,7 +86,11 @@ def find_feature_call(
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return the index in ``seen`` of the head's first call, or ``len(seen)`` if there is none."""
+    """Return the index in ``seen`` of the first call of the model's head, which makes the logits.
+
+    If hookcli finds no head, the result is ``len(seen)``. ``seen`` has the calls in running order,
+    ``module`` is the model, and ``output`` is what the model returned.
+    """
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless
     # its output or the layers after it show that it does not make the logits.

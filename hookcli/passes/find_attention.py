@@ -1,9 +1,9 @@
 """Find a model's attention calls, and which part of the image each of their tokens covers.
 
-For attention that hookcli cannot show, it finds the reason. Two forward passes are enough for all
-pixels of the same shape: one with an image, and one with the noisy, flipped negative of the image.
-If a token covers different parts in the two passes, the model chooses tokens at random or by the
-content of the image, so the parts are not valid for other images.
+If hookcli cannot show an attention call, this module finds the reason. Two forward passes are
+enough for all images of one shape: one with an image, and one with the noisy, flipped negative of
+the image. If a token covers different parts in the two passes, the model chooses tokens at random
+or by the content of the image, so the parts are not valid for other images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a model to find its functional operations, and channel axes that layer types leave open."""
+"""Run a model to find its functional operations, and channel axes that layer types do not show."""
 
 from __future__ import annotations
 

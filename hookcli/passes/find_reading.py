@@ -1,4 +1,4 @@
-"""Find out which numbers a classifier returns: logits, probabilities, or values."""
+"""Find out what kind of numbers a classifier returns: logits, probabilities, or values."""
 
 from __future__ import annotations
 

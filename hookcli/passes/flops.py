@@ -1,4 +1,4 @@
-"""Count floating-point operations in PyTorch (two per multiply-add), and list what has no count.
+"""Count floating-point operations in PyTorch (two per multiply-add); list operators not counted.
 
 torch's formulas count most operators. The formulas here count recurrent layers, deformable
 convolutions, quantized layers, and products of vectors. All other operators that multiply matrices,
@@ -109,8 +109,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
     """Return a formula for an operator that torch cannot count.
 
-    The result is None if the operator multiplies nothing, or runs as other operators, which are
-    then counted.
+    The result is None if the operator multiplies nothing, or if it only runs other operators, which
+    hookcli counts instead.
     """
     # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
     library, _, name = operator._schema.name.partition("::")
@@ -141,9 +141,10 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Count 2 FLOPs for each weight at each position of the data; None if there is no weight.
+    """Return 2 FLOPs for each weight at each position of the data; None if there is no weight.
 
-    The data is the first argument, or the output if ``of_output``; ``axis`` holds its channels.
+    ``named`` has the operator's arguments by name. The data is the output if ``of_output`` is True,
+    and otherwise the first argument. ``axis`` is the data's channel axis.
     """
     # A convolution counts the output's positions, and a transposed one those of the input. The
     # interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.

@@ -302,7 +302,10 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
 
 
 def measure_saved(runner: Runner, pixels: Tensor, style: SaveStyle) -> int:
-    """Run the model on one image, and return how many bytes its saved tensors will take."""
+    """Run the model on one image, and return how many bytes the saved tensors will take.
+
+    ``style`` says how hookcli reduces and converts a tensor before saving. No edits are applied.
+    """
     runner = runner.plain or runner
     size = runner.size_of(pixels)
     total = 0

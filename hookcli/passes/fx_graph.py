@@ -1,7 +1,7 @@
 """Read the nodes of a ``torch.fx`` graph with their modules, and replace nodes' values.
 
-``torch.export`` and ``torch.compile`` both store the modules inside which they traced a node in the
-metadata of the node (``nn_module_stack``).
+``torch.export`` and ``torch.compile`` record in a node's metadata (``nn_module_stack``) which
+modules they were tracing when they made the node.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def list_returned(graph: fx.Graph) -> list[str]:
 
 
 def find_function(node: fx.Node) -> tuple[str, str] | None:
-    """Return the torch function that a node is a part of, and a text that identifies the call.
+    """Return the name of the torch function that a node is a part of, and an id of the call.
 
-    All nodes of one call have the same text. The result is None if the graph names no function.
+    For example, ``("linear", "linear_3")``: all nodes of one call have the id ``linear_3``. The
+    result is None if the graph names no function.
     """
     known = node.meta.get("torch_fn")
     if not (isinstance(known, tuple) and len(known) == 2):
@@ -69,9 +70,10 @@ def find_function(node: fx.Node) -> tuple[str, str] | None:
 
 
 def name_calls(graph: fx.Graph, aliases: Mapping[str, str]) -> None:
-    """Change the keys in each ``nn_module_stack`` to ``path#index``, with call indices from 0.
+    """Change the keys of each node's ``nn_module_stack`` to ``path#index``, such as ``conv1#0``.
 
-    ``aliases`` maps the other paths of a shared module to its first path, which the keys get.
+    The index counts the calls of a module from 0. If a module has several paths, the keys use the
+    first one, to which ``aliases`` maps the others.
     """
     known: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
     for node in graph.nodes:
@@ -90,10 +92,10 @@ def list_module_calls(node: fx.Node) -> list[str]:
 
 
 def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
-    """Map the id of each call that exporters leave out to the reason.
+    """Map the id of each call that exporters leave out of a graph to the reason.
 
-    ``inputs`` has the names of the nodes that take the model's inputs. The caller must have run
-    ``name_calls`` on the graph.
+    An example is ``{"pos": "it does not depend on the input"}``. ``inputs`` names the nodes that
+    take the model's inputs. The caller must have run ``name_calls`` on the graph.
     """
     depends = {node for node in graph.nodes if node.name in inputs}
     functions = count_functions(graph)
@@ -118,9 +120,10 @@ def explain_missing(graph: fx.Graph, inputs: Collection[str]) -> dict[str, str]:
 
 
 def count_functions(graph: fx.Graph) -> dict[str, tuple[str, str, int]]:
-    """Map the names of nodes to the calls of torch functions to which the nodes belong.
+    """Map the name of each node that is part of a torch function to the call of that function.
 
-    Each value is the function's name, a text that identifies the call, and its index from 0.
+    A call is described by the function's name, an id of the call, and an index that counts, from 0,
+    the calls of this function in the same module.
     """
     steps: dict[tuple[str, str], list[str]] = {}
     found = {}
@@ -171,9 +174,9 @@ def _list_outputs(node: fx.Node) -> tuple[str, ...]:
 def expose_values(
     module: fx.GraphModule, values: Sequence[str], fed: Collection[str]
 ) -> fx.GraphModule:
-    """Return a copy of ``module`` that also returns copies of the tensors named ``values``.
+    """Return a copy of ``module`` that also returns copies of the tensors named in ``values``.
 
-    For each name in ``fed``, the copy has a further input, which replaces the tensor of that name.
+    For each name in ``fed``, the copy has an extra input, which replaces the tensor of that name.
     """
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}

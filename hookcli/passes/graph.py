@@ -161,9 +161,10 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls in a graph whose nodes name the modules from which they come.
+    """Yield the calls in a graph in which each node names the modules that it comes from.
 
-    The function adds nodes that belong to no call to ``left_out``, each with a reason.
+    ``returned`` has the names of the values that the graph returns. For each node that belongs to
+    no call, the function adds the operation and a reason to ``left_out``.
     """
     # Operations that only return views or copies are not calls, nor are those in torch's modules.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
@@ -253,7 +254,7 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Group the positions of nodes by the module call that they belong to, outer calls first.
+    """Group the indices of nodes by the module call that the nodes belong to, outer calls first.
 
     If the graph does not number the calls, only consecutive nodes belong to the same call.
     """
@@ -270,10 +271,11 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Return ``nodes`` with a module for each node that a tool added to the graph.
+    """Return ``nodes``, with a module for each node that a tool such as a quantizer added.
 
-    Connected nodes get the same module: the layer whose weights they use if it is a single layer,
-    else the innermost module around all their neighbours.
+    Added nodes that are connected get the same module. If they use the weights of exactly one
+    layer, the module is this layer; otherwise, it is the innermost module around all their
+    neighbours. ``returned`` has the names of the values that the graph returns.
     """
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
@@ -329,10 +331,10 @@ def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
 
 
 class _Axes:
-    """Finds the channel axis of each call, as far as the types of the layers show it.
+    """Finds the channel axis of each call, if the types of the layers show the axis.
 
-    If a module returns the value of a call inside it, both have the same axes. An elementwise layer
-    has the axes of the layer before it.
+    If a module returns the value of an inner call, the module has the same axis as that call. An
+    elementwise layer has the same axis as the layer before it.
     """
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class GraphRunner(Runner):
 
     @property
     def reading(self) -> Reading | None:
-        """Whether the model returns logits, probabilities or other values, as its last layers show.
+        """What the model returns (logits, probabilities or other values), as its last layers show.
 
         The result is None if the last layer, apart from activations, is not linear.
         """
@@ -132,10 +132,10 @@ class GraphRunner(Runner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        """Run the graph, and return its outputs.
+        """Run the graph on ``arguments``, and return its outputs.
 
-        The tensors in ``fed`` replace the values of the same names. The runner calls
-        ``receive(name, tensor)`` for each name in ``values`` before the tensor can be overwritten.
+        ``fed`` maps names of values to tensors that replace them. The runner calls ``receive`` with
+        the name and tensor of each value in ``values`` before the tensor can be overwritten.
         """
         raise NotImplementedError
 

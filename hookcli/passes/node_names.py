@@ -1,10 +1,10 @@
-"""Find module paths in the names of nodes, as torch's older ONNX exporter writes the names.
+"""Find module paths in the names that torch's older ONNX exporter gives to nodes.
 
 ``torch.onnx.export(dynamo=False)``, the default before torch 2.9, writes no metadata. It names a
 node after the modules that run and its operator: ``/blocks/blocks.1/up/Resize``. The name has only
 the end of each module's path, starting at the last part that is not a number. Modules that are
-never called, such as a ``ModuleDict``, are left out. In the second call of ``up``, the name is
-``up_1``. A value has the name of its node, and keeps it when another tool changes the node.
+never called, such as a ``ModuleDict``, are left out. In the second call of ``up``, the name has
+``up_1`` instead. A value has the name of its node, and keeps it if another tool changes the node.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class NamedValues:
 def read_names(
     nodes: Sequence[Any], dependent: AbstractSet[str], classes: Mapping[str, str]
 ) -> list[list[NamedValues]]:
-    """Return the values that each node computes, with the modules that the values' names show.
+    """List the values of each node, with the modules that the names of the values show.
 
-    The result has only values in ``dependent``, the names of values that depend on the inputs. The
-    list is empty if no name shows a module. ``classes`` maps known module paths to classes.
+    ``dependent`` has the names of the values that depend on the inputs; other values are left out.
+    If no name shows a module, the result is empty. ``classes`` maps known paths to class names.
     """
     every = [[*_read_values(node)] for node in nodes]
     found = [
@@ -89,7 +89,11 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 def _join_linear(
     nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
 ) -> None:
-    """Mark a MatMul and the Add of its bias, the nodes of one linear layer, as one ``Gemm``."""
+    """Mark a MatMul and the Add of its bias as one ``Gemm``, since they are one linear layer.
+
+    The function changes ``found``, which has the values of each node, in place. ``dependent`` has
+    the names of values that depend on the inputs.
+    """
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if [each.operator for each in found[index]] == ["MatMul"]:
@@ -113,7 +117,11 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Learn the full path of a module (``names`` in nodes) from the names of its weights."""
+        """Store the full paths of a module and of those around it, if names of weights show them.
+
+        For example, the weight ``blocks.1.up.weight`` shows that the module called ``names``,
+        ``("blocks.1", "up")``, has the path ``blocks.1.up``.
+        """
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))

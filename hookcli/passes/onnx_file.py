@@ -474,7 +474,11 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer of a node's quantized weight, as the weight's name shows, or None."""
+    """Return the layer of a node's quantized weight, or None if the weight's name shows no layer.
+
+    For example, ``conv1.weight_quantized`` belongs to ``conv1``. ``held`` has the names of the
+    file's constants. ``owned`` counts each layer's nodes by path; the function adds this node.
+    """
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -527,7 +531,10 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Numbers the calls of layers such as ``Conv2d``: if an operator repeats, a new call begins."""
+    """Counts the calls of each layer while nodes run in order.
+
+    A node begins a new call of its layer if the layer's previous node has the same operator.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None
@@ -563,7 +570,7 @@ def _find_origins(graph: Any) -> dict[str, tuple[str, str]]:
 
 
 def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
-    """Return the list that the exporter wrote as Python code; empty if the code is damaged."""
+    """Parse a list that the exporter wrote as Python code; return an empty one if it is damaged."""
     try:
         value = ast.literal_eval(metadata.get(key, "[]"))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -573,7 +580,7 @@ def _read_list(metadata: Mapping[str, str], key: str) -> list[str]:
 
 
 def _find_dequantized(graph: Any) -> dict[str, str]:
-    """Map each value that the graph only quantizes and dequantizes to its dequantized copy."""
+    """Map the name of each value that is only quantized and dequantized to the result's name."""
     users: dict[str, list[Any]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -67,7 +67,7 @@ _UNKNOWN = np.zeros(0), np.zeros(()), np.zeros(0, bool)  # of a weight that hook
 
 
 def find_channel_axis(graph: Any, name: str) -> int | None:
-    """Return the channel axis of a 4-D input; None if the first operators do not show the axis."""
+    """Return the channel axis of the 4-D input ``name``; None if the operators do not show it."""
     axes = {name: [0, 1, 2, 3]}  # for each axis of a value, the axis of the input
     for node in graph.node:
         known = next((axes[each] for each in node.input if each in axes), None)
@@ -107,7 +107,10 @@ def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def find_weights(graph: Any) -> dict[str, dict[str, int]]:
-    """Map each value that depends on no input to the names and sizes of the weights in it."""
+    """Map each value that depends on no input to the weights that it is made of, with their sizes.
+
+    For example, ``{"w": {"w": 512}, "c": {"w": 512}}`` is the result for a weight and a copy of it.
+    """
     filling = [(node, _FILLED.get(node.op_type, ())) for node in graph.node]
     filled = {name for node, each in filling for at in each for name in node.input[at : at + 1]}
     filled |= {n.input[0] for n in graph.node if n.op_type == "Expand" and n.output[0] in filled}
@@ -138,10 +141,10 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
 def _measure(
     name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
 ) -> dict[str, int]:
-    """Return ``{name: size}`` if a constant is a weight of at least ``least`` values, else ``{}``.
+    """Return ``{name: size}`` if a constant is a weight of ``least`` values or more, else ``{}``.
 
-    ``filled`` has names of inputs in which torch writes zeros or ones for missing parameters, and
-    ``real`` has names of constants that are weights even if they are single numbers.
+    ``filled`` has names of constants that torch may have filled with 0 or 1 for a missing
+    parameter. ``real`` has names of constants that are weights even if they are single numbers.
     """
     import onnx
 

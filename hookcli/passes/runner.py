@@ -57,12 +57,12 @@ class ForwardOutcome:
 
 
 class Runner:
-    """Runs a model. The default methods suit a runner that cannot see the modules inside."""
+    """Runs a model. The default methods suit a runner that cannot see the model's modules."""
 
     # whether the model may merge calls of the original model, and leave out those without effect
     merges_calls: ClassVar[bool] = False
     note: ClassVar[str] = ""  # how observing the layers may change what the model computes
-    layers: Sequence[LayerInfo]
+    layers: Sequence[LayerInfo]  # the layers to observe
     device: torch.device | str = "cpu"
     edits: Edits = Edits()
 
@@ -81,14 +81,15 @@ class Runner:
         return None
 
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
-        """Map the id of each call to a dtype, and to the operator that computes the call's tensor.
+        """Map the id of each call to ``(dtype, operator)``.
 
-        The dtype is the least precise of the values from which the tensor is computed.
+        The operator computes the call's tensor. The dtype is the least precise dtype of the values
+        from which the tensor is computed.
         """
         return {}
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...] | None:
-        """Return the names of the graph's nodes that compute calls; None if nodes have no names."""
+        """Return the names of the nodes that compute these calls; None if nodes have no names."""
         return None
 
     def size_of(self, pixels: Tensor) -> tuple[int, int]:
@@ -104,8 +105,8 @@ class Runner:
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
         """Run a batch in which the arrays of ``feed`` replace outputs of layers.
 
-        ``feed(call id)`` returns the array, or None for no change. The observer gets the original
-        output.
+        ``feed`` takes a call id and returns an array, or None to keep the output. The observer gets
+        the original output.
         """
         raise NotImplementedError
 
@@ -117,7 +118,7 @@ class Runner:
         return nullcontext()
 
     def unchanged(self) -> AbstractContextManager[None]:
-        """Restore the state of the model when the block ends, but keep pruning until ``close``."""
+        """Restore the state of the model when the block ends; only ``close`` undoes pruning."""
         return nullcontext()
 
     def close(self) -> None:
@@ -136,7 +137,10 @@ class Runner:
         return NOT_CALLED
 
     def find_late(self, called: Collection[str]) -> Sequence[LayerInfo]:
-        """Return the chosen operations in ``called`` (paths) that the first image did not call."""
+        """Return the chosen operations that ran for a later image, but not for the first one.
+
+        ``called`` has the paths of all layers and operations that ran for any image.
+        """
         return ()
 
     def list_quantized(self) -> Mapping[str, bool]:

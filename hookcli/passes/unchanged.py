@@ -42,7 +42,7 @@ def throw_dice() -> None:
 
 
 def list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
-    """Yield functions that restore the state that the model has now, except parameter values."""
+    """Yield functions that restore the model's present state, except the values of parameters."""
     # A caller may call each function several times.
     memories = {memory_of(parameter) for parameter in model.parameters()}
     seen = set[int]()
@@ -123,7 +123,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores the content that a value has now.
+    """Return a function that restores the present content of a value.
 
     The result is None unless the value is a container, a writable array or a random generator.
     """
@@ -144,7 +144,7 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
 
 
 def memory_of(tensor: Tensor) -> int | None:
-    """Return a number that is equal for tensors on the same memory; None if it cannot be known."""
+    """Return a number that identifies the memory of a tensor, or None if it cannot be known."""
     # None on the meta device, and for a tensor that consists of several, such as a sparse one.
     try:
         storage = tensor.untyped_storage()

@@ -76,10 +76,13 @@ def find_images(
 def _read_some(
     sources: Sequence[ImageSource], range_: str | tuple[float, float]
 ) -> Iterator[tuple[str, int, Intensities | None]]:
-    """Read the images that a plan needs; yield the name, number of bands and range of each."""
-    # Of images that are not in memory, these are the first one and, unless the user gave a range,
-    # pictures that may have no natural range: up to eight remote ones, and all local ones whose
-    # header shows no natural range (up to eight, once a picture has none).
+    """Read the images that a plan needs; yield the name, number of bands and range of each.
+
+    These are the first image, images in memory and, if ``range_`` (the option ``--range``) is
+    ``full``, some files whose types may not say which values are black and white.
+    """
+    # With ``full``, these are up to eight remote files, and all local files whose header shows no
+    # natural range (up to eight, once a picture has none).
     count, is_refused = 0, False
     for index, source in enumerate(sources):
         most = choose(source.file, _MOST_READ_FIRST if is_refused else count + 1, _MOST_READ_FIRST)

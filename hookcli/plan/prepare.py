@@ -153,10 +153,10 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
 
 
 def _prepare_alike(request: RunRequest, other: RunRequest) -> RunRequest:
-    """Let an ONNX or torch.export file prepare images as the PyTorch model of ``other`` does.
+    """Return ``request``, changed so that its model file prepares images as ``other``'s model does.
 
-    Options that apply only to PyTorch models, such as the device, are reset. If the model of
-    ``request`` is not such a file, or if both models are, ``request`` is returned unchanged.
+    Only a request for an ONNX or torch.export file is changed, and only if ``other`` has a PyTorch
+    model. Options that apply only to PyTorch models are reset.
     """
     model = request.model
     if not model.is_file or other.model.is_file:

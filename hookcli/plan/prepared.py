@@ -192,8 +192,9 @@ def _make_eager(
 ) -> EagerRunner:
     """Make the runner of a PyTorch model: choose layers, prune weights, and resolve edits.
 
-    hookcli searches for operations if a filter such as ``op:add`` needs them; ``also`` has more
-    filters than the request. Without ``has_weights``, nothing is pruned.
+    This prunes the module of ``loaded`` in place, unless ``has_weights`` is False. ``at`` says
+    which tensors of a layer to observe, and ``edited_side`` which to edit. hookcli searches for
+    operations if a filter of the request or in ``also``, such as ``op:add``, chooses operations.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -253,9 +254,10 @@ def prepare_side(
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
-    """List the modules and parameters of side A that side B must not use, by Python's ``id``.
+    """Map the ``id`` of each module and parameter of side A that side B must not use to a flag.
 
-    The value is True if B may use a copy: if A has not changed what the user's code made.
+    The flag is True if B may use a copy, and False if A has changed the module or parameter from
+    what the user's code made.
     """
     one, two = a.request.run, b.run
     if one.model == two.model and not (b.channels_last or one.prunes or two.prunes):
@@ -496,7 +498,7 @@ def choose_attention(
 def _find_patch(
     pixel: tuple[int, int] | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> tuple[float, float] | None:
-    """Return where a pixel of the image is in the model's input: (x, y), each from 0 to 1."""
+    """Return the position of the only image's ``pixel`` in the model's input: (x, y), 0 to 1."""
     if pixel is None:
         return None
     if len(sources) != 1:

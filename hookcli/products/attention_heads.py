@@ -1,4 +1,4 @@
-"""Write what ``--attention`` asks for: attention.csv, pictures of heads, maps for a run's page."""
+"""Write the results of ``--attention``: ``attention.csv``, and pictures of attention maps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _ROLLOUT = "000_rollout.png"
 
 class AttentionHeads(Product):
     def claim(self) -> list[str]:
-        if self.scope.style.mode == "layers":
-            return [names.ATTENTION_TABLE, names.ATTENTION]
-        return [names.ATTENTION_TABLE]
+        pictures = [names.ATTENTION] if self.scope.style.mode == "layers" else []
+        return [names.ATTENTION_TABLE, *pictures]
 
     def estimate(self, outlook: Outlook) -> Cost:
         found, scope = outlook.attention, self.scope

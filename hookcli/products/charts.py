@@ -1,4 +1,4 @@
-"""Write ``overview.png`` and ``gradient_flow.png`` after a run; make the heading of the latter."""
+"""Write the charts ``overview.png`` and ``gradient_flow.png`` at the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate the size of ``records.parquet`` and ``layers.csv``; set the default of ``--sketch``."""
+"""Write ``records.parquet``, estimate a run's tables, and set the default of ``--sketch``."""
 
 from __future__ import annotations
 

@@ -30,41 +30,44 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return the shares of each input pixel that are inside and outside ``box``, (2, H, W)."""
-    # ``box`` is left, top, width and height in pixels of the image; the result is None without it.
+    """Return how much of each pixel of the network's input is inside and outside ``box``.
+
+    ``box`` is left, top, width and height in pixels of the image. The shares have the shape
+    (2, H, W), and those inside come first; the result is None if ``box`` is None. Raise a
+    RequestError if there are several images, if the box leaves the image, or if the network sees
+    too little inside or outside the box.
+    """
     if box is None:
         return None
     if len(sources) != 1:
         raise RequestError("`focus` is a box in one image", "give one image")
     image = sources[0].read()
     left, top, width, height = box
+    option = f"`focus` {left},{top},{width},{height}"
     if left + width > image.size[0] or top + height > image.size[1]:
-        raise RequestError(
-            f"`focus` {left},{top},{width},{height} is not inside the image, which is "
-            f"{image.size[0]} by {image.size[1]} pixels"
-        )
-    shares = map_box(loaded, image, box, f"`focus` {left},{top},{width},{height}", _LEAST_SHARE)
+        size = f"{image.size[0]} by {image.size[1]} pixels"
+        raise RequestError(f"{option} is not inside the image, which is {size}")
+    shares = map_box(loaded, image, box, option, _LEAST_SHARE)
     if float(shares[1].max()) < _LEAST_SHARE:
-        raise RequestError(
-            "`focus` covers all that the network sees, and leaves nothing to compare with"
-        )
+        what = "`focus` covers all that the network sees, and leaves nothing to compare with"
+        raise RequestError(what)
     return shares
 
 
 def map_box(
     loaded: ModelDescription, image: ImageContent, box: Box, option: str, least: float = 0
 ) -> Tensor:
-    """Return what shares of each input pixel are inside and outside a box of the image, (2, H, W).
+    """Return how much of each pixel of the network's input is inside and outside a box.
 
-    Raise a RequestError about ``option`` if the largest share inside is 0 or below ``least``.
+    ``box`` is left, top, width and height in pixels of the image. The shares have the shape
+    (2, H, W), and those inside come first. Raise a RequestError that names ``option`` if no pixel
+    is inside, or if the largest share inside is below ``least``.
     """
     shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     largest = float(shares[0].max())
     if largest == 0 or largest < least:
-        raise RequestError(
-            f"{option} is cut away: the network sees the middle of the image",
-            "choose a place nearer to the middle, or a different `resize`",
-        )
+        what = f"{option} is cut away: the network sees the middle of the image"
+        raise RequestError(what, "choose a place nearer to the middle, or a different `resize`")
     return shares
 
 

@@ -1,22 +1,19 @@
-"""Queue grids of feature maps, or sheets of one image's layers; estimate their disk space."""
+"""Draw the channels of calls: one picture (grid) per call, or one (sheet) per image."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.products.product import Cost, Product
 from hookcli.store.locations import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hookcli.activations.collector import BatchResult
     from hookcli.activations.feature_maps import Picture
     from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk
-    from hookcli.records.pictures import Grid
     from hookcli.render.draw.grid_writer import GridWriter
-    from hookcli.summary.chunks import Chunk
 
 _MOST_IN_A_STRIP = 12
 _SECOND_FORMAT = 3.5  # bytes of an SVG, which has no palette, per byte of the PNG
@@ -68,7 +65,8 @@ class Grids(Product):
         ]
 
     def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:
-        return partial(_note_drawn, running.chunk, writer.take())
+        take, grids = writer.take(), running.chunk.grids
+        return lambda: grids.extend(take())
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         return {"grids": end.totals.grids}
@@ -82,7 +80,3 @@ def _queue_sheets(pictures: Sequence[Picture], writer: GridWriter) -> list[str]:
         writer.write_sheet(image, sorted(rows, key=lambda picture: picture.call.order))
         for image, rows in by_image.items()
     ]
-
-
-def _note_drawn(chunk: Chunk, drawn: Callable[[], tuple[Grid, ...]]) -> None:
-    chunk.grids = list(drawn())

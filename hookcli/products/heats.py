@@ -1,4 +1,4 @@
-"""Choose files and titles of Grad-CAM, saliency and ``--heat`` pictures; estimate their size."""
+"""Draw maps over images (Grad-CAM, saliency and ``--heat``), and estimate their size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
     from hookcli.records.images import Score
     from hookcli.render.draw.grid_writer import GridWriter
-
 
 _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 

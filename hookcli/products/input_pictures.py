@@ -1,4 +1,4 @@
-"""Choose which images get a picture of the network's input or a thumbnail, and write them."""
+"""Write thumbnails of images, and pictures of the network's input for all or some images."""
 
 from __future__ import annotations
 
@@ -54,15 +54,19 @@ class InputPictures(Product):
     def close(self, end: RunEnd) -> list[str]:
         if self.shows_all:
             return []
+        from hookcli.images.prepare import prepare_image
+
         wanted, images = _name_shown(end, self.scope), end.totals.images
         indices = {image.key: index for index, image in enumerate(images) if image.key in wanted}
         sources = [source for source in end.sources if source.key in indices]
         end.folder.claim([names.seen_file(source.key) for source in sources])
 
         def show(source: ImageSource) -> str | None:
-            index = indices[source.key]
-            if name := _show(source, index, end):
-                images[index] = replace(images[index], seen=name)
+            ready, index = prepare_image(end.fitter, source), indices[source.key]
+            if ready.pixels is None or ready.state.sha256 != images[index].sha256:
+                return None  # the image file has changed
+            name = end.folder.write(names.seen_file(source.key), end.loaded.show(ready.pixels))
+            images[index] = replace(images[index], seen=name)
             return name
 
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -70,23 +74,15 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of the images for which hookcli draws the input of the network."""
-    # These are images that findings name, and up to 100 with the largest value of a channel.
+    """Return the keys of the images whose network input hookcli draws in a run over many images.
+
+    These are images that findings name, and up to 100 images with a channel's largest value.
+    """
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)
     pictured = choose_pictured(end.totals.images, end.findings)
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])
-
-
-def _show(source: ImageSource, index: int, end: RunEnd) -> str | None:
-    """Write a picture of the network's input, and return the file; None if the image changed."""
-    from hookcli.images.prepare import prepare_image
-
-    ready = prepare_image(end.fitter, source)
-    if ready.pixels is None or ready.state.sha256 != end.totals.images[index].sha256:
-        return None
-    return end.folder.write(names.seen_file(source.key), end.loaded.show(ready.pixels))
 
 
 class ThumbnailProduct(Product):

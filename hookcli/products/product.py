@@ -1,4 +1,4 @@
-"""Define the base class of a run's products (kinds of results); resolve ``--grids auto``."""
+"""Define the base class of a run's products (kinds of results), and resolve ``--grids auto``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The estimated number and size of a product's files, if each layer is called once."""
+    """The estimated number and size of one product's files, if the model calls each layer once."""
 
     files: int = 0
     size: float = 0.0  # of all files together, in bytes
@@ -114,7 +114,7 @@ class RunningChunk:
         self._skipped[image.key] = SkippedImage(image.file, reason)
 
     def show(self, key: str) -> bytes:
-        """Return a JPEG of the network's input for the image ``key``, which was not skipped."""
+        """Return a JPEG of the network's input for an image that was not skipped, given its key."""
         pixels = self.prepared[key].pixels
         if key not in self._shown and pixels is not None:
             self._shown[key] = self._show(pixels)
@@ -160,7 +160,7 @@ class Product:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
     def claim(self) -> list[str]:
-        """Return the files and folders that only a run with this product may write."""
+        """Return the names of files and folders that only a run with this product may write."""
         return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
@@ -170,7 +170,10 @@ class Product:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
-        """Return a job that writes the remaining files of a finished chunk; None if none remain."""
+        """Return a job that writes the remaining files of a finished chunk; None if none remain.
+
+        A chunk is a group of images whose results are written together.
+        """
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
@@ -178,7 +181,7 @@ class Product:
         return []
 
     def describe(self, _end: RunEnd) -> dict[str, object]:
-        """Return the values of those fields of ``ReportDocument`` that come from this product."""
+        """Map the fields of ``ReportDocument`` that come from this product to their values."""
         return {}
 
     def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:

@@ -28,17 +28,15 @@ class Tensors(Product):
         return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        """Estimate the size by one forward pass; raise a RequestError if above ``max_disk``."""
+        """Run the model to estimate the size; raise a RequestError if it exceeds ``--max-disk``."""
         from hookcli.passes.forward import measure_saved
 
-        config = self.scope.config
-        if config.tensors.save is None:
+        request = self.scope.config.tensors
+        if request.save is None:
             return Cost()
-        of_image = measure_saved(
-            outlook.runner, outlook.loaded.pixels_to_try(), config.tensors.save
-        )
-        total = of_image * self.scope.images
-        check_disk(total, config.tensors.max_disk)
+        pixels = outlook.loaded.pixels_to_try()
+        total = measure_saved(outlook.runner, pixels, request.save) * self.scope.images
+        check_disk(total, request.max_disk)
         return Cost(1 + -(-self.scope.images // self.scope.chunk_size), total)
 
     def collect(self, result: BatchResult, running: RunningChunk, _writer: GridWriter) -> None:
@@ -88,9 +86,7 @@ def check_disk(
     most: float,
     hint: str = "fewer `layers`, `pool='mean'`, `save.dtype='float16'`, or a greater `max_disk`",
 ) -> None:
-    """Raise a RequestError with ``hint`` if ``total`` bytes exceed ``most`` GB of 1e9 bytes."""
+    """Raise a RequestError with ``hint`` if ``total`` bytes exceed ``most`` times 1e9 bytes."""
     if total > most * 1e9:
-        raise RequestError(
-            f"the tensors would take {total / 1e9:.4g} GB, more than `max_disk={most:g}`",
-            hint,
-        )
+        size = f"{total / 1e9:.4g} GB"
+        raise RequestError(f"the tensors would take {size}, more than `max_disk={most:g}`", hint)

@@ -62,8 +62,11 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
 def choose_best(
     keys: Sequence[str], top: TopTally, calls: Iterable[str], asked: Sequence[int] | None
 ) -> dict[str, tuple[TopChannel, ...]]:
-    """Return some channels of each call, with their top images."""
-    # These are the channels ``asked`` or, if that is None, the channels that stand out most.
+    """Return a few channels of each call, with the images that have their largest values.
+
+    These are the first 12 channels in ``asked`` that the call has or, if ``asked`` is None, the 3
+    channels that stand out most. ``keys`` lists the run's image keys, as ``top`` numbers them.
+    """
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:

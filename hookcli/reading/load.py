@@ -1,4 +1,4 @@
-"""Provide ``hookcli.load_run``: a finished run whose tables and tensors are read on demand."""
+"""Provide ``hookcli.load_run``, whose result reads a run's tables and tensors on demand."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ _TYPES = {n: kind if kind in (int, float) else str for n, kind in value_types(La
 class Run:
     """A finished run, which ``load_run`` opens.
 
-    Each table and each array is read from its file when you ask for it. If the file is missing or
-    damaged, that raises a RequestError.
+    hookcli reads each table and each array from its file when you ask for it, and raises a
+    RequestError if the file is missing or damaged.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -204,10 +204,8 @@ class Run:
             raise _no_tensor(self, call_id)
         known = {key for tensor in self.saved[call_id] for key in tensor.images}
         strangers = sorted(known.difference(self.images))
+        what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
         if strangers or not known:
-            what = (
-                f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
-            )
             file = quote(self.folder / names.INDEX)
             raise RequestError(f"{file} is damaged: {call_id!r} has {what}", AGAIN)
         return tuple(key for key in self.images if key in known)
@@ -242,12 +240,11 @@ class Run:
         bfloat16 is returned as float32. Images for which no tensor of the call was saved are left
         out; ``images_of`` returns the image key of each row.
         """
-        shape = self.shape_of(call_id)
-        for tensor in self.saved[call_id]:
+        shape, tensors = self.shape_of(call_id), self.saved[call_id]
+        for tensor in tensors:
             # Check the shard before allocating memory for the shape that the index names.
             read_rows(self.files, tensor, 0, 0)
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
-        tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*map(array_dtype, tensors)))
         for tensor in tensors:
             rows = [row_of[key] for key in tensor.images]
@@ -265,10 +262,8 @@ class Run:
         """
         rows = _rows_of(self, call_id)
         if image_key not in rows:
-            raise RequestError(
-                f"no tensor of {call_id!r} was saved for an image {image_key!r}",
-                name_close(image_key, rows),
-            )
+            what = f"no tensor of {call_id!r} was saved for an image {image_key!r}"
+            raise RequestError(what, name_close(image_key, rows))
         tensor, row = rows[image_key]
         return read_rows(self.files, tensor, row, row + 1).reshape(tensor.shape[1:])
 
@@ -309,7 +304,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
-    """Read the index of saved tensors. Equal tuples of image keys share memory."""
+    """Read the index of saved tensors by call id; equal tuples of image keys share their memory."""
     calls = read_json(files, names.INDEX, TensorIndex)[1].calls
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     return {
@@ -322,7 +317,11 @@ def _read_index(files: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """Return the saved call ids that match. Each form is an id, a glob, or several with commas."""
+    """Return the ids of the saved calls that match any of ``forms``, in the order of the run.
+
+    A form is a call id, a glob pattern, or several of these, separated by commas. Raise a
+    RequestError for a form that matches no saved call.
+    """
     chosen: set[str] = set()
     for form in forms:
         separate = [form] if form in run.calls else [each for each in form.split(",") if each]
@@ -347,16 +346,14 @@ def _rows_of(run: Run, call_id: str) -> _SavedRows:
 
 def _no_tensor(run: Run, call_id: str) -> RequestError:
     if not run.saved:
-        return RequestError(
-            f"the run in {quote(run.folder)} saved no tensors",
-            "run `hookcli.inspect` again, with `save='tensors'`",
-        )
+        hint = f"{AGAIN}, with `save='tensors'`"
+        return RequestError(f"the run in {quote(run.folder)} saved no tensors", hint)
     return RequestError(f"no tensor of {call_id!r} was saved", name_close(str(call_id), run.saved))
 
 
 def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    words = [str(row.get(name, "")) for name in ("call_id", "module_type", "shape")]
-    return layer_cells(words[0], words[1], words[2], row)
+    call_id, kind, shape = (str(row.get(name, "")) for name in ("call_id", "module_type", "shape"))
+    return layer_cells(call_id, kind, shape, row)
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:

@@ -1,4 +1,7 @@
-"""Read ``records.parquet``; refuse wrong columns, and too many rows or bytes for the file size."""
+"""Read ``records.parquet``, and refuse a file that is damaged or would fill the memory.
+
+Such a file has wrong columns, or more rows or uncompressed bytes than its size allows.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,9 @@ def _read_table(stream: BinaryIO) -> pa.Table:
     paths = {metadata.schema.column(index).path for index in range(metadata.num_columns)}
     texts = [name for name in _TEXTS if name in paths]  # a nested column has a different path
     opened = pq.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
-    size, rows = stream.seek(0, 2), opened.metadata.num_rows
+    size, rows = stream.seek(0, 2), metadata.num_rows
     _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
-    groups = [opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)]
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
     unpacked = sum(group.total_byte_size for group in groups)
     _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
     table = _expand_texts(opened.read())
@@ -52,7 +55,7 @@ def _read_table(stream: BinaryIO) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Decode dictionary columns; raise a ValueError for a text longer than ``_LONGEST_TEXT``."""
+    """Turn dictionary-encoded columns into texts; raise a ValueError if a text is too long."""
     for index, field in enumerate(table.schema):
         if types.is_dictionary(field.type):
             column = table.column(index)
@@ -64,7 +67,7 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Raise a ValueError for missing, repeated or mistyped columns. More columns are allowed."""
+    """Raise a ValueError for missing, repeated or mistyped columns; unknown columns are allowed."""
     names = schema.names
     for name in _NEEDED:
         _expect(name in names, f"no column {name!r}")
@@ -78,10 +81,8 @@ def _check_columns(schema: pa.Schema) -> None:
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
-    is_kind = next(
-        (is_it for is_it in (types.is_integer, types.is_floating) if is_it(wanted)), None
-    )
-    fits = kind == wanted if is_kind is None else is_kind(kind)
+    numbers = (types.is_integer, types.is_floating)
+    fits = kind == wanted or any(is_it(kind) and is_it(wanted) for is_it in numbers)
     return bool(fits or types.is_null(kind))
 
 

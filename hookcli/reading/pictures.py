@@ -1,4 +1,7 @@
-"""Open the picture of a call in a finished run: a grid, or the call's part of a sheet."""
+"""Open the picture of a call's feature maps in a finished run.
+
+If the run drew one sheet of all layers per image, the picture is the call's part of the sheet.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 from hookcli.errors import RequestError
 from hookcli.outside.documents import DamagedError, decode
 from hookcli.outside.png import MOST_BYTES, decode_png
-from hookcli.reading.run_files import cannot_read, name_close, quote
+from hookcli.reading.run_files import AGAIN, cannot_read, name_close, quote
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.locations.names import DOCUMENT, is_sheet
 
@@ -30,10 +33,8 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     except (OSError, DamagedError) as error:
         raise cannot_read(files.location / DOCUMENT, error) from error
     if not grids:
-        raise RequestError(
-            f"the run in {quote(files.location)} drew no grids",
-            "run `hookcli.inspect` again, with `grids='layers'`",
-        )
+        hint = f"{AGAIN}, with `grids='layers'`"
+        raise RequestError(f"the run in {quote(files.location)} drew no grids", hint)
     of_call = [grid for grid in grids if grid.call_id == call_id]
     if not of_call:
         known = dict.fromkeys(grid.call_id for grid in grids)
@@ -42,9 +43,8 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
         if image_key in (None, grid.image):
             return grid
     keys = [grid.image for grid in of_call]
-    raise RequestError(
-        f"no grid shows {call_id!r} for an image {image_key!r}", name_close(str(image_key), keys)
-    )
+    what = f"no grid shows {call_id!r} for an image {image_key!r}"
+    raise RequestError(what, name_close(str(image_key), keys))
 
 
 def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
@@ -55,10 +55,8 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
     if not is_sheet(grid.file):
         return picture
     if grid.places is None:
-        raise RequestError(
-            f"{grid.call_id!r} has no feature maps of its own in {grid.file}",
-            "see the whole sheet, or run `hookcli.inspect` again with `grids='layers'`",
-        )
+        hint = f"see the whole sheet, or {AGAIN} with `grids='layers'`"
+        raise RequestError(f"{grid.call_id!r} has no feature maps of its own in {grid.file}", hint)
     try:
         return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))
     except (ZeroDivisionError, ValueError) as error:
@@ -67,7 +65,11 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(boxes: TileBoxes, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles on a sheet."""
+    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles in a sheet.
+
+    ``boxes`` has the positions of the layer's tiles, ``tiles`` is their number, and ``size`` is the
+    size of the sheet. Raise a ValueError if the box is not inside the sheet.
+    """
     columns = min(tiles, boxes.columns)
     rows = -(-tiles // boxes.columns)
     left, top = boxes.left, boxes.top

@@ -1,4 +1,4 @@
-"""Make a run's page again from ``report.json``, and find which of its pictures are missing."""
+"""Make a run's page again from ``report.json``, and find missing and damaged files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Return the page of a run, made again, and how the folder differs from what the run wrote.
+    """Make a run's page again, and return its HTML and the missing and damaged files.
 
-    The page links to its pictures; with ``single_file``, it embeds them.
+    The page links to its pictures; with ``single_file``, the page embeds the pictures.
     """
     files = open_files(run)
     document, state = read_report(files)
@@ -29,10 +29,6 @@ def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, Fol
 def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
     require_file(run, DOCUMENT)
     _, report = read_json(run, DOCUMENT, ReportDocument)
-    return report, _look_at(run, report)
-
-
-def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
     files += [grid.maps.file for grid in report.grids if grid.maps is not None]
     files += [maps.file for maps in report.attention_maps]
@@ -40,15 +36,11 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files += [image.seen for image in report.images if image.seen]
     names = dict.fromkeys(files)
     missing = [file for file in names if run.measure(file) is None]
-    listed = _read_list(run)
+    try:
+        listed = decode(run.read(MANIFEST), FileList)
+    except (OSError, DamagedError):
+        listed = None
     damage = {} if listed is None else list_damage(listed.sizes, run.measure)
     others = [damage[name] for name in damage if name not in (PAGE, *missing)]
     kept = tuple(file for file in names if file not in missing)
-    return FolderState(tuple(missing), tuple(others), listed is not None, kept)
-
-
-def _read_list(run: RunFiles) -> FileList | None:
-    try:
-        return decode(run.read(MANIFEST), FileList)
-    except (OSError, DamagedError):
-        return None
+    return report, FolderState(tuple(missing), tuple(others), listed is not None, kept)

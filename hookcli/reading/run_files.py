@@ -1,4 +1,4 @@
-"""Read local or remote run folders; refuse unfinished or damaged runs, and links leading out."""
+"""Read local or remote run folders; refuse unfinished and damaged runs, and links that lead out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Location, Url
 
-
 T = TypeVar("T")
 
 AGAIN = "run `hookcli.inspect` again"
@@ -35,7 +34,7 @@ UPGRADE = "a later version wrote it: pip install --upgrade hookcli"
 
 
 class RunFiles(Protocol):
-    """Reads the files of a run folder, by their names in the folder, without locking the folder."""
+    """Reads the files of a run folder, by their paths in the folder, without locking the folder."""
 
     location: Location
 
@@ -87,7 +86,7 @@ class LocalFiles(RunFiles):
 
 
 class RemoteFiles(RunFiles):
-    """Reads copies of the files of a run folder that is in memory or in cloud storage."""
+    """Reads files of a run folder in cloud storage, through local copies, or in memory."""
 
     location: Url
 
@@ -130,16 +129,14 @@ def open_files(location: Location) -> RunFiles:
 
 
 def require_file(run: RunFiles, name: str) -> None:
-    folder = quote(run.location)
+    folder, hint = quote(run.location), "give the folder of a run"
     if not run.exists():
-        raise RequestError(f"there is no folder {folder}", "give the folder of a run")
+        raise RequestError(f"there is no folder {folder}", hint)
     if not run.has(name) and not run.has(REQUEST):
-        raise RequestError(f"{folder} is not the folder of a run", "give the folder of a run")
+        raise RequestError(f"{folder} is not the folder of a run", hint)
     if not run.has(name):
-        raise RequestError(
-            f"{folder} is the folder of an unfinished run",
-            "finish it with the same command and `resume=True`",
-        )
+        hint = "finish it with the same command and `resume=True`"
+        raise RequestError(f"{folder} is the folder of an unfinished run", hint)
 
 
 def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:

@@ -26,22 +26,10 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any]"  # has the dtype of the saved tensor, or float32 for bfloat16
 
 _BFLOAT16 = "BF16"
-_DTYPES = {
-    "F64": "f8",
-    "F32": "f4",
-    "F16": "f2",
-    _BFLOAT16: "u2",
-    "C64": "c8",
-    "BOOL": "?",
-    "I64": "i8",
-    "I32": "i4",
-    "I16": "i2",
-    "I8": "i1",
-    "U64": "u8",
-    "U32": "u4",
-    "U16": "u2",
-    "U8": "u1",
-}
+_NUMBERS = ("F64", "F32", "F16", "C64", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8")
+# numpy's dtypes by safetensors' names: ``I64`` counts bits, and numpy's ``i8`` counts bytes.
+_DTYPES = {name: f"{name[0].lower()}{int(name[1:]) // 8}" for name in _NUMBERS}
+_DTYPES |= {_BFLOAT16: "u2", "BOOL": "?"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +41,20 @@ class _Entry:
 
 def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
     if tensor.dtype not in _DTYPES:
-        raise RequestError(
-            f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
-            "save with `tensor_dtype='float32'`",
-        )
+        what = f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold"
+        raise RequestError(what, "save with `tensor_dtype='float32'`")
     return np.dtype("f4" if tensor.dtype == _BFLOAT16 else _DTYPES[tensor.dtype])
 
 
 def read_rows(
     run: RunFiles, tensor: SavedTensor, start: int, stop: int, ranges: Sequence[range] = ()
 ) -> Array:
-    """Return the rows of a tensor from ``start`` to ``stop`` (exclusive)."""
-    # The shard must have the dtype and shape that the index names; with ``start`` equal to
-    # ``stop``, only this is checked. ``ranges``: what to read of the other axes; empty for all.
+    """Return the rows of a saved tensor from ``start`` to ``stop`` (exclusive), one per image.
+
+    ``ranges`` chooses the indices to read along the second axis, the third axis, and so on; axes
+    without a range are read whole. Raise a RequestError if numpy lacks the dtype, or if the file
+    (shard) is damaged or has another dtype or shape. To only check it, set ``stop`` to ``start``.
+    """
     array_dtype(tensor)
     try:
         parts = (slice(part.start, part.stop) for part in ranges)
@@ -86,7 +75,7 @@ def _map(stream: BinaryIO) -> memoryview | mmap.mmap:
 
 
 def _copy_part(data: memoryview | mmap.mmap, tensor: SavedTensor, part: tuple[slice, ...]) -> Array:
-    """Return a copy of ``part`` of a tensor; raise a DamagedError if the file is damaged."""
+    """Copy ``part`` (a slice per axis) of a tensor in a shard; a damaged shard raises an error."""
     begin = 8 + int.from_bytes(data[:8], "little")
     if not 8 < begin <= len(data):
         raise DamagedError("its header is longer than the file")

@@ -1,4 +1,7 @@
-"""Declare JSON fields and poolings that ``places``, ``map``, ``probe``, ``similarity`` share."""
+"""Declare what the commands that analyse finished runs share: JSON fields, and ways to pool.
+
+These commands are ``hookcli places``, ``map``, ``probe`` and ``similarity``.
+"""
 
 from __future__ import annotations
 

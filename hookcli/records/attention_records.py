@@ -1,4 +1,4 @@
-"""Declare the columns of ``attention.csv``, and fields for pictures of the maps of heads."""
+"""Declare the columns of ``attention.csv``, and the fields that describe attention maps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AttentionRow:
 
     If hookcli cannot observe the attention of a call, the row has a ``reason`` and no statistics.
     ``entropy``, ``prefix_share`` and ``distance`` have one number for each head: the mean over the
-    images. They leave out queries that only pad a window, and queries whose attention has NaN or
-    Inf; the number is null if no query is left. ``prefix_share`` and ``distance`` are empty if
+    images. The mean leaves out queries that only pad a window, and queries whose attention has NaN
+    or Inf; the number is null if no query is left. ``prefix_share`` and ``distance`` are empty if
     hookcli does not know which part of the image each token covers.
 
     Attributes:
@@ -37,14 +37,14 @@ class AttentionRow:
         keys: the number of keys in each window.
         query_grid: how many queries lie along the image's (rows, columns), or along a clip's
             (frames, rows, columns); empty if unknown.
-        key_grid: the same for the keys; smaller than ``query_grid`` if the model pools the keys.
+        key_grid: how many keys lie along the axes of ``query_grid``; fewer if the model pools keys.
         prefix: the number of keys that cover no part of the image, such as a class token.
         entropy: for each head, the mean entropy of a query's attention in nats: 0 for a single key,
             log(keys) for equal attention to all keys.
         prefix_share: for each head, the share of the attention that goes to the ``prefix`` keys.
         distance: for each head, the mean distance between a query and a key on the image, weighted
             by the attention; 1 is one step in ``query_grid``.
-        row_error: the largest difference between 1 and a query's attention, summed over the keys.
+        row_error: the largest difference between 1 and the sum of a query's attention to all keys.
         broken: the number of queries with NaN or Inf in their attention, over all heads and images.
         reason: why the attention, or the place of its tokens, is unknown; otherwise empty.
     """

@@ -1,4 +1,4 @@
-"""Describe layers and their calls: a call's id (``layer1.0.relu#1``), and its tensor's layout."""
+"""Describe layers and their calls; give each call an id, such as ``layer1.0.relu#1``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Uncalled:
     reason: str
 
     def row(self) -> UncalledLayer:
-        """Return this as an ``UncalledLayer``, which names the layer by its path."""
+        """Return the layer's path and the reason, as JSON documents list them."""
         return UncalledLayer(self.layer.label, self.reason)
 
 
@@ -37,16 +37,13 @@ ROOT_LABEL = "(model)"
 OPERATION = "op:"  # the start of a functional operation's name
 FOLDED = "Conv+BatchNorm"  # the type of a convolution in a file that lost its BatchNorm's name
 # The other possible position of the channels, for a class that may be used either way.
-_OTHERS = {
-    Channels.LIKELY_FIRST: (Channels.LAST,),
-    Channels.LIKELY_LAST: (Channels.FIRST,),
-}
+_OTHERS = {Channels.LIKELY_FIRST: (Channels.LAST,), Channels.LIKELY_LAST: (Channels.FIRST,)}
 RECOMPUTED = "it was recomputed during the backward pass"  # one reason why a call has no gradient
 
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer, which is a module of a model, or a functional operation (``add``) in a module."""
+    """A layer: a module of a model, or a functional operation, such as ``add``, in a module."""
 
     # The dotted name from ``named_modules()``; empty for the model itself. For an operation, the
     # path of the module that runs it, and its name: ``layer1.0/op:add``.
@@ -74,15 +71,17 @@ class LayerInfo:
         return self.module_path or ROOT_LABEL
 
     def has_call(self, call_index: int) -> bool:
-        """Return whether hookcli observes the layer's call number ``call_index``, from 0."""
+        """Return whether hookcli observes this call of the layer; ``call_index`` counts from 0."""
         return not self.chosen_calls or call_index in self.chosen_calls
 
     def layout_of(
         self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None, tensor: str = "output:"
     ) -> Layout:
-        """Return the layout of ``tensor``, given its ``shape`` and the model's input size."""
-        # ``pixels`` are the height and width of the network's input; ``tensor`` is as in
-        # ``Call.tensor``.
+        """Return which axes of the layer's input or output are batch, channels, rows and columns.
+
+        ``shape`` is the tensor's shape, and ``pixels`` the height and width of the network's input.
+        ``tensor`` names an input or output, such as ``output:1``; the only output is ``output:``.
+        """
         names = (name for each, name in self.inferred if each == tensor)
         name = next((each for each in names if len(each) == len(shape)), "")
         if name.startswith("?") or _is_unbatched(self, len(shape)):
@@ -101,7 +100,7 @@ class LayerInfo:
 
 
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
-    """Return whether a tensor of so many axes lacks a batch axis, as (C, H, W) in a ``Conv2d``."""
+    """Return whether a tensor with ``axes`` axes has no batch axis, such as 3 in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
     is_first = layer.channels is Channels.FIRST
     return found is not None and is_first and 2 < axes < int(found[1]) + 2
@@ -109,7 +108,7 @@ def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An input or output of a layer's call, or the gradient of an input, output or parameter."""
+    """A tensor of a layer's call: input, output, or gradient of an input, output or parameter."""
 
     layer: LayerInfo
     call_index: int = 0  # 0 for the layer's first call in a forward pass
@@ -119,11 +118,14 @@ class Call:
 
     @property
     def tensor(self) -> str:
-        """The input's or output's name, such as ``output:1``; a gradient has its tensor's name."""
+        """The name of the input or output, such as ``output:1``.
+
+        A gradient has the name of the input or output to which it belongs.
+        """
         return f"{'input' if 'input' in self.side else 'output'}:{self.output_key}"
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
-        """Return the layout of this tensor, given its ``shape`` and the model's input size."""
+        """Return the tensor's layout; ``pixels`` is the height and width of the network's input."""
         return self.layer.layout_of(shape, pixels, self.tensor)
 
     @property

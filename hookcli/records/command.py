@@ -1,8 +1,8 @@
-"""Make the command that repeats a run, and tell how the requests of two runs differ."""
+"""Make the command that repeats a run, and describe how the requests of two runs differ."""
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, MachineRequest
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from hookcli.config import AblationConfig, RunConfig
 
-
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # options that change tensors before saving
@@ -26,9 +25,12 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 def command_words(
     command: str, config: RunConfig | AblationConfig, *requests: object
 ) -> tuple[str, ...]:
-    """Return the words of the command that repeats a run. ``requests`` hold further options."""
-    # Left out are options of the machine and the folder, options whose ``Flag.repeats`` is False,
-    # and default values, unless ``Flag.always`` is True.
+    """Return the words of the command that repeats a run, such as ``hookcli inspect net a.png``.
+
+    ``command`` is the verb. The dataclasses ``requests`` hold the verb's options that ``config``
+    lacks. Options with default values, and options of the machine and the folder, are left out.
+    """
+    # ``Flag.repeats`` leaves out more options; ``Flag.always`` keeps an option with its default.
     options = [
         flag.list_words(value)
         for request in (config, *requests)
@@ -49,43 +51,40 @@ def repeatable(words: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def list_options(config: RunConfig) -> tuple[str, ...]:
-    """Return the verb and the options of a run that no command can repeat. Otherwise, return ()."""
+    """Return a run's verb and options if no command can repeat the run; otherwise, return ()."""
     words = command_words(config.command, config)
     named = {config.run.model.name, *config.run.images.names, "--pair", config.run.images.pair}
     return () if repeatable(words) else tuple(word for word in words[1:] if word not in named)
 
 
 def read_command(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a manifest's command. If it is null, return ``hookcli`` and the saved ``options``."""
+    """Return a manifest's command; for a null command, ``hookcli`` and the saved ``options``."""
     return tuple(document["command"] or ("hookcli", *document.get("options", ())))
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command's options that change tensors before saving, such as ``--pool mean``."""
-    found = []
-    for index, word in enumerate(command):
-        if word in SAVED_IN_PART:
-            if index + 1 == len(command):
-                raise ValueError(f"its command ends in {word}, without a value")
-            found.append(f"{word} {command[index + 1]}")
-    return tuple(found)
+    """Return a command's options that change tensors before saving, such as ``--pool mean``.
+
+    Raise a ValueError if the last word is such an option, without a value.
+    """
+    if command[-1] in SAVED_IN_PART:
+        raise ValueError(f"its command ends in {command[-1]}, without a value")
+    return tuple(f"{word} {value}" for word, value in pairwise(command) if word in SAVED_IN_PART)
 
 
 def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split ``saved``: first options that reduce tensors, then the values of ``--tensor-dtype``."""
+    """Split the result of ``list_saved_options`` into options that reduce tensors, and dtypes.
+
+    ``("--pool mean", "--tensor-dtype float16")`` becomes ``("--pool mean",)`` and ``("float16",)``.
+    """
     left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
-    """Return ``command`` with options that save tensors; ``pool`` says how to reduce them."""
-    kept: list[str] = []
-    words = iter(command)
-    for word in words:
-        if word in ("--save", "--pool", "--tensor-channels"):
-            next(words, "")
-        else:
-            kept.append(word)
+    """Return ``command`` with ``--save tensors`` and, unless ``pool`` is "none", ``--pool``."""
+    changed, pairs = ("--save", "--pool", "--tensor-channels"), pairwise(("", *command))
+    kept = [word for before, word in pairs if before not in changed and word not in changed]
     pooled = () if pool == "none" else ("--pool", pool)
     return (*kept, "--save", "tensors", *pooled)
 
@@ -93,9 +92,11 @@ def saving_command(command: Sequence[str], pool: str) -> tuple[str, ...]:
 def list_differences(
     old_request: Mapping[str, object], new_request: Mapping[str, object], prefix: str = ""
 ) -> Iterator[str]:
-    """Yield differences, such as ``with torch OLD, not NEW``. ``prefix`` has the outer keys."""
-    # A phrase continues "the earlier run was started", and has the old value first: ``with --layers
-    # conv, not --layers linear``. Only the keys of the new request are compared.
+    """Yield a phrase for each difference, such as ``with --layers conv, not --layers linear``.
+
+    A phrase completes "the earlier run was started". hookcli compares only the new request's keys.
+    If the requests are parts of others, ``prefix`` names the part, for example ``"versions "``.
+    """
     for key, new in new_request.items():
         old, name = old_request.get(key), f"{prefix}{key}"
         if old == new:
@@ -110,9 +111,7 @@ def list_differences(
         elif key == "command" and old is None:
             yield "in Python, with things in memory"
         elif isinstance(new, list) and isinstance(old, list):
-            only_old = [word for word in old if word not in new]
-            only_new = [word for word in new if word not in old]
-            yield f"with other {name}: {_tell_difference(only_old, only_new)}"
+            yield f"with other {name}: {_tell_difference(old, new)}"
         elif prefix == "versions ":
             yield f"with {key} {old or '(none)'}, not {new or '(none)'}"
         elif name == "model sha256":
@@ -125,18 +124,17 @@ def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) ->
     for file in new:
         if file in old and old[file] != new[file]:
             yield f"before {file} changed"
-    only_old, only_new = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    if only_old or only_new:
-        yield f"with other code: {_tell_difference(only_old, only_new)}"
+    if old.keys() != new.keys():
+        yield f"with other code: {_tell_difference(sorted(old), sorted(new))}"
 
 
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield (name, old value, new value) of each option that two commands give differently.
+    """Yield (name, old value, new value) of each option that differs between two commands.
 
-    Only options that change the model's outputs count. The value of an option that a command does
-    not give is None; for ``--mode``, it is the default.
+    Only options that change the model's outputs count. An option that a command lacks has the value
+    None, except ``--mode``, which has its default.
     """
     phrases_old, phrases_new = _phrases(old), _phrases(new)
     both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
@@ -144,37 +142,33 @@ def list_value_options(
     for name in dict.fromkeys(flag.names[0] for flag in flags):
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
         if in_old != in_new:
-            old_value, new_value = _values(name, in_old), _values(name, in_new)
-            yield name, old_value or _UNSAID.get(name), new_value or _UNSAID.get(name)
+            yield name, _values(name, in_old), _values(name, in_new)
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:
     if phrases is None:
-        return None
+        return _UNSAID.get(name)
     return " ".join(phrase.removeprefix(name).strip() for phrase in phrases) or "given"
 
 
-def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Tell how two commands differ: ``with --pool OLD, not --pool NEW``. Equal commands give ""."""
+def _tell_change(old_words: Sequence[str], new_words: Sequence[str]) -> str:
+    """Describe how two commands differ, as ``with --pool OLD, not --pool NEW``; empty if equal."""
     # The order of options does not count, since two versions of hookcli may write them differently.
-    phrases_old, phrases_new = _phrases(old), _phrases(new)
-    differences = []
-    for name in dict.fromkeys((*phrases_old, *phrases_new)):
-        in_old, in_new = phrases_old.get(name, []), phrases_new.get(name, [])
-        only_old = [each for each in in_old if each not in in_new]
-        only_new = [each for each in in_new if each not in in_old]
-        if only_old or only_new:
-            differences.append(_tell_difference(only_old, only_new))
-        elif in_old != in_new:  # the same values in a different order, or not as often
-            differences.append(_tell_difference(in_old, in_new))
-    return ", and ".join(differences)
+    phrases_old, phrases_new = _phrases(old_words), _phrases(new_words)
+    names = dict.fromkeys((*phrases_old, *phrases_new))
+    pairs = ((phrases_old.get(name, []), phrases_new.get(name, [])) for name in names)
+    return ", and ".join(_tell_difference(old, new) for old, new in pairs if old != new)
 
 
-def _tell_difference(only_old: Sequence[object], only_new: Sequence[object]) -> str:
+def _tell_difference(old: Sequence[object], new: Sequence[object]) -> str:
+    only_old = [each for each in old if each not in new]
+    only_new = [each for each in new if each not in old]
+    if not only_old and not only_new:  # the same values in a different order, or not as often
+        only_old, only_new = [*old], [*new]
     if not only_old:
         return f"without {_some(only_new)}"
-    with_old = f"with {_some(only_old)}"
-    return f"{with_old}, not {_some(only_new)}" if only_new else with_old
+    without_new = f", not {_some(only_new)}" if only_new else ""
+    return f"with {_some(only_old)}{without_new}"
 
 
 def _some(words: Sequence[object]) -> str:
@@ -183,7 +177,7 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Map each option of a command to its uses, such as ``{'--layers': ['--layers conv']}``.
+    """Map each option of a command to its uses, for example ``{'--layers': ['--layers conv']}``.
 
     The words before the first option are under ``command``, ``model`` and ``images``.
     """

@@ -153,5 +153,5 @@ class GoldenFile(Document):
 
 
 def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
-    """Return a golden file with the facts of a ``manifest.json``, but with empty ``calls``."""
+    """Return a golden file that has the facts of a ``manifest.json``, but no ``calls``."""
     return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

@@ -1,4 +1,7 @@
-"""Declare fields of images and predictions; pair two runs' images; write notes on ``--range``."""
+"""Declare what JSON documents say about images: their files, predictions and value ranges.
+
+Functions pair the images of two runs, and describe how ``--range`` scaled the values of pictures.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,16 @@ if TYPE_CHECKING:
 
 CLIP_FRAMES = 16  # the number of frames in a clip for a video model
 
+_SHARES = ("probability", "share of the image", "score")
 Measure: TypeAlias = Annotated[
-    str,
-    keywords(
-        enum=["probability", "share of the image", "score", "value", "depth", "pixels", "features"]
-    ),
+    str, keywords(enum=[*_SHARES, "value", "depth", "pixels", "features"])
 ]
-_SHARES = frozenset({"probability", "share of the image", "score"})
 Box: TypeAlias = Annotated[tuple[float, ...], keywords(minItems=4, maxItems=4)]
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Size, time and hash of an image file, which show later whether the file has changed."""
+    """The size, time and hash of an image file, which later show whether the file has changed."""
 
     file: str  # the path or URL; for an image in a tensor file, its name follows
     size: int = -1  # in bytes; -1 if unknown, as for a missing file
@@ -86,7 +86,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The number of the model's output that a backward pass differentiates or an ablation compares.
+    """A number from the model's output that a backward pass differentiates or an ablation compares.
 
     Attributes:
         kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, the user's function as
@@ -132,7 +132,7 @@ class Intensities:
 
 
 def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
-    """Return the widest range and the sums of the counts in ``several``; None if it is empty."""
+    """Return the widest range of several pictures, with sums of their counts; None for none."""
     if not several:
         return None
     return Intensities(
@@ -147,7 +147,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 
 
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
-    """Yield sentences on how values of over 8 bits were scaled. True marks one as a warning."""
+    """Yield sentences on how pictures of more than 8 bits were scaled, with True for a warning."""
     known = [image.intensities for image in images if image.intensities is not None]
     together = join_intensities(known)
     if together is None:
@@ -177,14 +177,14 @@ def range_text(low: float, high: float) -> str:
 
 
 def suggest_range(low: float, high: float) -> str:
-    """Return an option for this range, rounded outwards, such as ``range=(-1024, 3071)``."""
+    """Return the option for a range, rounded outwards: ``range=(-1024, 3071)`` in backticks."""
     high = high if high > low else low + 1
     ends = ", ".join(_round(end, up) for end, up in ((low, False), (high, True)))
     return f"`range=({ends})`"
 
 
 def _round(value: float, up: bool) -> str:  # noqa: FBT001
-    """Return a number as text. Round fractions to six significant digits, upwards if ``up``."""
+    """Return a number as text, and round a fraction up or down to six significant digits."""
     if value == int(value):
         return f"{value:.0f}"
     digit = Decimal(1).scaleb(Decimal(value).adjusted() - 5)
@@ -206,7 +206,7 @@ class ImageResult:
         predictions: the predictions, the best first; empty for an output in an unknown form.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
         seen: the file of a picture of the network's input, in the run folder; empty without one.
-        part: left, top, right and bottom, in pixels, of what the network saw of the image; left out
+        part: left, top, right and bottom, in pixels, of the part that the network saw; left out
             unless the run saves whole tensors and the preprocessing only resizes and crops.
         intensities: how values of more than 8 bits were scaled to 8; left out for other pictures.
         note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.
@@ -232,11 +232,11 @@ class ImageResult:
 
 
 def match_images(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Pair the images of runs A and B by content, or else by key. Yield (key in A, key in B).
+    """Yield (key in A, key in B) for each image that runs A and B have in common.
 
-    ``a`` and ``b`` map the keys of the runs' images to the SHA-256 hashes of the files.
+    ``a`` and ``b`` map the key of each image, its unique name in the run, to the SHA-256 of its
+    file. Images match by content, preferably with the same key; or by key if no content matches.
     """
-    # Images match by content, preferably with the same key; and by key if no content matches.
     contents: dict[str, list[str]] = {}
     for key, content in b.items():
         if a.get(key) != content:

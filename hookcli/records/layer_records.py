@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _TensorForm:
-    """The fields of ``TensorStats`` that come before the statistics."""
-
+class _TensorForm:  # the fields of ``TensorStats`` that come before the statistics
     __slots__ = ()
 
     shape: tuple[int, ...]
@@ -111,9 +109,7 @@ class LayerRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RecordColumns:
-    """The columns of ``records.parquet`` that come before the statistics."""
-
+class _RecordColumns:  # the columns of ``records.parquet`` that come before the statistics
     __slots__ = ()
 
     image: str
@@ -165,6 +161,6 @@ _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))
 
 
 def read_record(cells: Mapping[str, Any]) -> RecordRow:
-    """Return a row of ``records.parquet``; default values replace missing and null cells."""
+    """Return a row of ``records.parquet``; a default replaces each cell that is missing or null."""
     known = {n: cell for n, cell in cells.items() if cell is not None and n in _RECORD_COLUMNS}
     return RecordRow(**{**known, "shape": tuple(cells["shape"])})

@@ -32,7 +32,7 @@ class Channels(Enum):
 
     @property
     def of_neighbour(self) -> Channels:
-        """The value for an elementwise layer that follows: ``LIKELY_FIRST`` or ``LIKELY_LAST``."""
+        """The likely member for an elementwise layer that follows a layer with this member."""
         return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
 
     @property
@@ -42,7 +42,7 @@ class Channels(Enum):
 
     @property
     def needs_inference(self) -> bool:
-        """Whether only a forward pass can show the axis, since the layer's type does not."""
+        """Whether the layer's type does not show the axis, so that only a forward pass can."""
         return self not in (Channels.FIRST, Channels.LAST, Channels.WINDOWS)
 
 
@@ -84,15 +84,20 @@ class Layout:
 
     @property
     def image_tokens(self) -> slice:
-        """The slice of an NLC tensor's tokens that cover the image; all of any other tensor."""
+        """The slice of the token axis (L) that covers the image, without extra tokens.
+
+        The slice takes everything if the tensor is not ``NLC``, or has no known rows and columns.
+        """
         if self.name != "NLC" or not self.height:
             return slice(None)
         return slice(self.prefix, self.prefix + self.height * self.width)
 
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the maps in a tensor: (N, C, H, W), (N, C, D, H, W) or (N, C, L)."""
-        # A tensor gets it by ``permute(channels_first)`` and the slice ``image_tokens``. The
-        # layout must have a channel axis and, with NLC, rows and columns.
+        """Return the shape of a tensor's feature maps: (N, C, H, W), (N, C, D, H, W) or (N, C, L).
+
+        To get this shape, permute the tensor by ``channels_first``, and slice the last axis by
+        ``image_tokens``. The layout must have a channel axis and, with NLC, rows and columns.
+        """
         count, channels, *rest = (shape[axis] for axis in self.channels_first)
         if self.name == "NLC":
             rest = [self.height, self.width]
@@ -104,7 +109,7 @@ UNKNOWN = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Says how large the patches of an image are, and how many extra tokens a sequence has."""
+    """Says how large a model's image patches are, and how many extra tokens its sequences have."""
 
     patch: tuple[int, int] | None = None  # height and width in pixels, if a layer shows them
     before: int | None = None  # extra tokens before the patches' tokens; None if unknown
@@ -123,9 +128,13 @@ def resolve_layout(
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
-    """Return the layout that all arguments together imply. ``UNKNOWN`` means that none fits."""
-    # Feature maps must have the proportions of ``pixels``, the height and width of the network's
-    # input, up to rounding by less than one row or column; None means square.
+    """Return the layout of a tensor with this shape; ``UNKNOWN`` if the arguments do not decide it.
+
+    ``channels`` says where the layer's type puts the channel axis, and ``tokens`` describes the
+    model's patches and extra tokens. ``pixels`` is the height and width of the network's input, or
+    None for a square: feature maps must have its proportions, up to rounding by less than one row
+    or column.
+    """
     if 0 in shape or channels in (Channels.BY_INPUT, Channels.BY_NOTHING):
         return UNKNOWN
     if channels is Channels.WINDOWS:
@@ -136,17 +145,18 @@ def resolve_layout(
         return _three_axes(shape, channels, pixels, tokens)
     if len(shape) == 4:
         return _four_axes(shape, channels, pixels)
-    if len(shape) == 5:
-        return _five_axes(shape, channels, pixels)
-    return UNKNOWN
+    return _five_axes(shape, channels, pixels) if len(shape) == 5 else UNKNOWN
 
 
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """Return the layout recorded as ``name``. ``UNKNOWN`` means that it does not fit the tensor."""
-    # The number of tokens before the image's tokens is the smallest with which the remaining tokens
-    # form an image in the proportions of ``pixels``.
+    """Return the layout that a run saved as ``name``; ``UNKNOWN`` if it does not fit ``shape``.
+
+    ``pixels`` is the height and width of the network's input. A run does not save how many extra
+    tokens come before the image's tokens: hookcli takes the smallest number with which the other
+    tokens form an image with the proportions of ``pixels``.
+    """
     channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
     if layout.name != name:
@@ -177,8 +187,10 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return (height, width, prefix) of an image in ``length`` tokens. None means none is found."""
-    # The prefix is the number of tokens before the image's tokens.
+    """Return the rows and columns of an image in ``length`` tokens, and how many tokens precede it.
+
+    Return None if the tokens form no image.
+    """
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
     if tokens.patch is not None and pixels is not None:
@@ -202,20 +214,15 @@ def _find_image(
 def _four_axes(
     shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
 ) -> Layout:
-    first = Layout("NCHW", 1, shape[2], shape[3])
-    last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
     fits_last = _keeps_proportions(shape[1], shape[2], pixels)
-    if channels is Channels.FIRST:
-        return first
-    if channels is Channels.LAST:
-        return last if fits_last else Layout("NHWC", 3)
+    first = Layout("NCHW", 1, shape[2], shape[3])
+    last = Layout("NHWC", 3, shape[1], shape[2]) if fits_last else Layout("NHWC", 3)
+    if channels in (Channels.FIRST, Channels.LAST):
+        return first if channels is Channels.FIRST else last
     if fits_first == fits_last:  # the shape does not decide, so the neighbour does
-        last = last if fits_last else Layout("NHWC", 3)
         return {Channels.LIKELY_FIRST: first, Channels.LIKELY_LAST: last}.get(channels, UNKNOWN)
-    if fits_first:
-        return first
-    return last if fits_last else UNKNOWN
+    return first if fits_first else last
 
 
 def _five_axes(
@@ -228,21 +235,20 @@ def _five_axes(
     is_last = channels is Channels.LAST
     if channels is Channels.FIRST or (fits_first and not fits_last and not is_last):
         return first
-    if fits_last and (is_last or not fits_first):
-        return last
-    return UNKNOWN
+    return last if fits_last and (is_last or not fits_first) else UNKNOWN
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Return whether a map has the proportions of ``pixels`` (None: a square), up to rounding."""
+    """Return whether a map has the proportions of ``pixels`` (square for None), up to rounding."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (rows, columns) of ``tokens`` tokens in the proportions of ``pixels``.
+    """Arrange ``tokens`` tokens as an image, and return the numbers of its rows and columns.
 
-    If no arrangement fits, both are 0. If ``pixels`` is None, the image is square.
+    The image has the proportions of ``pixels``, or is square if ``pixels`` is None. Return (0, 0)
+    if there is no such image.
     """
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0

@@ -38,7 +38,7 @@ class TileBoxes:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMaps:
-    """The channels of a grid at the resolution of their layer, in one picture without labels.
+    """A picture without labels that shows a grid's channels at the resolution of their layer.
 
     The channels are in rows, in the order of the grid's tiles. The palette index of a pixel is the
     level of a value: levels 0 to 254 cover a range of values, and level 255 is NaN or Inf.

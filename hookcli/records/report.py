@@ -114,7 +114,7 @@ class RankedImages:
 
 @dataclass(frozen=True, slots=True)
 class FocusBox:
-    """The box of ``--focus``, a part of the image that is compared with the rest.
+    """The box of ``--focus``: the part of the image that hookcli compares with the rest.
 
     Attributes:
         box: left, top, width and height of the box in pixels of the image, as the user gave them.
@@ -127,7 +127,7 @@ class FocusBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Document):
-    """What a run was asked to do, with the versions, the code and the model that it used.
+    """The request of a run, with the versions, the code and the model that the run used.
 
     Attributes:
         hookcli: the version of hookcli that wrote the file.
@@ -170,7 +170,7 @@ class RequestFile(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun(RequestFile):
-    """What a run over images was asked to do, and its results.
+    """The request of a run over images, and the results of the run.
 
     Attributes:
         halved_batches: the number of batches that ran out of memory and ran again in halves. After
@@ -259,12 +259,12 @@ class ReportDocument(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """What is missing from a run folder, or damaged in it."""
+    """The files of a run folder that are missing or damaged."""
 
     missing: tuple[str, ...] = ()  # pictures that are missing or damaged
     damage: tuple[str, ...] = ()  # sentences about other files
     complete: bool = True  # whether the folder has a readable manifest, which is written last
-    pictures: tuple[str, ...] = ()  # of those that the page shows, all that exist
+    pictures: tuple[str, ...] = ()  # the pictures for the page that exist
 
 
 AS_LEFT = FolderState()

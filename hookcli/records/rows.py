@@ -1,4 +1,4 @@
-"""Declare the fields of rows in ``layers.csv``, and in output of commands (``hookcli layers``)."""
+"""Declare the rows of ``layers.csv``, and of lists from commands such as ``hookcli layers``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ MAY_FIND_NOTHING: frozenset[TaskWord] = frozenset({"detection"})
 
 
 @dataclass(frozen=True)
-class _CallColumns:
-    """The columns of ``layers.csv`` that come before the statistics."""
-
+class _CallColumns:  # the columns of ``layers.csv`` that come before the statistics
     __slots__ = ()
 
     order: Whole
@@ -156,7 +154,9 @@ class SurveyRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelTotal:
-    """The cost of the whole model for one image.
+    """The size and the cost of a whole model, for one image.
+
+    The model is a PyTorch model, or a file with a graph, such as an ONNX file.
 
     Attributes:
         params: the number of the model's parameters. A weight that a parametrization,
@@ -165,11 +165,14 @@ class ModelTotal:
         flops: the operations of a forward pass, two per multiply-add; null if not all are known.
         output_mb: the total size of the outputs of all calls of leaf modules, in 1e6 bytes.
         counted_flops: the operations that hookcli counted, even if it cannot count all of them.
-        uncounted: the operators that hookcli cannot count, each with the module that called it, as
-            ``library::operator in module``; for a file, the operators alone, or with their nodes.
-        stored_params: the number of values in the model's ``parameters()``; null for a file.
-        nodes: the number of nodes of a file with a graph; null for a model.
-        left_out: of a file, the nodes that belong to no layer: number, operation and reason.
+        uncounted: the operators whose operations hookcli cannot count. The name of the calling
+            module follows in a PyTorch model (``aten::sort in head``); the name of the node follows
+            in an ONNX file (``Einsum in /head/Einsum``); nothing follows in an exported program.
+        stored_params: the number of values in the ``parameters()`` of a PyTorch model; null for a
+            file.
+        nodes: the number of nodes in the graph of a file; null for a PyTorch model.
+        left_out: the nodes of a file that belong to no layer, as text with the number of nodes,
+            their operation, and the reason: ``3 QuantizeLinear (only quantizes)``.
     """
 
     params: Whole

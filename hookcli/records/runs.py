@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import ImageResult
 
-
 Rule: TypeAlias = Annotated[str, keywords(enum=list(RULES))]
 ASSUMED = (
     "the model does not say how its images are prepared, so they are prepared as for ImageNet: "
@@ -99,9 +98,9 @@ class Finding:
 def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images that get large pictures on the page.
+    """Return the images that get large pictures on the page: all images, if there are up to 200.
 
-    In a run of up to 200 images, these are all images; otherwise, up to 200 that findings name.
+    In a larger run, these are the first 200 images that findings name.
     """
     if len(images) <= MOST_IMAGES:
         return images

@@ -1,7 +1,7 @@
 """Declare each statistic of tensors: its heading, its text form, and how it merges over images.
 
-Columns, records, pages and totals are made from the declarations; ``activations/stats`` computes
-the values.
+hookcli makes columns, records, pages and totals from these declarations. ``activations/stats``
+computes the values.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _Merge: TypeAlias = Callable[[str, Pairs], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """The declaration of a statistic, which says what it means, and how to merge and show it."""
+    """Declares a statistic: its meaning, how hookcli merges it over images, and how it is shown."""
 
     text: str  # its meaning, for one tensor and for several images
     # ``number``: of the finite values; ``share``: of all, 0 to 1; ``count``: how many
     unit: Literal["number", "share", "count"] = "number"
-    merge: _Merge  # of two sets of values that both have the statistic, by its name
+    merge: _Merge  # ``merge(name, pairs)`` merges two values of the statistic called ``name``
     heading: str = ""  # of its column in tables; empty for none
 
     def with_default(self, default: float | None) -> Any:
@@ -96,14 +96,10 @@ class Statistics:
         heading="std",
     ).with_default(None)
     min: float | None = Statistic(
-        text="smallest finite value",
-        merge=_smaller,
-        heading="min",
+        text="smallest finite value", merge=_smaller, heading="min"
     ).with_default(None)
     max: float | None = Statistic(
-        text="largest finite value",
-        merge=_larger,
-        heading="max",
+        text="largest finite value", merge=_larger, heading="max"
     ).with_default(None)
     zero_fraction: Share | None = Statistic(  # noqa: RUF009  with_default returns a field
         text="exact zeros over all values, 0 to 1",
@@ -112,14 +108,10 @@ class Statistics:
         heading="zeros",
     ).with_default(None)
     nan_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
-        text="values that are NaN",
-        unit="count",
-        merge=_add,
+        text="values that are NaN", unit="count", merge=_add
     ).with_default(0)
     inf_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
-        text="values that are infinite",
-        unit="count",
-        merge=_add,
+        text="values that are infinite", unit="count", merge=_add
     ).with_default(0)
 
 
@@ -131,7 +123,7 @@ def figures_of(stats: Statistics) -> dict[str, Any]:
 def layer_cells(
     call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return a row of a notebook's table of calls: the text of each cell, by column heading."""
+    """Return a row of a notebook's table of calls, as a map of column headings to texts."""
     shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
     return {"call": call_id, "type": module_type, "shape": shape, **shown}
 

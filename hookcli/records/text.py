@@ -27,12 +27,15 @@ def figure_text(value: float | None) -> str:
 
 
 def and_more(rest: int, form: str = " and {} more") -> str:
-    """Return ``form`` with the number ``rest``, such as `` and 3 more``; empty for 0."""
+    """Return ``form`` with ``rest`` in its braces, such as " and 3 more"; "" for 0 or less."""
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 
 def fact_text(value: object) -> str:
-    """Return a value as text: empty as ``none``, a shape as ``1x3x8x8``, texts joined by ``; ``."""
+    """Return any value as text, such as ``1x3x8x8`` for a shape, and ``none`` for an empty value.
+
+    Several texts in a list are joined by ``; ``.
+    """
     if value is None or value in ("", (), []):
         return "none"
     if not isinstance(value, (list, tuple)):

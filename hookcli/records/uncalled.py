@@ -1,4 +1,4 @@
-"""Group layers that did not run, by the reason; shorten their names, as in ``layer{1-4}.conv1``."""
+"""Group layers that did not run by the reason, and shorten names, as in ``layer{1-4}.conv1``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UncalledGroup:
     """Layers that did not run for the same reason."""
 
     layers: tuple[str, ...]
-    names: str  # all names, names with the numbers that differ in braces, or the first names
+    names: str  # all names; short forms such as ``layer{1-4}.conv1``; or only the first names
     reason: str
 
     @property
@@ -31,16 +31,18 @@ class UncalledGroup:
 
 
 def group_uncalled(uncalled: Iterable[tuple[str, str]]) -> list[UncalledGroup]:
-    """Group pairs (layer name, why it did not run) by reason, in the order of the pairs."""
+    """Group pairs (layer name, why the layer did not run) by reason, in the order of the pairs.
+
+    Reasons that differ only in the module that holds the layer count as one reason.
+    """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
         kind = _HOLDER.sub(r"inside the \1 that holds it", reason)
         alike.setdefault(kind, []).append((layer, reason))
     groups = []
     for kind, group in alike.items():
-        layers = tuple(layer for layer, _ in group)
-        reasons = {reason for _, reason in group}
-        shared = reasons.pop() if len(reasons) == 1 else kind
+        layers, reasons = zip(*group, strict=True)
+        shared = reasons[0] if len(set(reasons)) == 1 else kind
         groups.append(UncalledGroup(layers, _shorten(layers), shared))
     return groups
 
@@ -58,7 +60,10 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Return names as ``layer{1-4}.conv{1-2}``. If this matches more than ``names``, return ""."""
+    """Join names as ``layer{1-4}.conv{1-2}``; return "" if this form includes other names, too.
+
+    Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``.
+    """
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

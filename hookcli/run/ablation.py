@@ -227,9 +227,10 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run copies of an image (1, …) through the model, each with another channel set to zero.
+        """Run copies of an image (1, …) through the model, each with a different channel zeroed.
 
-        If no forward pass fails, add the scores with and without each channel to ``sums``.
+        Add the scores with and without each channel to ``sums``, and the image's result to
+        ``images``. If a forward pass fails, add nothing.
         """
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)

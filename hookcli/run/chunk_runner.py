@@ -104,7 +104,10 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Skip images unlike the first image, unless hookcli knows what input the model takes."""
+        """Return the images with as many axes and channels as the first image; skip all others.
+
+        If hookcli knows what input the model takes, return all images.
+        """
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -143,7 +146,7 @@ class ChunkRunner:
     def _run_forward(
         self, batch: Sequence[PreparedImage], pixels: Tensor
     ) -> list[BatchResult] | _Failure:
-        """Run a batch. Return a failure as text, because an exception would keep tensors alive."""
+        """Run a batch; return a failure as text, since an exception would keep tensors alive."""
         try:
             with broken_forwards():
                 return [*map(self._read, self._run_pass([image.key for image in batch], pixels))]

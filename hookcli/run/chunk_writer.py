@@ -25,8 +25,8 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 class ChunkWriter:
     """Writes chunks (groups of images) in order, in a thread, and adds their results to the totals.
 
-    ``done`` is the number of chunks that are written and added. ``top`` has the images with the
-    largest values of each channel in these chunks.
+    ``done`` is the number of chunks that were written and added to the totals. ``top`` has the
+    images with the largest values of each channel in these chunks.
     """
 
     def __init__(

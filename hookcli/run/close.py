@@ -143,6 +143,7 @@ def diagnose(
         intensities={
             image.key: image.intensities for image in totals.images if image.intensities is not None
         },
+        has_idle_norms=isinstance(model.runner, EagerRunner) and model.runner.has_idle_norms(),
     )
     return uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
 

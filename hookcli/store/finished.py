@@ -66,10 +66,11 @@ def finish_resume(
     """Raise a CompleteError if the run that the user wants to resume is already complete.
 
     Return if the run is unfinished or missing. Raise a RequestError if a file of the complete run
-    is damaged, or if its command or inputs differ. ``images`` and ``inputs`` are the SHA-256 of
-    each file by name; hookcli does not compare an empty hash or mapping. A finding of a rule in
-    ``fail_on`` sets the exit code of the CompleteError. If ``cleans_up``, hookcli deletes the saved
-    chunks that the complete run left behind.
+    is damaged, or if the run had another command, other weights or other input files. ``images``
+    and ``inputs`` (files of ``--input``) map each file to its SHA-256; hookcli does not compare an
+    empty hash or mapping. Findings of the rules in ``fail_on`` change the exit code of the
+    CompleteError. If ``cleans_up``, hookcli deletes the saved chunks that the complete run left
+    behind.
     """
     folder = find_folder(path)
     if folder is None:
@@ -122,7 +123,7 @@ def finish_resume(
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
     """Describe how ``images`` differ from the finished run's images; empty if they do not differ.
 
-    An image without a hash is compared by name only.
+    ``images`` maps each image file to its SHA-256; if that is empty, only the name is compared.
     """
     images = plain({**images})  # as names are in the manifest
     used = {image.file: image.sha256 for image in done.images}

@@ -24,7 +24,7 @@ def read_journals(folder: Folder) -> Iterator[str]:
 
 
 def read_journal(data: bytes) -> Iterator[str]:
-    """Yield the file names in a journal. Skip an incomplete last line: its file was not written."""
+    """Yield the file names in a journal; skip an incomplete last line, whose file is missing."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class Kind:
     """Says how hookcli names and recognizes one kind of result folder, such as an analysis.
 
-    ``read_list`` returns the names in the list, or None if another program wrote the list.
+    ``read_list`` returns the names of files in the list, or None if hookcli did not write the list.
     """
 
     name: str  # in messages, after ``article``
-    article: str
+    article: str  # ``a`` or ``an``
     list_name: str  # the file that names all others
     read_list: Callable[[bytes], Iterable[str] | None]
     hint: str = ANOTHER  # what to do about a folder that cannot be used
@@ -73,7 +73,7 @@ class ResultFolder:
 
 
 def check_results(folder: Path, kind: Kind) -> bool:
-    """Return whether a folder has earlier results; raise an OutputError if it cannot hold any."""
+    """Return whether a folder has earlier results; raise an OutputError for an unusable folder."""
     refuse_url(folder)
     refuse_run_folder(folder, kind.hint)
     try:

@@ -55,7 +55,7 @@ def write_shard(
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict as a safetensors file. A tensor with two names is written twice."""
+    """Write a state dict as a safetensors file, and write a tensor with two names twice."""
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
     try:

@@ -41,7 +41,8 @@ class CallTally:
 
     ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels``, the number of channels,
     describe the first image. ``low`` and ``high`` are each channel's smallest and largest value, as
-    bytes of float64; they are None if the number of channels varies.
+    bytes of float64; they are None without a channel axis, or if the number of channels
+    varies.
     """
 
     call: Call

@@ -84,10 +84,8 @@ class _Hit:
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    outputs = [tally for tally in evidence.calls.values() if tally.call.side == "output"]
-    outputs.sort(key=lambda tally: tally.call.order)
     alike: dict[tuple[str, str, str, bool], list[_Hit]] = {}
-    for hit in _find_makers(outputs, limits):
+    for hit in _find_makers(evidence.list_ended("output"), limits):
         alike.setdefault(hit.kind, []).append(hit)
     for group in alike.values():
         hit = max(group, key=lambda each: each.share)  # in a tie, the first
@@ -102,12 +100,12 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         yield Finding(rule, call_id, hit.share, sentence=f"{what}{everywhere}{after}{more}")
 
 
-def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
+def _find_makers(ended: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
     # A call's hit can be explained by a hit of the call that ended just before or, if the call is a
     # block, of a layer inside the block.
     makers: list[_Hit] = []
     before: list[tuple[_Hit, _Hit]] = []  # the previous call's hits, and what explains them
-    for tally in _in_order_of_their_ends(outputs):
+    for tally in ended:
         now = []
         for hit in _list_hits(tally, limits):
             inside = (each for each in reversed(makers) if each.is_part_of(hit))
@@ -120,18 +118,6 @@ def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> l
             now.append((hit, maker or hit))
         before = now
     return makers
-
-
-def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
-    ends: dict[str, int] = {}  # the end of the last call inside a block, by the path of the block
-    keys = {}
-    for tally in reversed(outputs):
-        path, order = tally.call.layer.module_path, tally.call.order
-        keys[tally.call.id] = (max(ends.pop(path, order), order), -order)
-        while path:
-            path = path.rpartition(".")[0]
-            ends.setdefault(path, order)
-    return sorted(outputs, key=lambda tally: keys[tally.call.id])
 
 
 def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hookcli.summary.scales import order_by_end
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -26,6 +28,7 @@ class Evidence:
         written: by call id, what overwrote the call's output in place.
         files: the names of the image files, by image key.
         intensities: the ranges of images with more than 8 bits, by image key.
+        has_idle_norms: whether the batch norms have no statistics yet, and so rescale nothing.
     """
 
     calls: Mapping[str, CallTally]
@@ -38,3 +41,8 @@ class Evidence:
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     intensities: Mapping[str, Intensities] = field(default_factory=dict)
+    has_idle_norms: bool = False
+
+    def list_ended(self, side: str) -> list[CallTally]:
+        """Return the tallies of one side in the order in which the calls ended."""
+        return order_by_end(tally for tally in self.calls.values() if tally.call.side == side)

@@ -8,6 +8,7 @@ the answer in ``Evidence``.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from hookcli.records.calls import RECOMPUTED
@@ -17,7 +18,7 @@ from hookcli.records.runs import MOST_NAMED, Finding
 from hookcli.records.text import and_more, count
 from hookcli.records.uncalled import group_uncalled
 from hookcli.summary.channel_findings import find_channels
-from hookcli.summary.scales import role_of
+from hookcli.summary.scales import find_stretch, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.summary.call_tally import RuleHit
     from hookcli.summary.evidence import Evidence
 
+_STRETCH = 500  # times the threshold of a single step is the threshold of a gradual change
 _ROUNDING = 8  # pixels that a network's preprocessing may add
 
 
@@ -35,7 +37,7 @@ def list_findings(
     limits = {**RULES, **thresholds}
     del limits["untrained"]  # this rule has no threshold
     found = [
-        replace(finding, threshold=limits.get(finding.rule))
+        replace(finding, threshold=finding.threshold or limits.get(finding.rule))
         for find in _FINDERS
         for finding in find(evidence, limits)
     ]
@@ -82,6 +84,22 @@ def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
             than = _expected(call, against)
             sentence = f"the spread of {call_id} is {hit.number:.3g} times {verb} {than}{more}"
             yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
+
+
+def _find_stretches(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    rows = (evidence.list_ended("output"), evidence.list_ended("grad_output")[::-1])
+    for rule, row in product(("exploding", "vanishing"), rows):
+        limit = max(1.0, _STRETCH * limits[rule])
+        # A hit names the cause, and idle norms are the cause.
+        is_explained = evidence.has_idle_norms or any(rule in tally.hits for tally in row)
+        stretch = () if is_explained else find_stretch(row, rule, limit)
+        if stretch:
+            ends = [(tally.call.id, tally.stats.std or 1.0) for tally in stretch]
+            (first, one), (last, two) = ends[0], ends[-1]
+            how = "grows" if one < two else "falls"
+            over = f"gradually over {len(stretch)} {stretch[0].call.layer.module_type} layers"
+            sentence = f"the std {how} from {one:.3g} at {first} to {two:.3g} at {last}, {over}"
+            yield Finding(rule, last, max(two / one, one / two), limit, sentence=sentence)
 
 
 def _find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -216,7 +234,7 @@ def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 
 _FINDERS = (
-    *(_find_not_finite, _find_scales, _find_without_gradient, _find_float16, find_channels),
-    *(_find_nan_pixels, _find_overwritten, _find_uncalled, _find_skipped, _find_untrained),
-    *(_find_small_images, _find_narrow),
+    *(_find_not_finite, _find_scales, _find_stretches, _find_without_gradient, _find_float16),
+    *(find_channels, _find_nan_pixels, _find_overwritten, _find_uncalled, _find_skipped),
+    *(_find_untrained, _find_small_images, _find_narrow),
 )

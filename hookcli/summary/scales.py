@@ -3,15 +3,18 @@
 Layers of the same type do different work: an expansion is not a depthwise convolution, and a query
 projection is not a patch embedding. A layer is therefore compared with the layer of the same role
 in another block: ``layer2.3.conv2`` with ``layer2.2.conv2``. A layer's role is its module path
-without the numbers of its blocks.
+without the numbers of its blocks. Over a *stretch* of such layers, changes that are too small to
+count from block to block add up to a large one.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.records.calls import OPERATION
 
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hookcli.records.layer_records import LayerRecord
+    from hookcli.summary.call_tally import CallTally
 
+_Call = TypeVar("_Call", "LayerRecord", "CallTally")
 _PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth", "DropPath")
 _NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a of inception3a
 
@@ -106,10 +111,8 @@ def find_scale_hits(
     # in later layers until their counterparts have changed, too.
     row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
     spreads = [record.stats.std or 1.0 for record in row]
-    rules = (
-        ("exploding", spreads, exploding),
-        ("vanishing", [1 / spread for spread in spreads], vanishing),
-    )
+    inverses = [1 / spread for spread in spreads]
+    rules = (("exploding", spreads, exploding), ("vanishing", inverses, vanishing))
     changed: dict[int, str] = {}
     hits = []
     for reference in _find_references(tuple(_signature_of(record) for record in row)):
@@ -128,6 +131,30 @@ def find_scale_hits(
                 changed[here] = rule
                 hits.append(ScaleHit(rule, row[here], number, row[there]))
     return hits
+
+
+def find_stretch(tallies: Iterable[CallTally], rule: str, limit: float) -> Sequence[CallTally]:
+    """Return the longest stretch over which the standard deviation gradually explodes or vanishes.
+
+    ``tallies`` are in the order of ``find_scale_hits``. ``limit`` is at least 1, and the factor
+    between the ends of a stretch is above it. The result is empty if there is no such stretch.
+    """
+    row = [t for t in tallies if t.stats.std and t.call.layer.module_type not in _PASSING]
+    sizes = [math.log(t.stats.std or 1.0) * (1 if rule == "exploding" else -1) for t in row]
+    alike: dict[object, list[int]] = {}
+    for index, each in enumerate(map(_signature_of, row)):
+        key = each.role if role_of(each.module_path).blocks else each.row
+        alike.setdefault(key, []).append(index)
+    found = []
+    for group in alike.values():
+        pairs = combinations(group, 2)
+        start, end = max(pairs, key=lambda pair: sizes[pair[1]] - sizes[pair[0]], default=(0, 0))
+        total, part = sizes[end] - sizes[start], [k for k in group if start <= k <= end]
+        # A change is not gradual if one step makes up half of its orders of magnitude.
+        is_gradual = all(2 * (sizes[b] - sizes[a]) < total for a, b in pairwise(part))
+        if is_gradual and total > math.log(limit):
+            found.append([row[k] for k in part])
+    return max(found, key=len, default=[])
 
 
 def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
@@ -162,7 +189,7 @@ def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> 
 
 
 def _is_near(ratio: float, limit: float) -> bool:
-    return 1 / limit < ratio < limit
+    return ratio * limit > 1 and ratio < limit
 
 
 @functools.lru_cache(maxsize=64)
@@ -218,24 +245,24 @@ def _find_mates(
     return before, after
 
 
-def _signature_of(record: LayerRecord) -> _Signature:
+def _signature_of(record: LayerRecord | CallTally) -> _Signature:
     call, layout, kind = record.call, record.layout, record.call.layer.module_type
     form = (kind, layout.name, layout.is_spatial, call.call_index, call.output_key)
     return _Signature(call.layer.module_path, form)
 
 
-def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
-    """Sort one image's records, which are in the order of the calls' starts, by the calls' ends."""
-    ended: list[LayerRecord] = []
-    running: list[LayerRecord] = []
-    for record in records:
+def order_by_end(records: Iterable[_Call]) -> list[_Call]:
+    """Sort one image's records, or all tallies of one side, by the calls' ends."""
+    ended: list[_Call] = []
+    running: list[_Call] = []
+    for record in sorted(records, key=lambda each: each.call.order):
         while running and not _is_inside(record, running[-1]):
             ended.append(running.pop())
         running.append(record)
     return ended + running[::-1]
 
 
-def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
+def _is_inside(record: _Call, running: _Call) -> bool:
     path = running.call.layer.module_path
     inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
     return not path or inside or record.call.order == running.call.order

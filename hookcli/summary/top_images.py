@@ -75,8 +75,8 @@ class TopTally:
 
         The measure is ``(best - last) / (last + usual)``. ``best`` and ``last`` are the channel's
         largest and smallest finite kept values (at least 0); ``usual`` is the mean of ``best`` over
-        the channels with values above 0. So a channel stands out with a best value of 10.71 and a
-        last one of 2.98, but not with 100 and 90, nor with 0.01 and 0 if ``usual`` is 5.
+        the channels whose best value is finite and above 0. If ``usual`` is 5, a channel stands
+        out with a best value of 10.71 and a last one of 2.98, but not with 100 and 90.
         """
         values = self.values[call_id]
         best = values[:, 0]

@@ -77,10 +77,11 @@ def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> Run
             error.hint += ", and `resume` continues the run"
         raise
     except KeyboardInterrupt as error:
-        if not (keeps and is_long and bar.done):
+        if not (keeps and is_long):
             raise
-        hint = "finished chunks are kept; `resume` continues a long run"
-        raise errors.InterruptError("interrupted", hint) from error
+        none = "no chunk is finished: `resume` begins with the first image again"
+        kept = "finished chunks are kept; `resume` continues a long run"
+        raise errors.InterruptError("interrupted", kept if bar.done else none) from error
     warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
     return result
 

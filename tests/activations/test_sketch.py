@@ -212,6 +212,7 @@ def test_a_gpu_gives_the_same_without_waiting(layout):
     values = torch.randn(4, 64, 56, 56).contiguous(memory_format=layout)
     values[0, 0, 0, 0] = torch.nan
     device = values.cuda()
+    take_sketches(device)  # copies the signs to the GPU, once for each size
     torch.cuda.set_sync_debug_mode("error")
     try:
         first, second = take_sketches(device), take_sketches(device)

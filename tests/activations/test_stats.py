@@ -107,6 +107,13 @@ def test_any_memory_layout_agrees_with_numpy(rows):
     check_all_rows(rows)
 
 
+@pytest.mark.parametrize("row", [[0.1, 0.1, 0.1, math.nan], [math.nan, 0.5, 1e308, 1e308]])
+def test_a_range_in_float64_is_that_of_the_finite_values(row):
+    stats = stats_of(torch.tensor([row], dtype=torch.float64))
+    finite = [value for value in row if value == value]
+    assert (stats.min, stats.max) == (min(finite), max(finite))
+
+
 def test_a_large_tensor_is_reduced_in_pieces(monkeypatch):
     monkeypatch.setattr(stats_module, "_PIECE", 70)
     rows = normal(5, 3, 4, 5)

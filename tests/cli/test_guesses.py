@@ -1,95 +1,107 @@
-"""Words that people guess from other tools: the message says what to type."""
+"""What newcomers type on their first day, and what hookcli tells them to type instead."""
 
 from __future__ import annotations
+
+import re
+import shlex
 
 import pytest
 from PIL import Image
 
-SEE = "see: hookcli inspect --help"
+from hookcli.__main__ import build_command
+from hookcli.cli import guesses
+from hookcli.verbs.subjects import COMMANDS
+
+GUESSES = """\
+2 | predict resnet18 cat.png | hookcli inspect resnet18 cat.png
+2 | predict cat.png | hookcli inspect resnet18 cat.png
+2 | view cat.png resnet18 | hookcli inspect resnet18 cat.png
+2 | activations resnet18 | hookcli inspect resnet18 photo.jpg
+2 | cam resnet18 cat.png --size 64 | hookcli gradients resnet18 --size 64 cat.png --cam 'conv[-1]'
+2 | saliency resnet18 cat.png | hookcli gradients resnet18 cat.png --saliency
+2 | attention vit_b_16 cat.png | hookcli inspect vit_b_16 cat.png --attention all
+2 | features resnet18 photos | hookcli inspect resnet18 photos --save tensors --pool mean
+2 | extract resnet18 cat.png | hookcli inspect resnet18 cat.png --save tensors
+2 | nan net.py:make cat.png | hookcli inspect net.py:make cat.png --layers all --fail-on nan,inf
+2 | prune resnet18 cat.png | hookcli inspect resnet18 cat.png --prune conv=0.3
+2 | time resnet18 cat.png | hookcli inspect resnet18 cat.png --time
+2 | profile net.py:make | hookcli layers net.py:make --sort flops, or hookcli inspect net.py:make photo.jpg --time
+2 | summary resnet18 | hookcli layers resnet18
+2 | umap resnet18 photos | hookcli map resnet18 photos
+2 | onnx resnet18 cat.png | hookcli compare resnet18 cat.png --against onnx
+2 | open | hookcli report RUN --open
+2 | open hookcli-runs/mine | hookcli report hookcli-runs/mine --open
+2 | help | hookcli COMMAND --help
+2 | help inspect | hookcli inspect --help
+2 | version | hookcli --version
+2 | -v | everything is printed, unless -q is given; the version: hookcli --version
+2 | list | hookcli models
+2 | search resnet | hookcli models '*resnet*'
+2 | download resnet18 | hookcli models resnet18 --fetch
+2 | resume | the command of the run again, with --resume
+2 | inspct resnet18 cat.png | hookcli inspect resnet18 cat.png
+2 | grad resnet18 'my cat.png' | hookcli gradients resnet18 'my cat.png'
+2 | resnet18 | hookcli layers resnet18
+2 | resnet18 cat.png | hookcli inspect resnet18 cat.png
+2 | timm:vit_base cat.png | hookcli inspect timm:vit_base cat.png
+2 | cat.png | hookcli inspect resnet18 cat.png
+2 | nonsense |
+2 | inspect | hookcli inspect resnet18 photo.jpg
+2 | layers | hookcli layers resnet18
+2 | report | hookcli report hookcli-runs/resnet18-photo
+2 | inspect resnet18 | hookcli inspect resnet18 photo.jpg; its layers alone: hookcli layers resnet18
+2 | inspect cat.png | hookcli inspect resnet18 cat.png; its layers alone: hookcli layers resnet18
+2 | inspect cat.png resnet18 | give 'resnet18' as the model, and 'cat.png' as an image
+2 | inspect resnet18 cat.png --layers layer1 layer2 | several layers are one word: --layers layer1,layer2
+2 | inspect resnet18 cat.png --layers last | list them with: hookcli layers MODEL
+2 | inspect resnet18 cat.png --json | --format json
+2 | inspect resnet18 cat.png --gpu | --device cuda
+2 | inspect resnet18 cat.png --imgsz 320 | --size N
+2 | inspect resnet18 cat.png --no-crop | --size 224 --resize 224 cuts nothing off the short side
+2 | inspect resnet18 cat.png --random | --weights random
+2 | inspect resnet18 cat.png --colourmap gray | --colormap
+2 | inspect resnet18 cat.png --crop-pct 1 |
+2 | inspect resnet18 cat.png --cam | hookcli gradients --cam has it
+2 | inspect resnet18 cat.png --dtype fp16 | --dtype float16
+2 | inspect resnet18 cat.png --save | --save tensors
+2 | gradients resnet18 cat.png --cam | --cam 'conv[-1]'
+2 | gradients resnet18 cat.png --target 281,207 | one class each: --target 281 --target 207
+2 | layers resnet18 cat.png | hookcli layers resnet18, or with images: hookcli inspect resnet18 cat.png
+2 | layers resnet18 --checkpoint w.pth |
+2 | layers resnet18 --sort flop | --sort flops
+2 | export run | --to npy
+2 | probe resnet18 photos | --labels folders
+2 | models hf | hookcli models --source hf
+2 | diff resnet18 resnet34 | give a run's folder or a golden file; two models are compared with hookcli compare A IMAGE --against model=B
+2 | compare resnet18 resnet34 cat.png | hookcli compare resnet18 cat.png --against model=resnet34
+2 | compare resnet18 cat.png | --against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B
+2 | compare resnet18 cat.png --against train | did you mean mode=train?
+2 | compare resnet18 cat.png --against b.pth | did you mean weights=b.pth?
+2 | compare resnet18 cat.png --against seed=1 --against seed=2 | one run B at a time: compare twice
+3 | inspect resnet18 nofile.png | give one or more image files, for example photo.jpg
+4 | inspect resnet18 cat.png --weights imagenet | resnet18 has: IMAGENET1K_V1, DEFAULT, auto, pretrained, random, FILE
+2 | layers resnet-18 | resnet18
+2 | layers resnet | did you mean resnet18, resnet34, resnet50?
+2 | layers vit_b_17 | did you mean vit_b_16, vit_l_16, vit_h_14?
+2 | layers mask_rcnn | did you mean maskrcnn_resnet50_fpn, maskrcnn_resnet50_fpn_v2?
+2 | layers dinov2-small | hf:facebook/dinov2-small
+2 | layers clip | hf:openai/clip-vit-base-patch32
+2 | layers vit-base-patch16-224 | hf:google/vit-base-patch16-224
+2 | layers convnext-tiny-224 | hf:facebook/convnext-tiny-224
+2 | layers ViT-B/32 | open_clip:ViT-B-32
+2 | layers resnet50.a1_in1k | timm:resnet50.a1_in1k
+2 | layers unet | smp:unet/resnet34
+"""  # noqa: E501  a row each
 
 
-@pytest.mark.parametrize(
-    ("option", "hint"),
-    [
-        ("--json", "--format json"),
-        ("--gpu", "--device cuda"),
-        ("--open", "each run writes a page, report.html, into its folder: open it in a browser"),
-        ("--cam", "hookcli gradients --cam has it"),
-        ("--colourmap", "--colormap"),
-    ],
-)
-def test_an_option_of_other_tools_is_translated(run, option, hint):
-    ended = run("inspect", "resnet18", "cat.png", option)
-    assert ended == (2, "", f"error: No such option: {option}\nhint: {hint}; {SEE}\n")
-
-
-def test_only_options_of_the_command_are_named(run):
-    """layers has no weights."""
-    ended = run("layers", "resnet18", "--checkpoint", "w.pth")
-    assert "--weights" not in ended.err
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        ("timm:vit_base cat.png", "hookcli inspect timm:vit_base cat.png; "),
-        ("resnet18", "hookcli layers resnet18; "),
-        ("cat.png resnet18", "hookcli inspect resnet18 cat.png; "),
-        ("summary resnet18", "hookcli layers MODEL; "),
-        ("inspct resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
-        ("nonsense", ""),
-    ],
-)
-def test_a_word_that_is_no_command_may_be_a_model(run, words, hint):
-    first = words.split()[0]
-    ended = run(*words.split())
-    assert ended == (2, "", f"error: No such command: {first}\nhint: {hint}see: hookcli --help\n")
-
-
-def test_without_an_image_the_next_step_is_said(run):
-    ended = run("inspect", "resnet18")
-    assert ended.code == 2
-    step = "hookcli inspect resnet18 photo.jpg; its layers alone: hookcli layers resnet18"
-    assert ended.err == f"error: Missing argument 'IMAGE'.\nhint: {step}; {SEE}\n"
-
-
-def test_an_image_in_the_place_of_the_model_is_reported(run):
-    ended = run("inspect", "cat.png", "resnet18")
-    assert ended.code == 2
-    assert ended.err == (
-        "error: the model comes before the images, and 'cat.png' is an image\n"
-        "hint: give 'resnet18' as the model, and 'cat.png' as an image\n"
-    )
-
-
-def test_a_second_layer_is_not_taken_for_an_image(run):
+@pytest.mark.parametrize("guess", GUESSES.splitlines())
+def test_a_first_guess_is_answered_with_what_to_type(run, guess):
     Image.new("RGB", (40, 30)).save("cat.png")
-    ended = run("inspect", "resnet18", "cat.png", "--layers", "layer1", "layer2.0")
-    assert ended.code == 2
-    assert ended.err == (
-        "error: there is no image 'layer2.0'\n"
-        "hint: several layers are one word: --layers layer1,layer2.0\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "message", "hint"),
-    [
-        ([], "Missing option '--against'.", "--against weights=B.pth"),
-        (["--against", "train"], "--against cannot read 'train'", "mode=train"),
-        (["--against", "b.pth"], "--against cannot read 'b.pth'", "weights=b.pth"),
-        (
-            ["--against", "seed=1", "--against", "seed=2"],
-            "--against seed=… was given 2 times",
-            "compare twice",
-        ),
-    ],
-)
-def test_the_hint_says_what_can_be_compared_with_a_model(run, words, message, hint):
-    ended = run("compare", "resnet18", "cat.png", *words)
-    assert ended.code == 2
-    assert ended.err.startswith(f"error: {message}\n")
-    assert hint in ended.err
+    code, words, hint = (part.strip() for part in guess.split("|"))
+    ended = run(*shlex.split(words))
+    assert (ended.code, ended.out) == (int(code), "")
+    said = ended.err.partition("\nhint: ")[2]
+    assert re.split("(; )?see: hookcli| one of: |\n", said)[0] == hint
 
 
 def test_a_source_file_is_answered_with_the_models_that_may_be_in_it(run, tmp_path):
@@ -100,3 +112,10 @@ def test_a_source_file_is_answered_with_the_models_that_may_be_in_it(run, tmp_pa
     assert f"hint: {file}:make, {file}:Net\n" in ended.err
     file.write_text("def make(:")
     assert "hint: write FILE.py:FUNCTION\n" in run("layers", file).err
+
+
+def test_every_command_and_option_of_the_table_exists():
+    options = guesses.list_options(map(build_command, COMMANDS)).values()
+    text = "\n".join(guesses._read_table().values())
+    assert {*re.findall(r"--[\w-]+", text)} <= {"--help", "--version"}.union(*options)
+    assert {*re.findall(r"hookcli ([a-z]+)", text)} <= {*COMMANDS}

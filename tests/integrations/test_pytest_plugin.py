@@ -72,7 +72,7 @@ def test_an_error_of_hookcli_is_a_failure_with_its_hint_and_no_traceback(project
     ended = project("--activations-update", more=', layers="bloc"')
     ended.assert_outcomes(failed=1)
     ended.stdout.fnmatch_lines(
-        ["no layer matches 'bloc'", "hint: did you mean block, Block, block.relu?"]
+        ["no layer matches 'bloc'", "hint: did you mean block, block.conv, block.relu?"]
     )
     ended.stdout.no_fnmatch_line("*Traceback*")
     ended.stdout.no_fnmatch_line("*During handling*")

@@ -73,7 +73,9 @@ def test_the_line_that_saves_the_weights_of_a_file_alone_does_so():
 
 @pytest.mark.parametrize("name", ["whole.pt", "trained.pt"])
 def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
+    Path("net.py").write_text("of the user")
     echo, _, file = shlex.split(find_elsewhere(name, SOURCES).hint.replace(";", " ;", 2))[1:4]
+    assert not Path(file).exists()
     Path(file).write_text(echo.replace(" ;", ";"))
     assert isinstance(find_model(f"{file}:make", 0).builder(), nn.Sequential)
 

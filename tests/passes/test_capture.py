@@ -106,7 +106,7 @@ def test_a_form_that_matches_nothing_is_an_error_that_names_what_is_close():
     with pytest.raises(NoLayerMatchedError) as raised, capture(toys.Nested(), "bloc"):
         pass
     assert raised.value.message == "no layer matches 'bloc'"
-    assert raised.value.hint == "did you mean block, Block, block.relu?"
+    assert raised.value.hint == "did you mean block, block.conv, block.relu?"
 
 
 def compiled(model):

@@ -70,3 +70,11 @@ def test_only_pictures_are_placed_channels_last():
     assert (moved.stride(), moved.dtype) == ((60, 1, 15, 3), torch.float32)
     with pytest.raises(RequestError, match="only pictures can be laid out channels last"):
         runner.to_device(torch.zeros(1, 3, 2, 4, 5))
+
+
+def test_norms_with_statistics_or_in_train_mode_are_not_idle():
+    norm = nn.BatchNorm2d(1)
+    runner = EagerRunner(nn.Sequential(nn.LazyBatchNorm2d().eval(), norm), ())
+    assert not runner.has_idle_norms()
+    norm.eval().running_var.fill_(2)
+    assert not runner.has_idle_norms()

@@ -132,3 +132,7 @@ def test_two_commands_with_the_same_options_in_another_order_do_not_differ():
     assert list(list_differences(begun, turned)) == [
         "with --layers conv --layers fc, not --layers fc --layers conv"
     ]
+    begun, wanted = {"images": ["a.png", "b.png"]}, {"images": ["b.png", "a.png"]}
+    assert list(list_differences(begun, wanted)) == [
+        "with other images: with a.png b.png, not b.png a.png"
+    ]

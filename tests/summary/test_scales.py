@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+
 import pytest
 import torch
+from torch import nn
 
-from hookcli import capture
+from hookcli import capture, gradients
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
@@ -117,6 +121,32 @@ def test_a_fall_that_one_layer_of_each_block_takes_is_one_finding():
     assert found(blocks(*spreads)) == [("vanishing", "blocks.2.conv", 100, "blocks.1.conv")]
 
 
+def over_depth(*steps, limits=RULES, **evidence):
+    """The findings about layers that are alike and whose spreads change by these factors."""
+    spreads = itertools.accumulate(steps, operator.mul)
+    row = [record(f"blocks.{n}.conv", std, n, "Conv2d") for n, std in enumerate(spreads)]
+    calls = {}
+    add_records(calls, row, limits)
+    found = list_findings(Evidence(calls, **evidence))
+    return [(each.rule, each.layer, each.threshold, each.sentence) for each in found]
+
+
+def test_small_changes_that_add_up_are_one_finding_that_names_the_stretch():
+    (up,), (down,) = (over_depth(1, 1 / step, *[step] * 7, 1 / step) for step in (4.0, 0.25))
+    how = "from 0.25 at blocks.1.conv to 4.1e+03 at blocks.8.conv, gradually over 8 Conv2d layers"
+    assert up == ("exploding", "blocks.8.conv", 10000, f"the std grows {how}")
+    how = "from 4 at blocks.1.conv to 0.000244 at blocks.8.conv, gradually over 8 Conv2d layers"
+    assert down == ("vanishing", "blocks.8.conv", 10000, f"the std falls {how}")
+
+
+def test_a_change_over_depth_that_is_small_or_sudden_or_explained_is_no_finding():
+    assert over_depth(*[4] * 7) == []  # 4096 in all
+    assert over_depth(4, 4, 4, 1000, 4, 4, limits={}) == []
+    assert over_depth(*[4] * 8, has_idle_norms=True) == []
+    ((_, layer, threshold, _),) = over_depth(*[4] * 8, 1000, 4)
+    assert (layer, threshold) == ("blocks.8.conv", 20)
+
+
 def test_a_layer_without_a_counterpart_is_not_judged():
     assert found({"stem": 1.0, "body": 1000.0, "head.fc": 1e-6}) == []
     assert found({"features.0.0": 1.0, "body": 1.0, "features.9.0": 1e-6}, kind="Conv2d") == []
@@ -205,3 +235,14 @@ def test_a_fault_in_a_network_is_one_finding_at_its_layer(name, layer):
     model.get_submodule(layer).register_forward_hook(divide)
     (finding,) = scale_findings(model, gradients=True)
     assert (finding.rule, finding.layer) == ("vanishing", f"grad_output:{layer}")
+
+
+@pytest.mark.parametrize(
+    ("norm", "rules"), [(nn.Identity(), ["vanishing"]), (nn.BatchNorm2d(3), [])]
+)
+def test_the_gradient_of_nine_sigmoid_blocks_vanishes_unless_idle_norms_explain_it(norm, rules):
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.Sigmoid()) for _ in range(9)]
+    model = nn.Sequential(norm, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    found = gradients(model, torch.rand(1, 3, 32, 32), layers="act", grids="none").findings
+    assert [finding.rule for finding in found if finding.rule != "overwritten"] == rules

@@ -52,7 +52,7 @@ class Directory(Folder):
             return False
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a regular file, else None; raise an OutputError above 1 GiB."""
+        """Return a regular file's content, or None; raise an OutputError for more than 1 GiB."""
         try:
             file = self._locate(name)
             is_file = _to_entry(file.lstat()).is_file
@@ -204,7 +204,7 @@ class DirectoryLock(Lock):
 
 
 def is_inside(name: str) -> bool:
-    """Return False for a name that leads out of its folder, such as a forged ``../x``."""
+    """Return whether a name stays inside its folder, unlike a forged ``../x``."""
     parts = name.split("/")  # on Windows, Path("C:x").name is "x"
     return name.isprintable() and all(p and p != ".." and Path(p).name == p for p in parts)
 

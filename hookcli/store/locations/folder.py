@@ -43,7 +43,7 @@ class Folder(Protocol):
     path: Location
 
     def lock(self) -> Lock:
-        """Lock the folder. This object then sees the changes that other processes made before."""
+        """Lock the folder. From then on, this object sees earlier changes by other processes."""
 
     def refuse_locked(self) -> None:
         """Raise an OutputError if a run holds the lock."""

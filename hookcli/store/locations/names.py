@@ -146,7 +146,7 @@ def holds_data(name: str) -> bool:
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether a run can write a file of this name. A forged manifest may list more."""
+    """Return whether a run can write a file of this name; forged manifests list other names."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)

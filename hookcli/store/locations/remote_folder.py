@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder(Folder):
-    """A run folder in cloud storage. ``lock`` and ``measure`` renew the cached list of files."""
+    """A run folder in cloud storage, whose cached list of files ``lock`` and ``measure`` renew."""
 
     path: Url
 

@@ -99,7 +99,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
 
 
 def create_file(url: str, data: bytes) -> None:
-    """Write a new file, or raise a FileExistsError. This is atomic if the storage allows it."""
+    """Write a new file, atomically if the storage can; raise a FileExistsError if it exists."""
     filesystem, path = _open(url)
     _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
 
@@ -124,7 +124,7 @@ def remove_files(urls: Iterable[str]) -> None:
 
 
 def list_files(url: str) -> dict[str, int]:
-    """Return the size in bytes of all files in a folder and its subfolders, by relative name."""
+    """Map the relative name of each file in a folder and its subfolders to its size in bytes."""
     filesystem, path = _open(url)
 
     def find() -> dict[str, dict[str, Any]]:
@@ -193,13 +193,13 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class _Tries(contextlib.AbstractContextManager[Any]):
-    """A ``with`` block around one try, which suppresses an error if another try may succeed."""
+    """A ``with`` block around one request; it swallows an error if the caller should try again."""
 
     def __init__(self) -> None:
         self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """After a temporary error, wait and suppress it. Raise any other error as an OSError."""
+        """After a temporary error, wait and return True. Raise or pass on any other error."""
         if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
         code = _find_code(error)
