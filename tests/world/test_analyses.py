@@ -82,18 +82,14 @@ def test_every_verb_writes_a_folder_with_a_page_and_tables(run, verb):
 
 def test_a_map_names_images_by_their_paths_and_such_names_are_understood(run):
     write_run("four", numbers=range(4))
-    facts = load_run("four").manifest["images"]
-    files = [f"photos/{folder}/{number}.png" for folder in ("a", "b") for number in range(2)]
-    named = [image | {"file": file} for image, file in zip(facts, files, strict=True)]
-    edit_json(Path("four/manifest.json"), images=named)
-    names = {file.removeprefix("photos/") for file in files}
+    names = ["a/0.png", "a/1.png", "b/0.png", "b/1.png"]
+    facts = zip(load_run("four").manifest["images"], names, strict=True)
+    edit_json(Path("four/manifest.json"), images=[i | {"file": f"photos/{n}"} for i, n in facts])
     Path("labels.csv").write_text("\n".join(["image,label", *(f"{name},x" for name in names)]))
-    document = json.loads(run("map", "four", "--labels", "labels.csv", "--format", "json").out)
-    assert {(row["image"], row["label"]) for row in document["images"]} == {(n, "x") for n in names}
+    assert run("map", "four", "--labels", "labels.csv").out.count("b/1.png   x ") == 1
     text = Path("hookcli-analyses/map-four/map.csv").read_text()
     assert all(f"\n{name},x," in text for name in names)
-    ended = run("places", "four", "--similar", "1,1", "--image", "b/1.png")
-    assert " b/1.png " in ended.out
+    assert " b/1.png " in run("places", "four", "--similar", "1,1", "--image", "b/1.png").out
 
 
 @pytest.mark.parametrize("verb", ["places", "probe"])

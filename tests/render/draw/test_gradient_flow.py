@@ -16,7 +16,7 @@ from PIL import Image
 from hookcli.records.rows import LayerRow
 from hookcli.render.draw import depth_svg, gradient_flow, overview_png
 from hookcli.render.draw.gradient_flow import FlowLayer
-from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten
+from hookcli.render.draw.svg import find_decades, list_round_ticks, list_ticks, power_of_ten
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -174,6 +174,21 @@ def test_as_many_layers_are_named_as_have_room():
     assert len(list(svg.iter(f"{SVG}title"))) == 300
     xs = [float(re.findall(r"[\d.]+", name.get("transform"))[0]) for name in names]
     assert all(b - a >= 12.9 for a, b in itertools.pairwise(xs))
+
+
+def test_no_line_is_drawn_across_a_layer_without_finite_values_and_few_names_are_upright():
+    figures = ({"side": "output", "mean": m, "std": m} for m in (1.0, 2.0, None, 3.0, 1.0))
+    rows = whole([output(f"l{index}", index, None) | each for index, each in enumerate(figures)])
+    text = depth_svg.draw_depth(rows, {row.call_id: "here" for row in rows})
+    lines = re.findall(r'<polyline points="([^"]*)"', text)
+    assert [len(line.split()) for line in lines] == [2, 2]
+    assert "l2  not finite" in text
+    assert re.findall(r'class="name">([^<]*)', text) == ["l0", "l1", "l2", "l3", "l4"]
+
+
+def test_ticks_are_round_numbers_that_are_about_evenly_spaced():
+    """From asinh(-1.4) = -1.14 to asinh(120) = 5.48 in steps of 1.1; -0.02 is too near 0."""
+    assert list_round_ticks(-0.7, 60, 0.5) == [0, -0.7, 0.6, 2, 7, 20, 60]
 
 
 def test_a_hostile_name_stays_text():
