@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -12,7 +14,7 @@ import numpy as np
 
 from hookcli.errors import RequestError, hint_near
 from hookcli.outside.documents import DamagedError, convert
-from hookcli.outside.escape import for_page
+from hookcli.outside.escape import for_page, reversible
 from hookcli.reading.run_files import cannot_read
 from hookcli.records.images import ImageResult, match_images
 from hookcli.store.locations.names import MANIFEST
@@ -100,6 +102,19 @@ def list_files(run: Run) -> dict[str, str]:
     }
 
 
+def name_images(run: Run) -> dict[str, str]:
+    """Map keys to paths below the folder that all images share, such as ``circles/05.png``."""
+    names = shorten_paths({key: reversible(file) or key for key, file in list_files(run).items()})
+    found = Counter(names.values())
+    return {key: name if found[name] == 1 else key for key, name in names.items()}
+
+
+def shorten_paths(files: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the folder that all ``files``, paths by the key of an image, share."""
+    shared = len(os.path.commonprefix([*files.values()]).rpartition("/")[0])  # noqa: RUF071  letters
+    return {key: file[shared:].lstrip("/") for key, file in files.items()}
+
+
 def list_contents(run: Run) -> dict[str, str]:
     return {image["key"]: image["sha256"] for image in run.manifest["images"]}
 
@@ -131,13 +146,15 @@ def list_geometry(run: Run) -> dict[str, Geometry]:
 
 
 def find_image(files: Mapping[str, str], name: str) -> str:
-    """Return the key of the image that ``name`` means: its key, its path or its file name.
+    """Return the key of the image that ``name`` means: its key, its path, or the end of its path.
 
-    ``files`` has image paths by key. Raise a RequestError unless exactly one image matches.
+    The end is the file name, or the part below the folder that all images share. ``files`` has
+    image paths by key. Raise a RequestError unless exactly one image matches.
     """
     if name in files:
         return name
-    for shown in (files, {key: PurePosixPath(file).name for key, file in files.items()}):
+    last = {key: PurePosixPath(file).name for key, file in files.items()}
+    for shown in (files, shorten_paths(files), last):
         found = [key for key, file in shown.items() if file == name]
         if len(found) == 1:
             return found[0]

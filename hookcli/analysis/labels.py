@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from hookcli.analysis.images import list_files
+from hookcli.analysis.images import list_files, shorten_paths
 from hookcli.errors import RequestError
 from hookcli.outside.escape import for_page, reversible
 from hookcli.outside.files import read_regular
@@ -62,10 +62,11 @@ class Labels:
             return {key: label for key, label in pairs if label}
         alone = Counter(PurePosixPath(file).name for file in files.values())
         found: dict[str, str] = {}
+        ends = shorten_paths(files)
         for key, file in files.items():
             last = PurePosixPath(file).name
-            name = next((each for each in (file, key, last) if each in self.given), None)
-            if name == last and name not in (file, key) and alone[last] > 1:
+            name = next((each for each in (file, key, ends[key], last) if each in self.given), None)
+            if name == last and name not in (file, key, ends[key]) and alone[last] > 1:
                 raise RequestError(
                     f"{self.source} has a label for {last!r}, which is the name of "
                     f"{alone[last]} images of the run",

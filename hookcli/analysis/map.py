@@ -52,13 +52,13 @@ class MapRow:
     """Where an image is on the map, and how far it is from other images.
 
     Attributes:
-        image: the image's key, its unique name in the run.
+        image: the image as the user named it: its path below the folder that all images share.
         label: the label of the image; empty without labels.
         x: the coordinate along the first principal component of all images' features.
         y: the coordinate along the second principal component.
         rank: the rank by ``outlier_score``: 1 for the image farthest from its neighbours.
         outlier_score: the mean distance of the image from its nearest neighbours.
-        nearest: the key of the nearest image.
+        nearest: the name of the nearest image.
         distance: the distance to the nearest image: one minus the cosine of the two images'
             features.
         group: the number, from 1, of the image's group of near duplicates; null if it has none.
@@ -80,9 +80,9 @@ class NeighbourRow:
     """One of the nearest images of an image.
 
     Attributes:
-        image: the image's key, its unique name in the run.
+        image: the image's name, as in ``MapRow``.
         rank: 1 for the nearest image, then 2, and so on.
-        neighbour: the key of the other image.
+        neighbour: the name of the other image.
         distance: one minus the cosine of the two images' features.
     """
 
@@ -101,7 +101,7 @@ class MapDocument(AnalysisDocument):
         reason: why hookcli chose the layer; empty if the user chose it.
         features: the number of features of an image.
         explained: the share of the variance along each of the two axes of the map.
-        duplicates: groups of near duplicates, each with the keys of its images.
+        duplicates: groups of near duplicates, each with the names of its images.
         duplicate_distance: the largest distance at which two images count as near duplicates.
         crowded: the number of images whose duplicates are not listed, because more than 20 images
             are within ``duplicate_distance``.
@@ -240,12 +240,12 @@ def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[
 
 
 def map_images(
-    keys: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
+    names: Sequence[str], features: Features, neighbours: Neighbours, labels: Mapping[str, str]
 ) -> tuple[list[MapRow], list[tuple[str, ...]], tuple[float, float]]:
     """Return one row per image, the near duplicates, and the share of variance along each axis.
 
-    ``keys`` has the images' keys in the order of ``features`` (images, C), and ``labels`` has the
-    labels by key. The near duplicates are groups of keys. The axes are two principal components.
+    ``names`` has the images' names in the order of ``features`` (images, C), and ``labels`` has
+    labels by name. The near duplicates are groups of names. The axes are two principal components.
     """
     components = find_components(split_rows(features), 2)
     points = components.project(features)
@@ -254,24 +254,26 @@ def map_images(
     number_of = {image: number for number, group in enumerate(groups, 1) for image in group}
     rows = [
         MapRow(
-            image=keys[image],
-            label=labels.get(keys[image], ""),
+            image=names[image],
+            label=labels.get(names[image], ""),
             x=float(points[image, 0]),
             y=float(points[image, 1]),
             rank=rank,
             outlier_score=float(scores[image]),
-            nearest=keys[neighbours.places[image, 0]],
+            nearest=names[neighbours.places[image, 0]],
             distance=float(neighbours.distances[image, 0]),
             group=number_of.get(int(image)),
         )
         for rank, image in enumerate(np.argsort(-scores, kind="stable"), 1)
     ]
     one, two = components.explained
-    named = [tuple(keys[image] for image in group) for group in groups]
+    named = [tuple(names[image] for image in group) for group in groups]
     return rows, named, (float(one), float(two))
 
 
-def list_neighbours(keys: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
-    for key, indices, distances in zip(keys, neighbours.places, neighbours.distances, strict=True):
+def list_neighbours(names: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
+    for name, indices, distances in zip(
+        names, neighbours.places, neighbours.distances, strict=True
+    ):
         for rank, (index, distance) in enumerate(zip(indices, distances, strict=True), 1):
-            yield NeighbourRow(key, rank, keys[index], float(distance))
+            yield NeighbourRow(name, rank, names[index], float(distance))

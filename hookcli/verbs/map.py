@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from hookcli.analysis.map import MapDocument, MapRow
     from hookcli.config import Theme
-    from hookcli.records.analysis import ImagePictures
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
@@ -115,6 +114,7 @@ def map(  # noqa: A001  the name of the command
 
 def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> MapDocument:
     from hookcli.analysis.features import choose_features
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.map import MapDocument, find_neighbours, list_neighbours, map_images
 
     (run,) = analysis.runs
@@ -126,7 +126,12 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
         features = replace(call, on_read=progress.step).pool_features(style.pool)
     try:
         neighbours = find_neighbours(features, style.neighbours, style.duplicates)
-        rows, duplicates, explained = map_images(call.images, features, neighbours, labels)
+        names = name_images(run)
+        shown, known = (
+            [names[key] for key in call.images],
+            {names[key]: labels[key] for key in labels},
+        )
+        rows, duplicates, explained = map_images(shown, features, neighbours, known)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error
     return MapDocument(
@@ -139,7 +144,7 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
         duplicate_distance=neighbours.near,
         crowded=neighbours.crowded,
         images=tuple(rows),
-        neighbours=tuple(list_neighbours(call.images, neighbours)),
+        neighbours=tuple(list_neighbours(shown, neighbours)),
     )
 
 
@@ -184,6 +189,7 @@ def _list_lines(document: MapDocument, analysis: Analysis) -> Iterator[str]:
 
 
 def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | bytes]:
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
@@ -191,20 +197,25 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
     from hookcli.render.report.contact import Sort
 
     rows = document.images
+    names = name_images(analysis.runs[0])
+    key_of = {name: key for key, name in names.items()}
     title = f"The images of {analysis.facts[0].model.name} by {document.layer}"
     by_label = _group_by_label(rows)
-    groups = _list_groups(document, by_label)
-    ranked = Sort("outlier score", {row.image: row.rank for row in rows})
+    groups = _list_groups(document, by_label, key_of)
+    ranked = Sort("outlier score", {key_of[row.image]: row.rank for row in rows})
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(MapRow, rows).encode())
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
         folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
-        named = {row.image for row in rows if row.group or row.rank <= _count_outliers(rows)}
-        pictures = copy_pictures(analysis.runs[0], folder, first=named)
+        named = [row for row in rows if row.group or row.rank <= _count_outliers(rows)]
+        first = {key_of[row.image] for row in named}
+        pictures = copy_pictures(analysis.runs[0], folder, first=first)
+        tile_of = {names[image.key]: tile for tile, image in enumerate(pictures.images)}
+        seen = [quote(image.seen) for image in pictures.images]
         values = {
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
-            "data": _make_data(document, pictures, by_label),
-            "tile_of": {image.key: tile for tile, image in enumerate(pictures.images)},
+            "data": {"seen": seen, **_make_data(document, tile_of, by_label)},
+            "tile_of": tile_of,
             "axes": _name_axes(document),
             "labels": [reversible(label) for label in by_label] if len(by_label) > 1 else [],
             "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
@@ -220,13 +231,15 @@ def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
     return dict(sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])))
 
 
-def _list_groups(document: MapDocument, by_label: Mapping[str, Sequence[int]]) -> list[Group]:
+def _list_groups(
+    document: MapDocument, by_label: Mapping[str, Sequence[int]], key_of: Mapping[str, str]
+) -> list[Group]:
     from hookcli.render.report.contact import Group
 
     rows = document.images
-    labelled = {label: [rows[index].image for index in each] for label, each in by_label.items()}
-    alike = frozenset(row.image for row in rows if row.group)
-    far = frozenset(row.image for row in rows if row.rank <= _count_outliers(rows))
+    labelled = {label: [key_of[rows[n].image] for n in each] for label, each in by_label.items()}
+    alike = frozenset(key_of[row.image] for row in rows if row.group)
+    far = frozenset(key_of[row.image] for row in rows if row.rank <= _count_outliers(rows))
     groups = [
         Group(f"near duplicates ({len(alike)})", "near duplicate", alike, len(rows)),
         Group(f"outliers ({len(far)})", "outlier", far, len(rows)),
@@ -260,10 +273,9 @@ def _draw(
 
 
 def _make_data(
-    document: MapDocument, pictures: ImagePictures, by_label: Mapping[str, Sequence[int]]
+    document: MapDocument, tiles: Mapping[str, int], by_label: Mapping[str, Sequence[int]]
 ) -> dict[str, object]:
     rows = {row.image: row for row in document.images}
-    tiles = {image.key: tile for tile, image in enumerate(pictures.images)}
     numbers = {label: number for number, label in enumerate(by_label)}
     near: dict[str, list[list[object]]] = {key: [] for key in tiles}
     for each in document.neighbours:
@@ -278,7 +290,6 @@ def _make_data(
         return [round((row.x - lows[0]) / spans[0], 4), round(1 - (row.y - lows[1]) / spans[1], 4)]
 
     return {
-        "seen": [quote(image.seen) for image in pictures.images],
         "tiles": [
             [*locate(rows[key]), numbers[rows[key].label or "no label"], rows[key].rank]
             for key in tiles

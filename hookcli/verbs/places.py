@@ -97,7 +97,11 @@ class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
     rows: tuple[PlacesRow, ...]
 
     def table(self) -> Table[PlacesRow]:
-        return Table(look=_look(), rows=self.rows[:_SHOWN], caption=[*self._caption()])
+        from hookcli.analysis.images import name_images
+
+        names = name_images(self.analysis.runs[0])
+        rows = [replace(row, image=names[row.image]) for row in self.rows[:_SHOWN]]
+        return Table(look=_look(), rows=rows, caption=[*self._caption()])
 
     def _caption(self) -> Iterator[str]:
         if self.result.point is not None and self.result.other:
@@ -202,6 +206,7 @@ def _write(
     document: PlacesDocument,
     folder: ResultFolder,
 ) -> None:
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.places import BASIS, write_bases
     from hookcli.analysis.places_answers import TITLES, list_notes, make_data
@@ -236,7 +241,8 @@ def _write(
     names = [tile["name"] for tile in contact["tiles"]]
     values = {
         "contact": contact,
-        "data": make_data(document, layers, shown, names, files, list_colors("dark", _RAMP)),
+        "data": make_data(document, layers, shown, names, files, list_colors(_RAMP)),
+        "named": name_images(analysis.runs[0]),
         "tables": (_TABLE, *([BASIS] if bases else [])),
     }
     analysis.write_page(folder, title, document, values)

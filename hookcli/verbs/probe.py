@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.analysis.probe import ProbeDocument, ProbeRow
-    from hookcli.config import Theme
     from hookcli.reading.load import Run
+    from hookcli.render.draw.curves_png import Curve
     from hookcli.render.report.contact import Group
 
 _TABLE, _CONFUSIONS, _PREDICTIONS = "probe.csv", "confusions.csv", "predictions.csv"
@@ -209,19 +208,27 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
+    from hookcli.render.draw.curves_png import draw_curves
+    from hookcli.render.draw.matrix_png import draw_matrix
     from hookcli.render.report.analysis_page import arrange_images
 
     title = f"Which layer of {analysis.facts[0].model.name} knows the label"
     theme = analysis.output.theme
     wrong = frozenset(row.image for row in document.predictions if row.label != row.predicted)
+    said = {row.image: row for row in document.predictions}
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(ProbeRow, document.layers).encode())
         folder.write(_CONFUSIONS, render_csv(ConfusionRow, document.confusions).encode())
         folder.write(_PREDICTIONS, render_csv(PredictionRow, document.predictions).encode())
-        folder.write(_CURVE, _draw_curve(document, title, theme))
-        folder.write(_MATRIX, _draw_confusions(document, theme))
+        layers, curves, levels = _list_curves(document)
+        images, labels = count(len(said), "image"), count(len(document.classes), "label")
+        what = f"accuracy over folds of {images} with {labels}; bands: spread over folds"
+        folder.write(_CURVE, draw_curves(layers, curves, levels, [title, what], theme))
+        names, shares = _share_confusions(document)
+        more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
+        heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
+        folder.write(_MATRIX, draw_matrix(shares, (names, names), heading, theme))
         pictures = copy_pictures(analysis.runs[0], folder, first=wrong)
-        said = {row.image: row for row in document.predictions}
         known = [said.get(image.key) for image in pictures.images]
         values = {
             "contact": arrange_images(
@@ -230,10 +237,10 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
             "data": {
                 "seen": [quote(image.seen) for image in pictures.images],
                 "said": [row and [row.label, row.predicted] for row in known],
+                "matrix": {"rows": names, "columns": names, "values": shares},
+                "curves": {"layers": layers, "curves": curves, "levels": levels},
             },
-            "curve": _CURVE,
-            "matrix": _MATRIX,
-            "tables": (_TABLE, _CONFUSIONS, _PREDICTIONS),
+            "tables": (_TABLE, _CONFUSIONS, _PREDICTIONS, _CURVE, _MATRIX),
             "wrong": len(wrong),
         }
         analysis.write_page(folder, title, document, values)
@@ -251,14 +258,16 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
     return [each for each in (marked, *group_by_label(labelled, total)) if each.images]
 
 
-def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
+def _list_curves(
+    document: ProbeDocument,
+) -> tuple[list[str], list[Curve], list[tuple[str, float]]]:
     from hookcli.analysis.probe import PIXELS
-    from hookcli.render.draw.curves_png import Curve, draw_curves
+    from hookcli.render.draw.curves_png import Curve
 
     layers = [row for row in document.layers if not row.control]
     controls = {row.layer: row for row in document.layers if row.control == "run"}
     found = [controls.get(row.layer) for row in layers]
-    shares = [(row.accuracy, row.spread) if row else (math.nan, math.nan) for row in found]
+    shares = [(row.accuracy, row.spread) if row else (None, None) for row in found]
     curves = [Curve("this run", [row.accuracy for row in layers], [row.spread for row in layers])]
     if controls:
         curves.append(Curve("the control run", *zip(*shares, strict=True)))
@@ -267,21 +276,13 @@ def _draw_curve(document: ProbeDocument, title: str, theme: Theme) -> bytes:
         for row in document.layers
         if row.control == "pixels"
     ]
-    levels = [*pixels, ("chance", document.chance)]
-    images = count(len(document.predictions), "image")
-    labels = count(len(document.classes), "label")
-    heading = [title, f"accuracy over folds of {images} with {labels}; bands: spread over folds"]
-    return draw_curves([row.layer for row in layers], curves, levels, heading, theme)
+    return [row.layer for row in layers], curves, [*pixels, ("chance", document.chance)]
 
 
-def _draw_confusions(document: ProbeDocument, theme: Theme) -> bytes:
-    from hookcli.render.draw.matrix_png import draw_matrix
-
+def _share_confusions(document: ProbeDocument) -> tuple[list[str], list[list[float]]]:
+    """Return the names of labels, and the share of each label's images that get each prediction."""
     totals = {row.label: row.images for row in document.classes}
     found = {(row.label, row.predicted): row.images for row in document.confusions}
     names = list(totals)[:_DRAWN]
     shares = [[found.get((one, two), 0) / totals[one] for two in names] for one in names]
-    more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
-    heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
-    shown = [reversible(name) for name in names]
-    return draw_matrix(shares, (shown, shown), heading, theme)[0]
+    return [reversible(name) for name in names], shares

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,18 +137,14 @@ def _write(found: Similarity) -> Mapping[str, Path | bytes]:
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(PairRow, found.rows).encode())
         names, theme = (result.a, result.b), analysis.output.theme
-        picture, cells = draw_matrix(result.ckas, names, heading, theme)
-        folder.write(_PICTURE, picture)
+        folder.write(_PICTURE, draw_matrix(result.ckas, names, heading, theme))
         values = {
-            "picture": _PICTURE,
-            "table": _TABLE,
-            "cells": cells,
+            "tables": (_TABLE, _PICTURE),
             "compared": found.compared,
             "data": {
                 "rows": result.a,
                 "columns": result.b,
-                "values": [[round(float(each), 4) for each in row] for row in result.ckas],
-                "cells": asdict(cells),
+                "values": result.ckas.round(4).tolist(),
             },
         }
         analysis.write_page(folder, title, found.document(), values)

@@ -22,9 +22,9 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_images_are_laid_out_and_nothing_is_written(folder):
     found = hookcli.map(folder, labels={"d": 7, "a.png": "x"}, neighbours=1)
-    assert [(row.image, row.label) for row in found.rows[:2]] == [("d", "7"), ("c", "")]
-    assert found.rows[0].nearest == "c"
-    assert found.result.duplicates == (("a", "b"),)
+    assert [(row.image, row.label) for row in found.rows[:2]] == [("d.png", "7"), ("c.png", "")]
+    assert found.rows[0].nearest == "c.png"
+    assert found.result.duplicates == (("a.png", "b.png"),)
     assert found.files.keys() == NAMES
     assert "component 1" in found.page.html
     assert "outliers (1)" in found.page.html
@@ -34,7 +34,8 @@ def test_the_images_are_laid_out_and_nothing_is_written(folder):
 def test_out_is_the_folder_of_the_map(folder):
     found = hookcli.map(folder, out="out", labels=["x", None, "y", "y"])
     assert found.files["map.csv"].read_bytes()
-    assert {row.image: row.label for row in found.rows} == {"a": "x", "b": "", "c": "y", "d": "y"}
+    labels = {row.image: row.label for row in found.rows}
+    assert labels == {"a.png": "x", "b.png": "", "c.png": "y", "d.png": "y"}
     assert found.result.command[-2:] == ("--labels", "FILE.csv")
 
 

@@ -80,6 +80,18 @@ def test_every_verb_writes_a_folder_with_a_page_and_tables(run, verb):
     assert "Not trained" in (folder / PAGE).read_text()
 
 
+def test_a_map_names_images_by_their_paths_and_such_names_are_understood(run):
+    write_run("four", numbers=range(4))
+    names = ["a/0.png", "a/1.png", "b/0.png", "b/1.png"]
+    facts = zip(load_run("four").manifest["images"], names, strict=True)
+    edit_json(Path("four/manifest.json"), images=[i | {"file": f"photos/{n}"} for i, n in facts])
+    Path("labels.csv").write_text("\n".join(["image,label", *(f"{name},x" for name in names)]))
+    assert run("map", "four", "--labels", "labels.csv").out.count("b/1.png   x ") == 1
+    text = Path("hookcli-analyses/map-four/map.csv").read_text()
+    assert all(f"\n{name},x," in text for name in names)
+    assert " b/1.png " in run("places", "four", "--similar", "1,1", "--image", "b/1.png").out
+
+
 @pytest.mark.parametrize("verb", ["places", "probe"])
 def test_a_run_in_a_storage_says_the_same(run, verb):
     """Its pictures are copied, too; a run of a cluster lies there."""

@@ -60,10 +60,9 @@ def test_a_page_has_no_serious_fault_of_accessibility(tab, home, verb, scheme):
 
 def test_the_similarity_under_the_pointer_is_said(tab, home):
     tab.goto((home / "similarity/report.html").as_uri())
-    cells = tab.evaluate("({ ...cells, shown: matrix.getBoundingClientRect().width })")
-    scale = cells["shown"] / cells["size"][0]
-    middle = [(cells[side] + 1.5 * cells["side"]) * scale for side in ("left", "top")]
-    tab.hover("#matrix", position={"x": middle[0], "y": middle[1] - cells["side"] * scale})
+    box = tab.locator("#matrix canvas").bounding_box()
+    assert min(box["width"], box["height"]) >= 200  # two layers are not a small square
+    tab.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"])
     said = tab.inner_text("#told")
     assert re.fullmatch(r"features\.3 and features\.12: -?[\d.]+", said)
     value = float(said.rpartition(" ")[2])
@@ -71,13 +70,28 @@ def test_the_similarity_under_the_pointer_is_said(tab, home):
     assert float(lines[1].split(",")[2]) == pytest.approx(value, abs=1e-4)
 
 
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_page_is_as_wide_as_the_window_and_its_axes_stay_in_view(tab, home, verb, width):
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.goto((home / verb / "report.html").as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.set_viewport_size({"width": 240, "height": 800})
+    tab.evaluate("document.querySelectorAll('.wide').forEach((each) => each.scrollBy(999, 0))")
+    for axis in tab.locator(".axis, .matrix .rows").all():
+        assert axis.bounding_box()["x"] >= 0
+
+
 def test_a_click_chooses_the_place_whose_similarity_is_shown(tab, home):
     tab.goto((home / "places/report.html").as_uri())
+    assert tab.locator(".shot").first.locator("img, canvas").count() == 3
+    photo, colours = (each.bounding_box() for each in tab.locator(".shot .frame").all()[:2])
+    assert (photo["y"], photo["height"]) == (colours["y"], colours["height"])
     assert tab.locator(".ring").count() == 0
     tab.locator(".shot button").nth(2).click(position={"x": 100, "y": 60})
     assert tab.input_value("#shown") == "similarity"
-    assert tab.locator(".ring.chosen").count() == 1
-    assert tab.locator(".ring").count() == 6
+    assert tab.locator("button .ring.chosen").count() == 1
+    assert tab.locator("button .ring").count() == tab.locator("div.frame .ring").count() == 6
     assert re.search(r"row \d+, column \d+ of \d+ x \d+", tab.inner_text("#told"))
     before = tab.inner_text("#told")
     tab.locator(".shot button").nth(2).press("ArrowRight")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.render.draw.figures import add_axes, add_legend, colors_of, start_figure
+from hookcli.render.draw import figures
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import short_name
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hookcli.config import Theme
 
 _STEP, _WIDEST, _NARROWEST = 18, 1400, 520  # pixels: of a layer, and of all layers together
-_LABEL = 10  # pixels that the name of a layer needs
 _HEIGHT, _LEFT, _RIGHT = 300, 52, 24
 _LONGEST = 36  # letters of a name
 _LEGEND = 20  # pixels
@@ -26,8 +25,8 @@ _LEGEND = 20  # pixels
 @dataclass(frozen=True, slots=True)
 class Curve:
     name: str
-    values: Sequence[float]  # NaN where there is none
-    spread: Sequence[float] = ()  # drawn as a band; empty for none
+    values: Sequence[float | None]  # None where there is none
+    spread: Sequence[float | None] = ()  # drawn as a band; empty for none
 
 
 def draw_curves(
@@ -37,14 +36,14 @@ def draw_curves(
     heading: Sequence[str],
     theme: Theme,
 ) -> bytes:
-    colors = colors_of(theme)
+    colors = figures.colors_of(theme)
     names = [short_name(name, _LONGEST) for name in layers]
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
-    below = 16 + 6 * max(map(len, names), default=0)
+    below = figures.measure_names(names, wide)
     above = 26 + 18 * len(heading) + _LEGEND
     height = above + _HEIGHT + below
-    figure, _ = start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
-    axes = add_axes(figure, _LEFT, below, wide, _HEIGHT)
+    figure, _ = figures.start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
+    axes = figures.add_axes(figure, _LEFT, below, wide, _HEIGHT)
     xs = np.arange(len(names))
     for curve, color in zip(curves, colors.series, strict=False):
         values = np.array(curve.values, np.float64)
@@ -61,12 +60,8 @@ def draw_curves(
         dash = dashes[number % len(dashes)]
         axes.axhline(value, color=color, linestyle=dash, linewidth=1.2, label=name)
     axes.set_ylim(0, 1.02)
-    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    step = max(1, -(-len(names) * _LABEL // wide))
-    axes.set_xticks(
-        xs[::step], names[::step], rotation=90, fontsize=7, color=colors.dim, parse_math=False
-    )
+    figures.name_layers(axes, names, wide, colors.dim)
     axes.tick_params(axis="y", labelsize=8, labelcolor=colors.dim)
     axes.grid(axis="y", color=colors.line, linewidth=0.8)
-    add_legend(axes, colors.ink, "lower left", (0, 1.01))
+    figures.add_legend(axes, colors.ink, "lower left", (0, 1.01))
     return encode(figure, "png")

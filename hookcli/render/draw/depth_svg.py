@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
 from hookcli.render.draw import svg
-from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
-from hookcli.render.draw.svg import find_decades
+from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers, sort_by_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,61 +16,64 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
     from hookcli.render.draw.gradient_flow import FlowLayer
 
-_FEW = 3  # with fewer layers, vertical lines also show each standard deviation
-_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # pixels: heights of plots, of gaps and of text lines
+_BAND, _BARS, _ABOVE, _GAP = 176, 60, 24, 14  # pixels: heights of plots, of captions, of gaps
 _TOP, _EDGE, _NORMS, _BETWEEN, _RATIOS = 24, 16, 200, 30, 80
 _MANY = 100  # with this many layers or more, dots are smaller
 _BOTTOM = _TOP + 2 * _EDGE + _NORMS  # the lower edge of the upper plot
 _BASE = _BOTTOM + _BETWEEN + _RATIOS  # the lower edge of the lower plot
 _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M-4,4H4L0,-4Z"}
+SPREAD = "mean, with one standard deviation up and down"
 
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
     call_id: str
-    mean: float
-    std: float
+    figures: tuple[float, float] | None  # mean and standard deviation; None if not finite
     zeros: float  # the share of zeros, 0 to 1
     params: int
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    return [
-        DepthPoint(row.call_id, row.mean, row.std, row.zero_fraction or 0.0, row.params)
-        for row in rows
-        if row.side == "output" and row.mean is not None and row.std is not None
+    """Return a point for each output, in the order in which calls end; none if none is finite."""
+    points = [
+        DepthPoint(
+            row.call_id,
+            None if row.mean is None or row.std is None else (row.mean, row.std),
+            row.zero_fraction or 0.0,
+            row.params,
+        )
+        for row in sort_by_end(row for row in rows if row.side == "output")
     ]
+    return points if any(point.figures for point in points) else []
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     points = list_depth_points(rows)
-    xs, step = svg.space_out(len(points))
-    zeros = [point.zeros for point in points]
-    params = [float(point.params) for point in points]
-    most = max(params)
-    parts, height = [], 0
-    if any(point.mean or point.std for point in points):
-        parts.append(_band(points, xs))
-        height = _BAND + _GAP
+    chart = svg.Chart(len(points))
+    most = max(point.params for point in points)
+    base = _ABOVE
+    if any(point.figures and any(point.figures) for point in points):
+        chart.caption(14, SPREAD)
+        _draw_band(chart, points)
+        base += _BAND
     else:
-        parts.append(svg.caption(_LINE, "all values of these layers are zero"))
-        height = _LINE + _GAP
+        chart.caption(14, "all values of these layers are zero")
+    zeros, params = [point.zeros for point in points], [point.params for point in points]
     for values, scale, label, caption, without in (
         (zeros, 1.0, "100", "zeros, % of values", "no value of these layers is exactly zero"),
         (params, most, _short(most), "parameters", "these layers have no parameters"),
     ):
+        base += _GAP + _ABOVE
+        chart.caption(base - 10, caption if any(values) else without)
         if any(values):
-            parts.append(
-                _bars(values, xs, step, top=height, scale=scale, label=label, caption=caption)
-            )
-            height += _BARS + _GAP
-        else:
-            parts.append(svg.caption(height + _LINE - _GAP // 2, without))
-            height += _LINE
-    for point, x in zip(points, xs, strict=True):
-        title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"
-        parts.append(svg.column(x, step, height - _GAP, title=title, anchor=anchors[point.call_id]))
-    return svg.drawing("Statistics over depth", "depth", height, parts)
+            base += _BARS
+            chart.rule(base - _BARS, label)
+            chart.rule(base, "0")
+        for x, value in zip(chart.xs, values, strict=True):
+            if value:
+                chart.bar(x, base - _BARS * value / scale, base)
+    calls = [(each.call_id, _figures(each), anchors[each.call_id]) for each in points]
+    return chart.draw("Statistics over depth", "depth", base, calls)
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
@@ -87,57 +89,35 @@ def draw_histogram(counts: Sequence[int]) -> str:
     return f'<svg viewBox="0 0 96 24" class="hist" aria-hidden="true">{bars}</svg>'
 
 
-def _band(points: Sequence[DepthPoint], xs: Sequence[float]) -> str:
+def _draw_band(chart: svg.Chart, points: Sequence[DepthPoint]) -> None:
     """Draw means and a band of one standard deviation, on an asinh axis (linear near 0)."""
-    spreads = sorted(point.std for point in points)
+    known = [point.figures for point in points if point.figures]
+    spreads = sorted(std for _, std in known)
     unit = spreads[len(spreads) // 2] or 1.0
-    lows = [math.asinh((point.mean - point.std) / unit) for point in points]
-    highs = [math.asinh((point.mean + point.std) / unit) for point in points]
-    middles = [math.asinh(point.mean / unit) for point in points]
-    bottom, top = min(*lows, 0.0), max(*highs, 0.0)
-    span = (top - bottom) or 1.0
+    low = min(0.0, *(mean - std for mean, std in known))
+    high = max(0.0, *(mean + std for mean, std in known))
+    bottom, top = math.asinh(low / unit), math.asinh(high / unit)
 
     def at(value: float) -> float:
-        return 8 + (top - value) / span * (_BAND - 16)
+        return _ABOVE + (top - math.asinh(value / unit)) / ((top - bottom) or 1) * _BAND
 
-    edge = [f"{x:.1f},{at(y):.1f}" for x, y in zip(xs, highs, strict=True)]
-    edge += [f"{x:.1f},{at(y):.1f}" for x, y in reversed(list(zip(xs, lows, strict=True)))]
-    line = " ".join(f"{x:.1f},{at(y):.1f}" for x, y in zip(xs, middles, strict=True))
-    bars = "".join(
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at(low):.1f}" y2="{at(high):.1f}" class="line"/>'
-        for x, low, high in zip(xs, lows, highs, strict=True)
-        if len(xs) < _FEW
-    )
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{at(y):.1f}" r="2.5"/>' for x, y in zip(xs, middles, strict=True)
-    )
-    ticks = "".join(
-        svg.tick(f"{at(math.asinh(value / unit)) + 4:.1f}", f"{value:.3g}")
-        for value in (math.sinh(bottom) * unit, 0.0, math.sinh(top) * unit)
-    )
-    return (
-        f'{svg.rule(f"{at(0):.1f}")}<polygon points="{" ".join(edge)}" class="band"/>'
-        f'<polyline points="{line}" class="line"/>{bars}{dots}{ticks}'
-        f"{svg.caption(_BAND + 12, 'mean, with one spread up and down')}"
-    )
+    for value in svg.list_round_ticks(low, high, unit):
+        chart.rule(at(value), f"{value:g}")
+    for run in svg.list_runs(
+        (x, at(mean), at(mean + std), at(mean - std)) if point.figures else None
+        for x, point in zip(chart.xs, points, strict=True)
+        for mean, std in [point.figures or (0.0, 0.0)]
+    ):
+        edges = [(x, top) for x, _, top, _ in run] + [(x, low) for x, _, _, low in run[::-1]]
+        middles = [(x, y) for x, y, _, _ in run]
+        chart.parts.append(f'<polygon points="{svg.join(edges)}" class="band"/>')
+        chart.parts.append(f'<polyline points="{svg.join(middles)}" class="line"/>')
+        chart.parts += (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in middles)
 
 
-def _bars(
-    values: Sequence[float],
-    xs: Sequence[float],
-    step: float,
-    top: int,
-    scale: float,
-    label: str,
-    caption: str,
-) -> str:
-    bars = "".join(
-        svg.bar(x, top + _BARS * (1 - value / scale), step, _BARS * value / scale)
-        for x, value in zip(xs, values, strict=True)
-        if value
-    )
-    base = svg.rule(f"{top + _BARS}")
-    return base + bars + svg.tick(f"{top + 10}", label) + svg.caption(top + _BARS + 14, caption)
+def _figures(point: DepthPoint) -> str:
+    figures = "mean {:.4g}  std {:.4g}".format(*point.figures) if point.figures else "not finite"
+    return f"{for_page(point.call_id)}  {figures}"
 
 
 def _short(value: float) -> str:
@@ -149,55 +129,55 @@ def _short(value: float) -> str:
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     layers = list_flow_layers(rows)
-    xs, step = svg.space_out(len(layers))
-    parts = [_legend(layers), _norms(layers, xs), _ratios(layers, xs, step)]
+    chart = svg.Chart(len(layers))
+    _draw_norms(chart, layers)
+    base = _draw_ratios(chart, layers)
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
-    return svg.drawing_of_calls(
-        "Gradients over depth", "depth flow", parts, base=_BASE, calls=calls
-    )
+    return _legend(layers) + chart.draw("Gradients over depth", "depth flow", base, calls)
 
 
-def _norms(layers: Sequence[FlowLayer], xs: Sequence[float]) -> str:
-    norms = [layer.norm for layer in layers]
-    low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
+def _draw_norms(chart: svg.Chart, layers: Sequence[FlowLayer]) -> None:
+    low, high = svg.find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
     def at(log: float) -> float:
         return _TOP + _EDGE + (high - log) / (high - low) * _NORMS
 
-    points = [
-        f"{x:.1f},{at(math.log10(n)):.1f}" if n else "|" for x, n in zip(xs, norms, strict=True)
-    ]
-    runs = [run.strip() for run in " ".join(points).split("|")]
-    lines = "".join(f'<polyline points="{run}" class="line"/>' for run in runs if run)
+    chart.caption(14, "norm of the gradient")
+    chart.decades(low, high, at)
+    placed = list(zip(chart.xs, layers, strict=True))
+    points = ((x, at(math.log10(each.norm))) if each.norm else None for x, each in placed)
+    for run in svg.list_runs(points):
+        chart.parts.append(f'<polyline points="{svg.join(run)}" class="line"/>')
     radius = 2.5 if len(layers) < _MANY else 1.7
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{at(math.log10(norm)):.1f}" r="{radius}" class="{kind}"/>'
-        for x, layer in zip(xs, layers, strict=True)
-        for kind, norm in (("output", layer.norm), *(("param", norm) for norm in layer.params))
-        if norm
-    )
-    marks = "".join(
-        _mark(layer.mark, x, _TOP + 6 if layer.mark == "broken" else _BOTTOM - 6)
-        for x, layer in zip(xs, layers, strict=True)
-        if layer.mark
-    )
-    return svg.decades(low, high, at) + lines + dots + marks
+    for x, layer in placed:
+        dots = (("output", layer.norm), *(("param", norm) for norm in layer.params))
+        chart.parts += (
+            f'<circle cx="{x:.1f}" cy="{at(math.log10(norm)):.1f}" r="{radius}" class="{kind}"/>'
+            for kind, norm in dots
+            if norm
+        )
+        if layer.mark:
+            edge = _TOP + 6 if layer.mark == "broken" else _BOTTOM - 6
+            chart.parts.append(_mark(layer.mark, x, edge))
 
 
-def _ratios(layers: Sequence[FlowLayer], xs: Sequence[float], step: float) -> str:
+def _draw_ratios(chart: svg.Chart, layers: Sequence[FlowLayer]) -> int:
+    """Draw the lower plot, and return its lower edge."""
+    logs = [math.log10(layer.ratio) if layer.ratio else None for layer in layers]
     if not any(layer.ratio for layer in layers):
-        text = "no parameter of these layers has a gradient other than zero"
-        return svg.caption(_BASE - _RATIOS - 8, text)
-    low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
+        chart.caption(_BOTTOM + 12, "no gradient can be compared with its weight")
+        return _BOTTOM + 20
+    low, high = svg.find_decades(layer.ratio for layer in layers if layer.ratio)
 
     def at(log: float) -> float:
         return _BASE - (log - low) / (high - low) * _RATIOS
 
-    tops = [
-        (x, at(math.log10(layer.ratio))) for x, layer in zip(xs, layers, strict=True) if layer.ratio
-    ]
-    bars = "".join(svg.bar(x, y, step, _BASE - y) for x, y in tops)
-    return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, RATIO)
+    chart.caption(_BASE - _RATIOS - 8, RATIO)
+    chart.decades(low, high, at)
+    for x, log in zip(chart.xs, logs, strict=True):
+        if log is not None:
+            chart.bar(x, at(log), _BASE)
+    return _BASE
 
 
 def _mark(mark: str, x: float, y: float) -> str:
@@ -210,7 +190,7 @@ def _legend(layers: Sequence[FlowLayer]) -> str:
     for mark, text in MARKS.items():
         if any(layer.mark == mark for layer in layers):
             entries.append((_mark(mark, 0, 0), text))
-    return svg.legend(svg.caption(14, "norm of the gradient, layer by layer"), 220, entries)
+    return svg.legend("depth flow", entries)
 
 
 def _title(layer: FlowLayer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
 _DPI = 100  # of charts whose size is chosen in pixels
+_LETTER, _NAME, _UPRIGHT = 6, 12, 24  # pixels: of a letter, and of a name, turned or upright
 # The colours of series differ in lightness, too, so that they are told apart without hue.
 _DARK = "#f2a6cf #74b9e6 #ffc861 #8bd98b #ff8a66 #b9a5ff #e3e3a0 #7fd8d0 #d98fa0 #a8a8b8"
 _LIGHT = "#8c2f63 #1f6f9c #c07a00 #2e7d32 #b3372e #5b3fb0 #6f6f00 #007a72 #7a3b4a #4a4a58"
@@ -45,8 +47,8 @@ def colors_of(theme: Theme) -> Colors:
     return Colors("#ffffff", INK, DIM, "#d9dae1", tuple(_LIGHT.split()), scale)
 
 
-def list_colors(theme: Theme, count: int) -> list[str]:
-    scale = colors_of(theme).scale
+def list_colors(count: int) -> list[str]:
+    scale = colors_of("dark").scale  # the same in every theme
     return [scale[step * (len(scale) - 1) // (count - 1)] for step in range(count)]
 
 
@@ -75,6 +77,22 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     return axes
+
+
+def measure_names(names: Sequence[str], width: int) -> int:
+    """Return the height of names below an x axis of ``width``: a line, if all have room beside."""
+    longest = max(map(len, names), default=0)
+    is_tight = (longest + 1) * _LETTER * len(names) > width
+    return _UPRIGHT + is_tight * _LETTER * longest
+
+
+def name_layers(axes: Axes, names: Sequence[str], width: int, color: str) -> None:
+    """Name the layers at 0, 1, … on an x axis: upright, or else turned, and not all of many."""
+    upright = measure_names(names, width) == _UPRIGHT
+    every = 1 if upright else math.ceil(_NAME * len(names) / width)
+    xs, turn = range(0, len(names), every), 0 if upright else 90
+    axes.set_xticks(xs, names[::every], rotation=turn, fontsize=7, color=color, parse_math=False)
+    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
 
 
 def add_legend(

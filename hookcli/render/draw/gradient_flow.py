@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hookcli.records.rows import LayerRow
 
 Mark: TypeAlias = Literal["", "broken", "none", "zero"]
 MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero": "zero everywhere"}
-RATIO = "norm of a parameter's gradient over that of the parameter, the largest of each layer"
+RATIO = "norm of a weight's gradient over that of the weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
+    rows = sort_by_end(row for row in rows if row.side != "grad_input")
     first: dict[str, str] = {}
     for row in rows:
         if row.side == "grad_output":
@@ -38,6 +38,22 @@ def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
         call = first.get(path, path) if row.side == "param" else row.call_id
         groups.setdefault(call, []).append(row)
     return [_describe(call, group) for call, group in groups.items()]
+
+
+def sort_by_end(rows: Iterable[LayerRow]) -> list[LayerRow]:
+    """Sort calls by when they end: a block comes after its parts, and the model comes last."""
+    rows = sorted(rows, key=lambda row: row.order)
+    running: list[LayerRow] = []
+    ends: dict[int, int] = {}
+    for row in rows:
+        running = [each for each in running if _is_inside(row, each)] + [row]
+        ends |= {each.order: row.order for each in running}
+    return sorted(rows, key=lambda row: (ends[row.order], -row.order))
+
+
+def _is_inside(row: LayerRow, block: LayerRow) -> bool:
+    start = block.module_path
+    return not start or row.module_path.startswith((f"{start}.", f"{start}/"))
 
 
 def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from hookcli.render.draw.depth_svg import list_depth_points
-from hookcli.render.draw.figures import DIM, INK, LINE, add_axes, add_legend, start_figure
+from hookcli.render.draw import svg
+from hookcli.render.draw.depth_svg import SPREAD, list_depth_points
+from hookcli.render.draw.figures import (
+    DIM,
+    INK,
+    LINE,
+    add_axes,
+    add_legend,
+    measure_names,
+    name_layers,
+    start_figure,
+)
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
-from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,10 +44,11 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
+_DEPTH = 1100  # pixels: the width of the overview's chart in the size of its letters
 # Pixels of the gradient flow: per layer, of all layers, of its two charts, and of margins
 _LABEL, _NARROWEST_FLOW, _WIDEST_FLOW = 14, 800, 1900
 _NORMS, _RATIOS, _BETWEEN, _LEFT, _RIGHT = 250, 96, 30, 60, 20
-_LONGEST, _WIDEST = 30, 60  # letters of a name on the axis, and in the overview
+_LONGEST, _WIDEST, _SHORT = 30, 60, 22  # letters of names: in the flow, the overview, its chart
 
 
 def draw_overview(
@@ -46,10 +56,10 @@ def draw_overview(
 ) -> bytes:
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for this picture
 
-    figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
+    figure = Figure(figsize=(12, 8), dpi=130, facecolor="white")
     heights = [2.2, *[1] * _LAYERS, 1.5]
     spaces = figure.add_gridspec(2 + _LAYERS, 8, height_ratios=heights, hspace=0.5, wspace=0.12)
-    spaces.update(left=0.05, right=0.97, top=0.92, bottom=0.08)
+    spaces.update(left=0.05, right=0.97, top=0.93, bottom=0.17)
     image, model = document.images[0], document.model
     title = f"{model.name}   {model.weights}{'' if model.trained else '   NOT TRAINED'}"
     figure.suptitle(title, x=0.05, ha="left", color=INK, fontsize=14, parse_math=False)
@@ -62,7 +72,7 @@ def draw_overview(
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
         style = {"color": INK, "fontsize": 9, "va": "center"}
-        label.text(0, 0.5, short_name(grid.call_id, _WIDEST), style, parse_math=False)
+        label.text(0, 0.5, svg.short_name(grid.call_id, _WIDEST), style, parse_math=False)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
@@ -78,11 +88,11 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
     count = len(document.images)
     of = f"   (the first of {count} images)" if count > 1 else ""
-    lines = [f"{short_name(image.file, _WIDEST)}{of}"]
+    lines = [f"{svg.short_name(image.file, _WIDEST)}{of}"]
     for prediction in image.predictions:
         value = "" if prediction.value is None else f"  {100 * prediction.value:.1f}%"
         value = f"  {prediction.value:.3g} pixels" if prediction.measure == "pixels" else value
-        lines.append(f"   {short_name(prediction.category, _WIDEST)}{value}")
+        lines.append(f"   {svg.short_name(prediction.category, _WIDEST)}{value}")
     claims = [each for each in image.predictions if each.measure != "features"]
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
@@ -96,15 +106,20 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     if not points:
         axes.axis("off")
         return
-    xs = range(1, len(points) + 1)
-    means, spreads = np.array([(point.mean, point.std) for point in points]).T
-    axes.fill_between(xs, means - spreads, means + spreads, color=_BAND, linewidth=0)
-    axes.plot(xs, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
-    axes.set_yscale("symlog", linthresh=max(1e-6, sorted(spreads)[len(points) // 2]))
-    title = "mean, with one spread up and down, layer by layer"
-    axes.set_title(title, fontsize=9, color=DIM, loc="left")
-    axes.locator_params(axis="x", integer=True, nbins=12)
+    means, spreads = np.array([each.figures or (np.nan, np.nan) for each in points]).T
+    low, high = np.nanmin([0, *(means - spreads)]), np.nanmax([0, *(means + spreads)])
+    unit = max(1e-6, float(np.nanmedian(spreads)))
+    edges = means - spreads, means + spreads
+    axes.fill_between(range(len(points)), *edges, color=_BAND, linewidth=0)
+    axes.plot(means, color=LINE, marker="o", markersize=2.5, linewidth=1)
+    axes.set_yscale("asinh", linear_width=unit)
+    ticks = svg.list_round_ticks(float(low), float(high), unit)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_title(f"{SPREAD}, layer by layer", fontsize=9, color=DIM, loc="left")
+    axes.minorticks_off()
     axes.tick_params(labelsize=7, colors=DIM)
+    names = [svg.short_name(point.call_id, _SHORT) for point in points]
+    name_layers(axes, names, _DEPTH, DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -131,9 +146,9 @@ def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
     layers = list_flow_layers(rows)
-    names = [short_name(layer.call_id, _LONGEST) for layer in layers]
+    names = [svg.short_name(layer.call_id, _LONGEST) for layer in layers]
     wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))
-    below = 30 + 6 * max(map(len, names), default=0)
+    below = measure_names(names, wide)
     above = below + _RATIOS + _BETWEEN
     height = above + _NORMS + 44 + 18 * len(heading)
     figure, _ = start_figure(wide + _LEFT + _RIGHT, height, heading, "light")
@@ -141,16 +156,16 @@ def draw_flow(
     norms = add_axes(figure, _LEFT, above, wide, _NORMS)
     _plot_norms(norms, layers)
     _plot_ratios(ratios, layers)
+    name_layers(ratios, names, wide, DIM)
     norms.set_xticks([])
-    norms.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    _label_layers(ratios, names, wide)
+    norms.set_xlim(ratios.get_xlim())
     return encode(figure, form)
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
-    low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
+    low, high = svg.find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
     axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     style: dict[str, Any] = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
@@ -171,7 +186,7 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 
 def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     bars = [(at, math.log10(layer.ratio)) for at, layer in enumerate(layers) if layer.ratio]
-    low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
+    low, high = svg.find_decades(layer.ratio for layer in layers if layer.ratio)
     thick = min(0.7, len(layers) / 15)
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
     axes.set_title(RATIO, fontsize=9, color=DIM, loc="left")
@@ -180,17 +195,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 
 
 def _mark_decades(axes: Axes, low: int, high: int) -> None:
-    ticks = list_ticks(low, high)
-    axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
+    ticks = svg.list_ticks(low, high)
+    axes.set_yticks(ticks, [svg.power_of_ten(tick) for tick in ticks])
     axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
-
-
-def _label_layers(axes: Axes, names: Sequence[str], width: int) -> None:
-    step = max(1, -(-len(names) * _LABEL // width))
-    xs = range(0, len(names), step)
-    axes.set_xticks(xs, names[::step], rotation=90, fontsize=7, parse_math=False)
-    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
-    if step > 1:
-        note = f"{len(names)} layers, one in {step} named"
-        axes.set_xlabel(note, fontsize=8, color=DIM, loc="right")

@@ -1,7 +1,8 @@
-"""Make the parts that SVG charts over depth share: log axes, legends, short and escaped names."""
+"""Make the parts that SVG charts over depth share: axes, legends, short and escaped names."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from html import escape
 from typing import TYPE_CHECKING
@@ -9,90 +10,104 @@ from typing import TYPE_CHECKING
 from hookcli.outside.escape import for_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-LEFT, RIGHT = 56, 948  # the left and right edge of every plot
+LEFT = 56  # the left edge of every plot, in pixels; ticks are beside it
+_NARROWEST, _WIDEST, _EACH, _MARGIN = 340, 960, 60, 12  # pixels: of a chart, of a layer, at the end
 _LONGEST_NAME = 24  # letters
-_WIDTH = 960
-_NAME = 13  # pixels per name
+_NAME, _LETTER = 13, 6.5  # pixels: the height of a name, and the width of a letter
 _MOST_BAR = 40.0
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def space_out(count: int) -> tuple[list[float], float]:
-    step = (RIGHT - LEFT) / count
-    return [LEFT + step * (index + 0.5) for index in range(count)], step
+class Chart:
+    """Collects the parts of a chart that has a column for each of ``count`` layers.
 
-
-def drawing(label: str, kind: str, height: int, parts: Iterable[str]) -> str:
-    begin = (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}" class="{kind}">'
-    )
-    return "".join([begin, *parts, "</svg>"])
-
-
-def rule(y: str) -> str:
-    return f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}" class="zero"/>'
-
-
-def tick(y: str, text: str) -> str:
-    return f'<text x="{LEFT - 6}" y="{y}" class="tick">{text}</text>'
-
-
-def decades(low: int, high: int, at: Callable[[int], float]) -> str:
-    return "".join(
-        rule(f"{at(exponent):.1f}") + tick(f"{at(exponent) + 4:.1f}", power_of_ten(exponent))
-        for exponent in list_ticks(low, high)
-    )
-
-
-def caption(y: int, text: str) -> str:
-    return f'<text x="{LEFT}" y="{y}" class="caption">{text}</text>'
-
-
-def bar(x: float, y: float, step: float, height: float) -> str:
-    width = min(step * 0.7, _MOST_BAR)
-    return (
-        f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-        'class="bar"/>'
-    )
-
-
-def legend(heading: str, start: int, entries: Iterable[tuple[str, str]]) -> str:
-    parts, x = [heading], LEFT + start
-    for shape, text in entries:
-        parts.append(
-            f'<g transform="translate({x} 10)">{shape}<text x="13" y="4">{text}</text></g>'
-        )
-        x += 44 + 6 * len(text)
-    return "".join(parts)
-
-
-def drawing_of_calls(
-    label: str, kind: str, parts: list[str], base: int, calls: Sequence[tuple[str, str, str | None]]
-) -> str:
-    """Return an SVG of ``parts``, with a column for each call: (id, tooltip, anchor or None).
-
-    The column shows the tooltip and links to the anchor. Columns end, and names begin, at ``base``.
+    ``axis`` has ticks and captions. It stays in view when a reader scrolls ``parts`` sideways.
     """
-    xs, step = space_out(len(calls))
-    names = [short_name(call_id, _LONGEST_NAME) for call_id, _, _ in calls]
-    parts.append(_names_below(names, xs, base))
-    for x, (_, title, anchor) in zip(xs, calls, strict=True):
-        parts.append(column(x, step, base, title=title, anchor=anchor))
-    return drawing(label, kind, base + 16 + 7 * max(map(len, names)), parts)
+
+    def __init__(self, count: int) -> None:
+        self.axis: list[str] = []
+        self.parts: list[str] = []
+        self.width = min(_WIDEST, max(_NARROWEST, LEFT + _EACH * count + _MARGIN))
+        self.step = (self.width - _MARGIN - LEFT) / count
+        self.xs = [LEFT + self.step * (index + 0.5) for index in range(count)]
+
+    def rule(self, y: float, label: str) -> None:
+        end = self.width - _MARGIN
+        self.parts.append(f'<line x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}" class="zero"/>')
+        self.axis.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="tick">{label}</text>')
+
+    def decades(self, low: int, high: int, at: Callable[[int], float]) -> None:
+        for exponent in list_ticks(low, high):
+            self.rule(at(exponent), power_of_ten(exponent))
+
+    def caption(self, y: float, text: str) -> None:
+        self.axis.append(f'<text x="{LEFT}" y="{y:.0f}" class="caption">{text}</text>')
+
+    def bar(self, x: float, y: float, base: float) -> None:
+        width = min(self.step * 0.7, _MOST_BAR)
+        self.parts.append(
+            f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" '
+            f'height="{base - y:.1f}" class="bar"/>'
+        )
+
+    def draw(
+        self, label: str, kind: str, base: int, calls: Sequence[tuple[str, str, str | None]]
+    ) -> str:
+        """Return the chart, with a column for each call: (id, tooltip, anchor or None).
+
+        The column shows the tooltip and links to the anchor. Columns end, and names begin, at
+        ``base``.
+        """
+        height = base + self._write_names([call for call, _, _ in calls], base)
+        for x, (_, title, anchor) in zip(self.xs, calls, strict=True):
+            self.parts.append(_column(x, self.step, base, title=title, anchor=anchor))
+        return (
+            f'<div class="plot" style="min-width: {self.width}px; max-width: {1.3 * self.width}px">'
+            f'<svg viewBox="0 0 {LEFT} {height}" class="axis {kind}">{"".join(self.axis)}</svg>'
+            f'<svg viewBox="{LEFT} 0 {self.width - LEFT} {height}" role="group" '
+            f'aria-label="{label}" class="{kind}" style="flex-grow: {self.width - LEFT}">'
+            f"{''.join(self.parts)}</svg></div>"
+        )
+
+    def _write_names(self, calls: Sequence[str], base: int) -> int:
+        """Write names upright if all have room, else turned and thinned; return their height."""
+        names = [short_name(call, _LONGEST_NAME) for call in calls]
+        longest = max(map(len, names))
+        upright = (longest + 1) * _LETTER <= self.step
+        every = 1 if upright else math.ceil(_NAME / self.step)
+        for x, name in list(zip(self.xs, names, strict=True))[::every]:
+            at = f"{x:.1f} {base + 16}" if upright else f"{x + 4:.1f} {base + 8}"
+            turn, kind = ("", "name") if upright else (" rotate(-90)", "tick")
+            self.parts.append(
+                f'<text transform="translate({at}){turn}" class="{kind}">{escape(name)}</text>'
+            )
+        return 24 if upright else math.ceil(16 + _LETTER * longest)
 
 
-def _names_below(names: Sequence[str], xs: Sequence[float], base: int) -> str:
-    step = -(-len(names) * _NAME // (RIGHT - LEFT))
-    return "".join(
-        f'<text transform="translate({x + 4:.1f} {base + 8}) rotate(-90)" class="tick">'
-        f"{escape(name)}</text>"
-        for x, name in list(zip(xs, names, strict=True))[::step]
+def legend(kind: str, entries: Iterable[tuple[str, str]]) -> str:
+    """Return a line of HTML that says what shapes mean: (SVG around 0,0; text)."""
+    shown = (
+        f'<span><svg viewBox="-10 -8 20 16" class="{kind}" aria-hidden="true">{shape}</svg> '
+        f"{text}</span>"
+        for shape, text in entries
     )
+    return f'<p class="legend">{" ".join(shown)}</p>'
 
 
-def column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
+def list_runs(points: Iterable[tuple[float, ...] | None]) -> Iterator[list[tuple[float, ...]]]:
+    """Yield the points between those that are missing, since no line is drawn across these."""
+    for is_known, run in itertools.groupby(points, bool):
+        if is_known:
+            yield [point for point in run if point]
+
+
+def join(points: Iterable[tuple[float, ...]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _column(x: float, step: float, height: int, title: str, anchor: str | None) -> str:
     hit = (
         f'<rect x="{x - step / 2:.1f}" y="0" width="{step:.1f}" height="{height}" class="hit"/>'
         f"<title>{escape(title)}</title>"
@@ -111,9 +126,21 @@ def list_ticks(low: int, high: int) -> list[int]:
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
+def list_round_ticks(low: float, high: float, unit: float) -> list[float]:
+    """Return 0 and at most seven round numbers, about evenly on an axis of asinh(v / unit)."""
+    bottom, top = math.asinh(low / unit), math.asinh(high / unit)
+    step = (top - bottom) / 6
+    values = {float(f"{unit * math.sinh(bottom + step * n):.1g}") for n in range(7)}
+    far = (each for each in values if abs(math.asinh(each / unit)) > 0.6 * step)
+    return [0.0, *(each for each in sorted(far) if low <= each <= high)]
+
+
 def short_name(call_id: str, longest: int) -> str:
     shown = for_page(call_id).removeprefix("grad_output:")
-    return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
+    if len(shown) <= longest:
+        return shown
+    end = shown[1 - longest :]
+    return f"…{end[end.find('.', 0, 4) + 1 :]}"  # without the last letters of a name
 
 
 def power_of_ten(exponent: int) -> str:

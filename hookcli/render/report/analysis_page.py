@@ -10,6 +10,7 @@ from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.records.text import figure_text
+from hookcli.render.draw.figures import list_colors
 from hookcli.render.report.contact import lay_out
 from hookcli.render.report.templates import (
     assets,
@@ -38,6 +39,7 @@ def render_analysis(
         command=markup_escape(escape.for_shell(document.command or ())),
         style=assets("page.css", "contact.css", "analysis.css"),
         link=linked,
+        ramp=list_colors(64),
         **values,
     )
 

@@ -77,14 +77,14 @@ def draw_distances(
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 or row.own_rel_l2 for row in rows):
         return ""
-    xs, step = svg.space_out(len(rows))
+    chart = svg.Chart(len(rows))
+    parts, xs = chart.parts, chart.xs
     culprits = () if blame is None else blame.ids
-    at, axis = _axis(rows, xs, step)
     placed = list(zip(rows, xs, strict=True))
     radius = 3.2 if len(rows) < 100 else 2
-    parts = [_legend(rows, culprits, has_own=blame is not None)]
-    parts += [_culprit(x, max(step, _NARROWEST)) for row, x in placed if row.call_id in culprits]
-    parts += axis
+    width = max(chart.step, _NARROWEST)
+    parts += [_culprit(x, width) for row, x in placed if row.call_id in culprits]
+    at = _draw_axis(chart, rows)
     if blame is not None:
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
         parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
@@ -99,7 +99,8 @@ def draw_distances(
         elif row.rel_l2 is not None or not row.holds:
             parts.append(_mark(x, kind, is_zero=row.rel_l2 == 0 and row.holds))
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
-    return svg.drawing_of_calls("Distance over depth", "depth apart", parts, _BASE, calls)
+    drawn = chart.draw("Distance over depth", "depth apart", _BASE, calls)
+    return _legend(rows, culprits, has_own=blame is not None) + drawn
 
 
 def _culprit(x: float, width: float) -> str:
@@ -118,9 +119,7 @@ def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: floa
     return _mark(x, "own", is_zero=row.own_rel_l2 == 0)
 
 
-def _axis(
-    rows: Sequence[DiffRow], xs: Sequence[float], step: float
-) -> tuple[Callable[[float], float], list[str]]:
+def _draw_axis(chart: svg.Chart, rows: Sequence[DiffRow]) -> Callable[[float], float]:
     tolerances = [_limit(row) for row in rows]
     errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
     known = [value for error in errors if (value := _on_axis(error))]
@@ -129,15 +128,16 @@ def _axis(
     def at(value: float) -> float:
         return _TOP + _EDGE + (high - math.log10(value)) / (high - low) * _HEIGHT
 
-    parts = [svg.decades(low, high, lambda exponent: at(10.0**exponent))]
-    for x, tolerance in zip(xs, tolerances, strict=True):
+    chart.caption(14, "relative L2 of the difference")
+    chart.decades(low, high, lambda exponent: at(10.0**exponent))
+    for x, tolerance in zip(chart.xs, tolerances, strict=True):
         if tolerance:
             y = at(tolerance)
-            parts.append(
-                f'<line x1="{x - step / 2:.1f}" x2="{x + step / 2:.1f}" '
+            chart.parts.append(
+                f'<line x1="{x - chart.step / 2:.1f}" x2="{x + chart.step / 2:.1f}" '
                 f'y1="{y:.1f}" y2="{y:.1f}" class="allowed"/>'
             )
-    return at, parts
+    return at
 
 
 def _curve(
@@ -193,10 +193,8 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
         ),
         ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
     ]
-    what = "relative L2" if has_own else "relative L2 of the difference"
-    heading = f'<text x="{svg.LEFT}" y="14">{what}, call by call</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
-    return svg.legend(heading, 170 if has_own else 270, present)
+    return svg.legend("depth apart", present)
 
 
 def _limit(row: DiffRow) -> float | None:

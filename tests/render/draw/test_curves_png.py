@@ -14,7 +14,7 @@ NAMES = [f"layer{number}" for number in range(6)]
 
 
 def test_a_curve_is_as_high_as_its_values_and_has_gaps():
-    low, high = Curve("low", [0.2] * 6), Curve("high", [0.8, 0.8, float("nan"), 0.8, 0.8, 0.8])
+    low, high = Curve("low", [0.2] * 6), Curve("high", [0.8, 0.8, None, 0.8, 0.8, 0.8])
     png, plain = (
         draw_curves(NAMES, [low, high], levels, ["a title"], "light")
         for levels in ([("a level", 0.5)], [])

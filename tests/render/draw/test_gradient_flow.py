@@ -16,7 +16,7 @@ from PIL import Image
 from hookcli.records.rows import LayerRow
 from hookcli.render.draw import depth_svg, gradient_flow, overview_png
 from hookcli.render.draw.gradient_flow import FlowLayer
-from hookcli.render.draw.svg import find_decades, list_ticks, power_of_ten
+from hookcli.render.draw.svg import find_decades, list_round_ticks, list_ticks, power_of_ten
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -48,6 +48,16 @@ def test_parameters_of_a_module_that_is_called_twice_are_at_its_first_call():
     assert [(layer.call_id, layer.params) for layer in list_flow_layers(rows)] == [
         ("relu", (5.0,)),
         ("relu#1", ()),
+    ]
+
+
+def test_a_block_comes_after_its_parts_and_the_model_last():
+    paths = ("", "stem", "stage", "stage.conv", "stage/op:add", "stage2", "stage2.conv", "fc")
+    rows = [output(path, order, 1.0, path or "(model)") for order, path in enumerate(paths)]
+    calls = [layer.call_id for layer in list_flow_layers(rows)]
+    assert calls == [
+        *("stem", "stage.conv", "stage/op:add", "stage"),
+        *("stage2.conv", "stage2", "fc", "(model)"),
     ]
 
 
@@ -114,11 +124,11 @@ def test_an_axis_has_at_most_eight_ticks_at_whole_decades():
 
 
 def test_points_of_the_line_are_at_their_logarithms():
-    """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 297.3
+    """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 90.7
     apart."""
     rows = [output(f"l{i}", i, norm) for i, norm in enumerate((0.01, 0.1, 1.0))]
     (line,) = find(tree(rows), "polyline", "line")
-    assert line.get("points") == "204.7,190.0 502.0,140.0 799.3,90.0"
+    assert line.get("points") == "101.3,190.0 192.0,140.0 282.7,90.0"
 
 
 def test_the_line_is_broken_where_there_is_no_norm():
@@ -166,9 +176,24 @@ def test_as_many_layers_are_named_as_have_room():
     assert all(b - a >= 12.9 for a, b in itertools.pairwise(xs))
 
 
+def test_no_line_is_drawn_across_a_layer_without_finite_values_and_few_names_are_upright():
+    figures = ({"side": "output", "mean": m, "std": m} for m in (1.0, 2.0, None, 3.0, 1.0))
+    rows = whole([output(f"l{index}", index, None) | each for index, each in enumerate(figures)])
+    text = depth_svg.draw_depth(rows, {row.call_id: "here" for row in rows})
+    lines = re.findall(r'<polyline points="([^"]*)"', text)
+    assert [len(line.split()) for line in lines] == [2, 2]
+    assert "l2  not finite" in text
+    assert re.findall(r'class="name">([^<]*)', text) == ["l0", "l1", "l2", "l3", "l4"]
+
+
+def test_ticks_are_round_numbers_that_are_about_evenly_spaced():
+    """From asinh(-1.4) = -1.14 to asinh(120) = 5.48 in steps of 1.1; -0.02 is too near 0."""
+    assert list_round_ticks(-0.7, 60, 0.5) == [0, -0.7, 0.6, 2, 7, 20, 60]
+
+
 def test_a_hostile_name_stays_text():
     rows = [output("<script>&\u202e", 1, 1.0)]
-    named = find(tree(rows), "text", "tick")[-1]
+    (named,) = find(tree(rows), "text", "name")
     assert named.text == "<script>&\\u202e"
     assert "<script" not in draw_flow_svg(rows, {})
 
@@ -193,7 +218,7 @@ def whole(rows: list[dict]) -> list[LayerRow]:
         **dict.fromkeys(("call_index", "images", "params"), 0),
         "shape": (1,),
     }
-    return [LayerRow(**others, **row) for row in rows]
+    return [LayerRow(**others | row) for row in rows]
 
 
 def output(path: str, order: int, norm: float | None, call: str = "") -> dict:
@@ -240,7 +265,7 @@ def near(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
 
 def tree(rows: list[dict], anchors: dict[str, str] | None = None) -> ET.Element:
     text = draw_flow_svg(rows, anchors or {})
-    named = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    named = f'<div xmlns="http://www.w3.org/2000/svg">{text}</div>'
     return ET.fromstring(named)  # noqa: S314  our own text
 
 

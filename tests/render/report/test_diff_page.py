@@ -73,24 +73,24 @@ INF = float("inf")
 
 def draw(*rows, culprits=()):
     text = draw_distances(rows, {row.rank: "here" for row in rows}, blame_of(*culprits))
-    legend = re.findall(r'<text x="13" y="4">([^<]*)</text>', text)
-    return text[text.rindex('y="4">') :], legend
+    legend = re.findall(r"</svg> ([^<]*)</span>", text)
+    return text[text.index("</p>") :], legend
 
 
 def test_both_errors_are_curves_of_their_own_class():
-    """The columns of two calls are 446 wide, with their middles at 279 and 725."""
+    """The columns of two calls are 136 wide, with their middles at 124 and 260."""
     chart, legend = draw(row_of(1, 1e-4, 1e-4), row_of(2, 1e-2, 1e-4))
-    assert '<path d="M279.0,198.0L725.0,98.0" class="line inherited"/>' in chart
-    assert '<path d="M279.0,198.0L725.0,198.0" class="line own"/>' in chart
+    assert '<path d="M124.0,198.0L260.0,98.0" class="line inherited"/>' in chart
+    assert '<path d="M124.0,198.0L260.0,198.0" class="line own"/>' in chart
     assert re.findall(
         r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.2" class="inherited"/>', chart
     ) == [
-        ("279.0", "198.0"),
-        ("725.0", "98.0"),
+        ("124.0", "198.0"),
+        ("260.0", "98.0"),
     ]
     assert re.findall(r'translate\(([\d.]+) ([\d.]+)\) scale\(1\)" class="own"/>', chart) == [
-        ("279.0", "198.0"),
-        ("725.0", "198.0"),
+        ("124.0", "198.0"),
+        ("260.0", "198.0"),
     ]
     assert legend == ["inherited", "own"]
 
@@ -99,8 +99,8 @@ def test_a_culprit_has_a_band_and_a_larger_mark():
     chart, legend = draw(row_of(1, 1e-4, 1e-4), row_of(2, 1e-2, 1e-2), culprits=["call2"])
     assert re.findall(
         r'<rect x="([\d.]+)" y="30" width="([\d.]+)" height="236" class="c', chart
-    ) == [("502.0", "446.0")]
-    assert 'translate(725.0 98.0) scale(1.5)" class="own"/>' in chart
+    ) == [("192.0", "136.0")]
+    assert 'translate(260.0 98.0) scale(1.5)" class="own"/>' in chart
     assert legend[-1] == "culprit"
     assert "relative L2 0.01  own 0.01  differs  culprit" in chart
     assert "relative L2 0.0001  own 0.0001  differs<" in chart
@@ -110,11 +110,11 @@ def test_zeros_are_marks_below_the_axis_and_gaps_of_the_curve():
     chart, legend = draw(
         row_of(1, 1e-2, 1e-4), row_of(2, 0.0, 0.0, holds=True), row_of(3, 1e-2, 1e-4)
     )
-    assert re.findall(r"translate\(502.0 (\d+)\)\" class=\"mark (\w+)\"", chart) == [
+    assert re.findall(r"translate\(192.0 (\d+)\)\" class=\"mark (\w+)\"", chart) == [
         ("254", "own"),
         ("260", "inherited"),
     ]
-    assert chart.count("L799.3") == 0
+    assert chart.count("L282.7") == 0
     assert legend == ["inherited", "own", "zero"]
 
 
@@ -128,11 +128,11 @@ def test_what_has_no_distance_is_a_cross():
     )
     crosses = re.findall(r"translate\(([\d.]+) (\d+)\)\" class=\"mark (\w+)\"", chart)
     assert crosses == [
-        ("167.5", "50", "own"),
-        ("390.5", "50", "own"),
-        ("167.5", "38", "inherited"),
-        ("390.5", "38", "inherited"),
-        ("613.5", "38", "inherited"),
+        ("90.0", "50", "own"),
+        ("158.0", "50", "own"),
+        ("90.0", "38", "inherited"),
+        ("158.0", "38", "inherited"),
+        ("226.0", "38", "inherited"),
     ]
     assert legend == ["inherited", "own", "no distance"]
 
@@ -141,7 +141,7 @@ def test_without_blame_calls_have_the_colours_of_the_verdict():
     rows = [row_of(1, 1e-4, holds=True), row_of(2, 1e-2)]
     text = draw_distances(rows, {1: "here", 2: "here"})
     assert re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.2" class="(\w+)"/>', text) == [
-        ("279.0", "198.0", "holds"),
-        ("725.0", "98.0", "differs"),
+        ("124.0", "198.0", "holds"),
+        ("260.0", "98.0", "differs"),
     ]
     assert "line" not in re.findall(r'class="([^"]*)"', text)
