@@ -54,7 +54,12 @@ class Heats(Product):
             self.note_pictures(running.chunk, [picture.file])
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        return {"heats": end.totals.heats, "heatless": explain_heatless(end, self.scope.config)}
+        asked = [*self._backward.cams]  # the page shows them in this order
+        heats = sorted(
+            end.totals.heats,
+            key=lambda heat: asked.index(heat.call_id) if heat.call_id in asked else len(asked),
+        )
+        return {"heats": heats, "heatless": explain_heatless(end, self.scope.config)}
 
 
 def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:

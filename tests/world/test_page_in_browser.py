@@ -200,13 +200,36 @@ def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, 
 
 def test_maps_over_the_image_are_seen(gradients):
     gradients.locator("#contact-sheet button").first.click()
-    pictures = gradients.locator(".heats").first.locator("img")
+    pictures = gradients.locator("#panel .heats img")
     assert pictures.count() == 2
     for index in range(2):
         pictures.nth(index).scroll_into_view_if_needed()
         gradients.wait_for_function(
-            "n => document.querySelectorAll('.heats img')[n].naturalWidth > 400", arg=index
+            "n => document.querySelectorAll('#panel .heats img')[n].naturalWidth > 400", arg=index
         )
+
+    assert gradients.locator("main .heats .framed").count() == 4  # of two images
+
+
+def test_the_only_layer_of_a_page_is_a_wall_of_its_channels(browser, tmp_path):
+    maps = {"file": "maps.png", "size": [4, 4], "own": [4, 4], "columns": 2}
+    drawn = np.zeros((4, 8, 3), np.uint8)
+    drawn[:, 4:, 0] = 255  # the second map
+    Image.fromarray(drawn).save(tmp_path / "maps.png")
+    (tmp_path / "seen").mkdir()
+    for file in ("grid.png", "seen/cat.jpg"):
+        Image.new("RGB", (100, 60)).save(tmp_path / file)
+    grid = document()["grids"][0] | {"file": "grid.png", "maps": maps}
+    (tmp_path / "report.html").write_text(render_report(document(grids=[grid])), encoding="utf-8")
+    for page in opened(browser, tmp_path):
+        tiles = page.locator("#maps [data-tile]")
+        assert tiles.all_inner_texts() == ["1", "0"]
+        page.wait_for_timeout(200)
+        shots = [tiles.nth(n).locator("canvas").screenshot() for n in (0, 1)]
+        middles = [np.asarray(Image.open(io.BytesIO(shot)))[40, 40, 0] for shot in shots]
+        assert middles == [0, 255]
+        tiles.nth(1).click()
+        assert page.inner_text("#facts").startswith("channel 0:")
 
 
 HEADS, ROWS, COLUMNS = 2, 2, 3  # heads, and the rows and columns of patches and of maps
