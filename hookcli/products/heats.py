@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hookcli.config import BackwardStyle
@@ -54,11 +55,14 @@ class Heats(Product):
             self.note_pictures(running.chunk, [picture.file])
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        asked = [*self._backward.cams]  # the page shows them in this order
-        heats = sorted(
-            end.totals.heats,
-            key=lambda heat: asked.index(heat.call_id) if heat.call_id in asked else len(asked),
-        )
+        asked = ",".join(self._backward.cams).split(",")  # the page keeps this order
+
+        def find_form(heat: HeatPicture) -> int:
+            path = heat.call_id.partition("#")[0]
+            fits = (n for n, form in enumerate(asked) if fnmatchcase(path, form))
+            return next(fits, len(asked))
+
+        heats = sorted(end.totals.heats, key=find_form)
         return {"heats": heats, "heatless": explain_heatless(end, self.scope.config)}
 
 

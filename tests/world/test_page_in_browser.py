@@ -15,7 +15,7 @@ from hookcli.__main__ import _run
 from hookcli.render.draw.attention_grid import draw_maps
 from tests.render.report.test_document import maps as attention_maps
 from tests.render.report.test_document import row as attention_row
-from tests.render.report.test_page import document, render_report
+from tests.render.report.test_page import MAPS, document, render_report
 
 pytestmark = pytest.mark.browser
 
@@ -212,22 +212,19 @@ def test_maps_over_the_image_are_seen(gradients):
 
 
 def test_the_only_layer_of_a_page_is_a_wall_of_its_channels(browser, tmp_path):
-    maps = {"file": "maps.png", "size": [4, 4], "own": [4, 4], "columns": 2}
-    drawn = np.zeros((4, 8, 3), np.uint8)
-    drawn[:, 4:, 0] = 255  # the second map
+    drawn = np.repeat(np.uint8([0, 255]), 4)[None].repeat(4, 0)  # two maps of 4 x 4
     Image.fromarray(drawn).save(tmp_path / "maps.png")
-    (tmp_path / "seen").mkdir()
-    for file in ("grid.png", "seen/cat.jpg"):
-        Image.new("RGB", (100, 60)).save(tmp_path / file)
-    grid = document()["grids"][0] | {"file": "grid.png", "maps": maps}
-    (tmp_path / "report.html").write_text(render_report(document(grids=[grid])), encoding="utf-8")
+    whole = document()
+    whole["images"][0]["seen"] = ""
+    whole["grids"][0] |= {"file": "maps.png", "maps": MAPS | {"file": "maps.png"}}
+    (tmp_path / "report.html").write_text(render_report(whole), encoding="utf-8")
     for page in opened(browser, tmp_path):
         tiles = page.locator("#maps [data-tile]")
         assert tiles.all_inner_texts() == ["1", "0"]
         page.wait_for_timeout(200)
-        shots = [tiles.nth(n).locator("canvas").screenshot() for n in (0, 1)]
-        middles = [np.asarray(Image.open(io.BytesIO(shot)))[40, 40, 0] for shot in shots]
-        assert middles == [0, 255]
+        for tile, level in ((0, 0), (1, 255)):
+            shot = Image.open(io.BytesIO(tiles.nth(tile).locator("canvas").screenshot()))
+            assert shot.convert("L").getpixel((40, 40)) == level
         tiles.nth(1).click()
         assert page.inner_text("#facts").startswith("channel 0:")
 

@@ -93,9 +93,10 @@ function showImage(index) {
 }
 
 // In the row of a layer, the first tiles of its picture.
-function crop({ style }, { size, places }) {
+function crop({ style }, { size, places: at }) {
   if (!style.length) return;
-  for (const [name, value] of Object.entries({ full: size[0], y: places.top, h: places.height, few: places.left + 6 * places.step_x })) style.setProperty(`--${name}`, value);
+  const lengths = { full: size[0], y: at.top, h: at.height, all: 2 * at.left + (at.columns - 1) * at.step_x + at.width, few: at.left + 6 * at.step_x };
+  for (const [name, value] of Object.entries(lengths)) style.setProperty(`--${name}`, value);
 }
 
 // A map over its image is the right half of its file: the page has the image and the words elsewhere.

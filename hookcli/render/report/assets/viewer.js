@@ -126,7 +126,7 @@ function show() {
     return;
   }
   tile = Math.min(tile, grid.channels.length - 1);
-  const figures = grid.low ? `: min ${figure(grid.low[tile])}, max ${figure(grid.high[tile])}, mean ${figure(grid.mean[tile])}, spread ${figure(grid.spread[tile])}` : "";  // a page of more than 200 images has none
+  const figures = grid.low ? `: min ${figure(grid.low[tile])}, max ${figure(grid.high[tile])}, mean ${figure(grid.mean[tile])}, std ${figure(grid.spread[tile])}` : "";  // a page of more than 200 images has none
   byId("facts").textContent = `channel ${grid.channels[tile]}${figures}`;
   showChoice(grid);
   showScale(grid);
