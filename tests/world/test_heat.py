@@ -105,6 +105,15 @@ def test_layers_without_places_are_named_with_the_reason(inspect):
     assert page.count('data-heat="') == 4 + 1  # and once in the script
 
 
+def test_grad_cams_are_in_the_order_in_which_their_layers_were_named(run):
+    Path("net.py").write_text(NET.replace("inplace=True", ""))
+    draw_photos(1)
+    words = ("--cam", "conv,act", "--layers", "head", "--grids", "none", "-o", "out")
+    assert run("gradients", "net.py:make", "photos", *SIZE, *words).code == 0
+    heats = json.loads(Path("out/report.json").read_text())["heats"]
+    assert [heat["call_id"] for heat in heats] == ["conv", "act#1", "act"]
+
+
 @pytest.mark.usefixtures("small_parts")
 def test_a_resumed_run_and_one_of_single_images_have_the_same_pictures(inspect):
     draw_photos(10)

@@ -15,7 +15,7 @@ from hookcli.__main__ import _run
 from hookcli.render.draw.attention_grid import draw_maps
 from tests.render.report.test_document import maps as attention_maps
 from tests.render.report.test_document import row as attention_row
-from tests.render.report.test_page import document, render_report
+from tests.render.report.test_page import MAPS, document, render_report
 
 pytestmark = pytest.mark.browser
 
@@ -200,13 +200,33 @@ def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, 
 
 def test_maps_over_the_image_are_seen(gradients):
     gradients.locator("#contact-sheet button").first.click()
-    pictures = gradients.locator(".heats").first.locator("img")
+    pictures = gradients.locator("#panel .heats img")
     assert pictures.count() == 2
     for index in range(2):
         pictures.nth(index).scroll_into_view_if_needed()
         gradients.wait_for_function(
-            "n => document.querySelectorAll('.heats img')[n].naturalWidth > 400", arg=index
+            "n => document.querySelectorAll('#panel .heats img')[n].naturalWidth > 400", arg=index
         )
+
+    assert gradients.locator("main .heats .framed").count() == 4  # of two images
+
+
+def test_the_only_layer_of_a_page_is_a_wall_of_its_channels(browser, tmp_path):
+    drawn = np.repeat(np.uint8([0, 255]), 4)[None].repeat(4, 0)  # two maps of 4 x 4
+    Image.fromarray(drawn).save(tmp_path / "maps.png")
+    whole = document()
+    whole["images"][0]["seen"] = ""
+    whole["grids"][0] |= {"file": "maps.png", "maps": MAPS | {"file": "maps.png"}}
+    (tmp_path / "report.html").write_text(render_report(whole), encoding="utf-8")
+    for page in opened(browser, tmp_path):
+        tiles = page.locator("#maps [data-tile]")
+        assert tiles.all_inner_texts() == ["1", "0"]
+        page.wait_for_timeout(200)
+        for tile, level in ((0, 0), (1, 255)):
+            shot = Image.open(io.BytesIO(tiles.nth(tile).locator("canvas").screenshot()))
+            assert shot.convert("L").getpixel((40, 40)) == level
+        tiles.nth(1).click()
+        assert page.inner_text("#facts").startswith("channel 0:")
 
 
 HEADS, ROWS, COLUMNS = 2, 2, 3  # heads, and the rows and columns of patches and of maps

@@ -168,6 +168,17 @@ def test_the_mark_is_exactly_on_the_tile(browser, folder, width):
             assert drawn == pytest.approx(wanted, abs=1)
 
 
+@pytest.mark.parametrize(("width", "shown"), [(1400, 496), (390, 370)])
+def test_a_tile_in_the_row_of_a_layer_opens_its_channel(browser, folder, width, shown):
+    for page in opened(browser, folder):
+        page.set_viewport_size({"width": width, "height": 900})
+        row = page.locator("article", has_text="layer3.0.conv1").locator("button.grid")
+        box = row.bounding_box()
+        row.click(position={"x": 252 / shown * box["width"], "y": box["height"] / 2})
+        channel = grid_of(folder, "layer3.0.conv1")["channels"][4]
+        assert page.inner_text("#facts").startswith(f"channel {channel}:")
+
+
 def test_a_link_to_a_channel_opens_it_and_the_address_follows(browser, folder):
     grid = grid_of(folder, "layer1.0.conv2")
     tab = browser.new_page()

@@ -13,7 +13,7 @@ from hookcli.outside.escape import for_page, reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.draw import svg
 from hookcli.render.draw.svg import find_decades
-from hookcli.render.report.templates import assets, linked, make_environment, ours
+from hookcli.render.report.templates import assets, breakable, linked, make_environment, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -66,7 +66,12 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
 @functools.cache
 def _compile_template() -> Template:
     environment = make_environment()
-    environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
+    environment.filters |= {
+        "breakable": breakable,
+        "figure": figure_text,
+        "shape": shape_text,
+        "fact": fact_text,
+    }
     return environment.get_template("diff.html.j2")
 
 

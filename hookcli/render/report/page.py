@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.outside.files import OutsideError
+from hookcli.outside.flags import REFERENCE
 from hookcli.records.attention_records import mean_over_heads
 from hookcli.records.images import describe_intensities
 from hookcli.records.report import AS_LEFT
@@ -46,6 +48,7 @@ from hookcli.render.report.document import (
 )
 from hookcli.render.report.templates import (
     assets,
+    breakable,
     hash_scripts,
     linked,
     make_environment,
@@ -94,12 +97,13 @@ def _compile_template() -> Template:
         "count_named": count_named,
         "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
         "focused": _channels_in_focus,
-        "breakable": _breakable,
+        "breakable": breakable,
         "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
+        "spoken": _speak,
     }
     environment.globals |= {"assets": assets, "shares": _SHARES}
     return environment.get_template("page.html.j2")
@@ -107,6 +111,8 @@ def _compile_template() -> Template:
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
     layers, images = document.layers, choose_images(document)
+    if not document.model.trained:  # predictions of random weights say nothing
+        images = [replace(image, predictions=(), unedited=()) for image in images]
     several = len(document.images) > 1
     backwards = "gradients" in (document.command or ("", *document.options))[1:2]
     index_of = {row.call_id: index for index, row in enumerate(layers)}
@@ -145,7 +151,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
         "intensities": [text for text, _ in describe_intensities(document.images)],
-        "has_findings": any(finding.rule != _IN_HEAD for finding in document.findings),
+        "findings": [each for each in document.findings if each.rule != _IN_HEAD],
         "top_data": script_data(top_for_script(document, index_of, images)),
         "ranked_data": ours(pack_ranked(document, index_of, images) if several else ""),
         "heats_of": pictures_by_image(
@@ -161,6 +167,9 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
         "sheets": any(is_sheet(grid.file) for grid in first),
         "flat": explain_flat(layers, first),
         "uncalled": group_uncalled((each.layer, each.reason) for each in document.uncalled),
+        "without": group_uncalled(
+            (row.call_id, row.reason) for row in layers if row.reason and row.norm is None
+        ),
         "histograms": {
             row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
@@ -256,6 +265,6 @@ def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
     return address
 
 
-def _breakable(call_id: str) -> Markup:
-    name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
-    return name.replace(".", Markup(".<wbr>"))
+def _speak(text: str) -> str:
+    """Replace the names of Python keywords in ``text`` by the options of the command line."""
+    return REFERENCE.sub(lambda found: "--" + found[1].rpartition(".")[2].replace("_", "-"), text)

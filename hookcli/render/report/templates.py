@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from markupsafe import escape as markup_escape
 
 from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
@@ -35,6 +36,12 @@ def ours(text: str) -> Markup:
 
 def _escape(value: object) -> object:
     return escape.for_page(value) if type(value) is str else value
+
+
+def breakable(name: str) -> Markup:
+    """Return a name that a page may break after each dot and colon."""
+    shown = markup_escape(escape.for_page(name))
+    return shown.replace(".", Markup(".<wbr>")).replace(":", Markup(":<wbr>"))
 
 
 def linked(file: str) -> str:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from hookcli.reading.run_files import open_files
 from hookcli.render.draw.thumbnails import draw_thumbnails, shrink
-from tests.render.report.test_page import document, render_report
+from tests.render.report.test_page import TRAINED, document, render_report
 from tests.world.test_page_in_browser import opened, wait_for_picture
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def picture(color, size=(112, 112), kind="JPEG"):
 
 
 def write(folder, count=5, *, single=False):
-    whole = document()
+    whole = document(model=TRAINED)
     image, layer, grid = whole["images"][0], whole["layers"][0], whole["grids"][0]
     places = grid["places"] | CHANNELS["places"] | {"step_x": 40, "step_y": 40, "columns": 2}
     tile = grid | {"places": places, "channels": CHANNELS["channels"], "size": [100, 130]}

@@ -74,6 +74,9 @@ def document(name="conv", file="cat.png", **more):
     return whole | more
 
 
+TRAINED = document()["model"] | {"trained": True}
+
+
 class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
@@ -96,7 +99,7 @@ def test_the_page_says_what_the_document_says():
     page = Page(render_report(document(versions=versions, written={"conv": "by relu (ReLU)"})))
     text = " ".join(" ".join(page.text).split())
     for said in (
-        *("Not trained.", "conv 12.5%", "1 of 2 of conv (0.5, threshold 0.2)", "25.0%"),
+        *("Not trained.", "1 finding: dead", "1 of 2 of conv (0.5, threshold 0.2)", "25.0%"),
         *("1/2", "unused", "hookcli 0.1.0, torch 2, torchvision 0, onnxruntime 1.32"),
         "Overwritten in place by relu (ReLU) after it returned",
     ):
@@ -124,7 +127,7 @@ def test_names_that_mean_harm_are_text():
     ]
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     links = [a["href"] for a in page.all("a")]
-    assert set(links) == {"#layers", "#layer-0"}
+    assert set(links) == {"#findings", "#layers", "#layer-0"}
     assert for_page(HOSTILE) in "".join(page.text)
 
 
@@ -371,11 +374,18 @@ def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_fi
     assert forms == [[form], [form | {"size": [300, 60]}]]
 
 
+def test_only_a_trained_model_has_predictions_on_its_page():
+    for whole in (document(), many(2)):
+        words = ("Predictions</h", "12.5%<", "least certain")
+        assert not any(word in render_report(whole) for word in words)
+        assert "Predictions</h" in render_report(whole | {"model": TRAINED})
+
+
 def test_an_image_of_which_nothing_is_said_has_the_reason():
     whole = document()
     images = [whole["images"][0] | {"predictions": []}]
     for task, said in (("detection", "Nothing was detected."), ("own", "The output is not of a")):
-        page = render_report(whole | {"images": images, "model": whole["model"] | {"task": task}})
+        page = render_report(whole | {"images": images, "model": TRAINED | {"task": task}})
         predictions = page.partition('class="predictions">')[2].partition("</div>")[0]
         assert texts(predictions, "p")[0].startswith(said)
 

@@ -6,6 +6,9 @@
 
   document.addEventListener("imageshown", ({ detail: { inside, index } }) => {
     inside.querySelector(".pair").lastElementChild.append(...findings[index].map(findingOf));
+    const over = document.querySelector(`main [data-over="${index}"]`)?.cloneNode(true);
+    if (over) inside.querySelector(".pair").after(Object.assign(over, { hidden: false, className: "heats" }));
+    for (const picture of over?.querySelectorAll("img") ?? []) frame(picture, index);
     addPictures(inside.querySelector(".maps"), index);
     for (const picture of inside.querySelectorAll("img:not(.large img)")) picture.addEventListener("error", () => sayMissing(picture));
   });

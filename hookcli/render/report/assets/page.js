@@ -86,10 +86,34 @@ function showImage(index) {
     const picture = article.querySelector("img"), grid = mine.get(Number(article.dataset.call));
     if (!picture) continue;
     if (grid) Object.assign(picture, { src: grid.src, width: grid.size[0], height: grid.size[1] });
+    if (grid?.places) crop(picture.parentElement, grid);
     picture.parentElement.hidden = !grid;
     article.querySelector(".absent").hidden = Boolean(grid);
   }
 }
+
+// In the row of a layer, the first tiles of its picture.
+function crop({ style }, { size, places: at }) {
+  if (!style.length) return;
+  const lengths = { full: size[0], y: at.top, h: at.height, all: 2 * at.left + (at.columns - 1) * at.step_x + at.width, few: at.left + 6 * at.step_x };
+  for (const [name, value] of Object.entries(lengths)) style.setProperty(`--${name}`, value);
+}
+
+// A map over its image is the right half of its file: the page has the image and the words elsewhere.
+// A file of another form (of a map that was not drawn) is shown whole.
+async function frame(picture, index) {
+  const seen = new Image();
+  seen.src = seenOf(index);
+  await Promise.allSettled([picture, seen].map((each) => each.decode()));
+  const { naturalWidth: whole, naturalHeight: full } = picture;
+  const factor = Math.ceil(224 / Math.max(seen.naturalWidth, seen.naturalHeight)), width = factor * seen.naturalWidth, height = factor * seen.naturalHeight;
+  if (whole !== 2 * width + 32) return;
+  for (const [name, value] of Object.entries({ w: width, h: height + 30, full: whole, x: width + 22, y: full - height - 34 })) picture.parentElement.style.setProperty(`--${name}`, value);
+  picture.parentElement.classList.add("framed");
+}
+for (const group of document.querySelectorAll("main [data-over]:not([hidden])")) for (const picture of group.querySelectorAll("img")) frame(picture, Number(group.dataset.over));
+
+if (matchMedia("(max-width: 44rem)").matches) byId("run").open = false;
 
 const chooser = byId("image");
 if (chooser) {

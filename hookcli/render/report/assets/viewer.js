@@ -48,6 +48,37 @@ function showViewer() {
   show();
 }
 
+// The only layer of a page: its channels as large as the window allows, from the picture of its maps.
+const wall = document.querySelector(".large button.grid");
+async function buildWall() {
+  const grid = picturesOf(image).get(Number(wall.closest("article").dataset.call)), { maps } = grid ?? {};
+  wall.parentElement.classList.toggle("walled", Boolean(maps));
+  for (const old of wall.querySelectorAll("span")) old.remove();
+  if (!maps) return;
+  const [height, width] = maps.size, stages = grid.channels.map((channel, index) => {
+    const stage = Object.assign(document.createElement("canvas"), { width, height }), tile = document.createElement("span");
+    tile.dataset.tile = index;
+    tile.append(channel, stage);
+    return stage;
+  });
+  wall.append(...stages.map((stage) => stage.parentElement));
+  byId("walled").textContent = `${describeOrder(grid)}, each ${sizeOf(maps)}; ${describeColours(maps)}`;
+  const drawn = await load(maps.src);
+  if (drawn?.naturalWidth !== maps.columns * width) wall.parentElement.classList.remove("walled");
+  else for (const [index, stage] of stages.entries()) stage.getContext("2d").drawImage(drawn, index % maps.columns * width, Math.floor(index / maps.columns) * height, width, height, 0, 0, width, height);
+}
+
+function describeOrder({ call, channels, spread }) {
+  const falls = (values) => values?.every((value, index) => !index || value <= values[index - 1]);
+  const count = channels.length < data.channels[call] ? `${channels.length} of ${data.channels[call]}` : channels.length;
+  return `${count} channels${falls(spread) ? ", the largest std first" : ""}`;
+}
+
+function describeColours({ range, signed }) {
+  const ends = range ? `${figure(range[0])} to ${figure(range[1])}` : "each channel's own range";
+  return `colours from low to high: ${ends}${signed ? ", with zero in the middle" : ""}`;
+}
+
 const gridOf = (call) => picturesOf(shown).get(call);
 
 // The layer and tile under the pointer; a sheet has tiles of many layers.
@@ -61,6 +92,8 @@ function choose(event, picture) {
 }
 
 function tileAt(grid, event, picture) {
+  const own = event.target.closest("[data-tile]");  // of the wall of one layer
+  if (own) return Number(own.dataset.tile);
   if (!grid.places) return -1;
   const box = picture.getBoundingClientRect();
   const x = (event.clientX - box.left) * grid.size[0] / box.width - grid.places.left;
@@ -105,8 +138,7 @@ function show() {
 
 // The picture of the layer over the image, which the page has beside the image.
 function showHeat() {
-  const page = data.images > 1 ? document.querySelector(`template[data-panel="${shown}"]`)?.content : document;
-  const known = page?.querySelector(`[data-heat="${layer}"]`);
+  const known = document.querySelector(`main [data-over="${shown}"] [data-heat="${layer}"]`);
   byId("heat").hidden = !known;
   if (known) Object.assign(byId("heat"), { src: known.getAttribute("src"), alt: known.alt });
 }
@@ -327,5 +359,9 @@ function decoded(text) {
   try { return decodeURIComponent(text); } catch { return text; }
 }
 
+if (wall) {
+  buildWall();
+  byId("image")?.addEventListener("change", buildWall);
+}
 window.addEventListener("hashchange", openAddress);
 openAddress();
