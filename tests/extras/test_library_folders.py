@@ -134,7 +134,7 @@ def test_a_model_of_the_hub_is_downloaded(own, tmp_path):
 @pytest.mark.parametrize(
     ("name", "package", "extra"),
     [
-        ("open_clip:RN50", "open_clip", "open_clip"),
+        ("open_clip:RN50", "open_clip", "open-clip"),
         ("smp:unet/resnet18", "segmentation_models_pytorch", "smp"),
         ("hf-config:vit", "transformers", "hf"),
     ],

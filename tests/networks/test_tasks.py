@@ -194,7 +194,7 @@ def frame_levels(pixels):
 
 def test_a_still_image_becomes_a_clip_of_16_frames_and_the_run_says_so(inspect, photo):
     document, err = inspect("mc3_18", photo, "--size", "32", "--layers", "stem.0")
-    assert err[-2] == "the model saw a clip of 16 frames, taken from the still image"
+    assert err[-3] == "the model saw a clip of 16 frames, taken from the still image"
     (image,), (layer,) = document["images"], document["layers"]
     assert image["pixels_shape"] == [1, 3, 16, 32, 32]
     assert layer["shape"] == [1, 64, 16, 16, 16]
@@ -214,7 +214,7 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     for name, picture in zip("bca", grey_frames(100, 200, 0), strict=True):
         picture.save(f"frames/{name}.png")
     document, err = inspect("mc3_18", "frames", "--clip", "--size", "16", "--layers", "stem.0")
-    assert err[-2] == "the model saw a clip of 16 frames, taken from 3 frames"
+    assert err[-3] == "the model saw a clip of 16 frames, taken from 3 frames"
     assert [image["key"] for image in document["images"]] == ["frames"]
     assert "--clip" in document["command"]
     (source,), _ = read_images(["frames"], clip_frames=16)
@@ -232,7 +232,7 @@ def test_one_picture_is_its_own_pair_and_the_run_says_so(photo):
 def test_a_second_picture_makes_the_pair(inspect, photo, other):
     words = ("--layers", "(model)", "--pair", other, "--at", "input")
     document, err = inspect("raft_small", photo, "--size", "128", *words)
-    assert err[-2] == "the model saw a pair of images, resized to 168 by 128 pixels"
+    assert err[-3] == "the model saw a pair of images, resized to 168 by 128 pixels"
     assert ids(document) == ["input:(model)[0]", "input:(model)[1]"]
     # 40 x 30 with a short side of 128 is 170.7 wide, and 168 is the nearest multiple of 8
     means = [
