@@ -21,6 +21,7 @@ from hookcli.comparison.seen_calls import SeenCalls
 from hookcli.comparison.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
 from hookcli.distance.answer import sum_up
 from hookcli.distance.comparison import Comparison, LeftOut
+from hookcli.distance.culprits import name_merged
 from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
@@ -183,7 +184,10 @@ class _Sides:
         notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
         notes += [text for text, _ in describe_intensities([*self.images.values()])]
-        blame = None if self.blamer is None else self.blamer.blame(tolerance.rtol)
+        left_out = tuple(self.effects.left_out.values())
+        blame = None
+        if self.blamer is not None:
+            blame = name_merged(self.blamer.blame(tolerance.rtol), left_out)
         own = {} if self.blamer is None else self.blamer.own
         self.judge.show(() if blame is None else blame.ids)
         rows = self.judge.rows()
@@ -197,7 +201,7 @@ class _Sides:
             images=tuple(self.keys),
             skipped=(*skipped_before, *self.skipped),
             uncalled=list_uncalled(a, self.effects.called),
-            left_out=tuple(self.effects.left_out.values()),
+            left_out=left_out,
             notes=tuple(dict.fromkeys(filter(None, notes))),
             image_rows=tuple(_add_own(self.judge.image_rows(), own)),
             blame=blame,

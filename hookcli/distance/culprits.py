@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.distance.answer import share_text
@@ -20,6 +20,8 @@ from hookcli.records.text import and_more, count, figure_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from hookcli.distance.comparison import LeftOut
 
 ROUNDING = 8
 """A culprit's own error is more than this many times the effect of rounding.
@@ -79,6 +81,7 @@ class OwnError:
     only_in: str = ""  # ``A`` or ``B`` if only that side has the call
     lacks: tuple[str, ...] = ()  # the calls of A that this call, which only B has, replaces
     noise: float = 0.0  # the own error that quantizing explains, if B quantizes the call
+    merged: tuple[str, ...] = ()  # the calls of A that the other side computes in this call
     weights: str = ""  # in words: how far quantized weights are off, if rounding cannot explain it
 
     @property
@@ -115,6 +118,15 @@ class Blame:
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(each.call_id for each in self.culprits)
+
+
+def name_merged(blame: Blame, left_out: Iterable[LeftOut]) -> Blame:
+    """Give each culprit the calls that are merged into it; one of them may be the cause."""
+    into: dict[str, list[str]] = defaultdict(list)
+    for each in left_out:
+        into[each.reason.removeprefix("merged into ")].append(each.call_id)
+    culprits = (replace(each, merged=tuple(into[each.call_id])) for each in blame.culprits)
+    return replace(blame, culprits=tuple(culprits))
 
 
 def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
@@ -226,7 +238,8 @@ def blame_text(blame: Blame) -> str:
 
 
 def _culprit_text(culprit: OwnError) -> str:
-    name = f"{culprit.call_id} ({culprit.module_type})"
+    parts = f", with {' and '.join(culprit.merged)} merged into it" if culprit.merged else ""
+    name = f"{culprit.call_id} ({culprit.module_type}{parts})"
     if culprit.only_in:
         lacking = f", which has no {' and no '.join(culprit.lacks)}" if culprit.lacks else ""
         after = f"{culprit.before} after it has the own error {figure_text(culprit.own)}"

@@ -44,7 +44,8 @@ def print_outcome(outcome: Outcome, output_format: str) -> None:
     table = outcome.table()
     headlines = [*map(to_words, table.headlines)]
     if headlines and output_format != "table":
-        console.say("\n".join(headlines))
+        for line in headlines:
+            console.say(line)
     if output_format == "jsonl":
         for row in outcome.rows:
             console.print_data(json_text.render_line(row))
