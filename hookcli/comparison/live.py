@@ -187,7 +187,8 @@ class _Sides:
         left_out = tuple(self.effects.left_out.values())
         blame = None
         if self.blamer is not None:
-            blame = name_merged(self.blamer.blame(tolerance.rtol), left_out)
+            reasons = ((each.call_id, each.reason) for each in left_out)
+            blame = name_merged(self.blamer.blame(tolerance.rtol), reasons)
         own = {} if self.blamer is None else self.blamer.own
         self.judge.show(() if blame is None else blame.ids)
         rows = self.judge.rows()

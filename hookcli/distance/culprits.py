@@ -21,8 +21,6 @@ from hookcli.records.text import and_more, count, figure_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hookcli.distance.comparison import LeftOut
-
 ROUNDING = 8
 """A culprit's own error is more than this many times the effect of rounding.
 
@@ -120,11 +118,14 @@ class Blame:
         return tuple(each.call_id for each in self.culprits)
 
 
-def name_merged(blame: Blame, left_out: Iterable[LeftOut]) -> Blame:
-    """Give each culprit the calls that are merged into it; one of them may be the cause."""
+def name_merged(blame: Blame, left_out: Iterable[tuple[str, str]]) -> Blame:
+    """Give each culprit the calls that are merged into it; one of them may be the cause.
+
+    ``left_out`` has call ids with reasons, such as ``("conv1", "merged into bn1")``.
+    """
     into: dict[str, list[str]] = defaultdict(list)
-    for each in left_out:
-        into[each.reason.removeprefix("merged into ")].append(each.call_id)
+    for call_id, reason in left_out:
+        into[reason.removeprefix("merged into ")].append(call_id)
     culprits = (replace(each, merged=tuple(into[each.call_id])) for each in blame.culprits)
     return replace(blame, culprits=tuple(culprits))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hookcli.distance.answer import Answer
-from hookcli.distance.comparison import Comparison, DiffRow, LeftOut
+from hookcli.distance.comparison import Comparison, DiffRow
 from hookcli.distance.culprits import Blame, OwnError, blame_text, name_merged
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import first_text, list_notes, verdict_text
@@ -106,7 +106,7 @@ def test_a_culprit_that_one_side_lacks_has_its_reason():
 
 def test_a_culprit_is_named_with_the_calls_merged_into_it():
     found = Blame((own(1), own(2)), spread=(), worst=None, is_rounding=False, dtype="float32")
-    merged = [LeftOut("conv", "merged", "merged into c1"), LeftOut("drop", "idle", "no change")]
+    merged = [("conv", "merged into c1"), ("drop", "changes nothing")]
     text = blame_text(name_merged(found, merged))
     assert "c1 (Conv2d, with conv merged into it), own error 0.5" in text
     assert "c2 (Conv2d), own" in text
