@@ -46,11 +46,6 @@ def refuse(*members):
     return caught.value.message
 
 
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_an_archive_of_tensors_is_allowed():
     weights = ("data/weights/model_weights_config.json", index(weight=WEIGHT))
     samples = ("data/sample_inputs/model.pt", saved(((torch.ones(2),), {})))

@@ -16,7 +16,7 @@ from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunReques
 from hookcli.plan.prepare import prepare_ablation
 from hookcli.run.ablation import ablate_images
 from hookcli.verbs.call import Progress
-from tests.toy_models import two_channel_net
+from tests.toy_models import draw, two_channel_net
 
 PLAIN = ("--device", "cpu")
 SMALL = ("--weights", "random", "--size", "64", *PLAIN)
@@ -141,10 +141,6 @@ def nets():
     Path("nets.py").write_text(NETS)
     draw("a.npy", 3, -4)
     draw("b.npy", 1, -1)  # logits 8 and 12
-
-
-def draw(name, first, second, side=2):
-    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
 
 
 @pytest.fixture
