@@ -440,15 +440,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert refusal(lambda: load_run("photos"))[0] == damaged
 
 
-def test_a_run_that_did_not_end_is_refused():
-    home = three_images()
-    (home / "manifest.json").unlink()
-    assert refusal(lambda: load_run(home)) == (
-        "'run' is the folder of an unfinished run",
-        "finish it with the same command and `resume=True`",
-    )
-
-
 def test_a_run_without_tensors_still_has_its_images_and_tables():
     run = load_run(finished_run([], ["a"]))
     assert (run.images, run.calls) == (("a",), ())
