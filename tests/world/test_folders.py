@@ -690,20 +690,21 @@ def killed_workers(monkeypatch, noticed_at_once):
     return killed
 
 
-def told_by_run(config, monkeypatch):
-    told, listener = [], Listener()
-    monkeypatch.setattr(listener, "warn", told.append)
-    pipeline.run(prepare_run(config), listener)
+@pytest.fixture
+def told(monkeypatch):
+    """What runs with ``Listener`` warn of."""
+    told = []
+    monkeypatch.setattr(Listener, "warn", lambda _self, text: told.append(text))
     return told
 
 
 def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
-    net, killed_workers, monkeypatch
+    net, killed_workers, told
 ):
     """The images in a killed worker's queue are lost, so hookcli must not wait for them."""
     images = ImageRequest(("photos/p0[0-4]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
-    told = told_by_run(changed(replace(net, run=large), workers=2), monkeypatch)
+    pipeline.run(prepare_run(changed(replace(net, run=large), workers=2)), Listener())
     assert len(killed_workers) == 2
     assert told == ["a process that prepared images was killed; it is replaced"]
     assert layers()[0]["images"] == "50"
@@ -734,7 +735,7 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
 
 @pytest.mark.usefixtures("noticed_at_once")
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
-    net, monkeypatch
+    net, told, monkeypatch
 ):
     before, here = prepare.prepare_image, os.getpid()
 
@@ -744,10 +745,8 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
         return before(fitter, image)
 
     monkeypatch.setattr(prepare, "prepare_image", die)
-    told, listener = [], Listener()
-    monkeypatch.setattr(listener, "warn", told.append)
     with pytest.raises(HookcliError) as raised:
-        pipeline.run(prepare_run(changed(net, workers=1)), listener)
+        pipeline.run(prepare_run(changed(net, workers=1)), Listener())
     assert raised.value.exit_code == 4
     assert raised.value.message == "processes that prepare images are killed repeatedly"
     assert told == ["a process that prepared images was killed; it is replaced"]
