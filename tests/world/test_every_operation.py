@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torchvision import models as zoo
 
 from hookcli.config import ModelRequest
 from hookcli.networks.load import load_model
 from tests.hooks.test_operations import SUMS, check_sums, found, gradients_of_sums
+from tests.world.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow
-
-NAMES = zoo.list_models(zoo)
-
-
-def test_torchvision_has_80_classifiers():
-    assert len(NAMES) == 80
 
 
 def draw_model(name):
