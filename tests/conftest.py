@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import PIL
 import pytest
+from PIL import Image
 
 from hookcli.networks.without_compiler import importing_torchvision
 from tests.words import replace_options
@@ -222,6 +223,15 @@ def interruptible() -> Iterator[None]:
 def cat() -> Path:
     """A real photo, 451 x 300."""
     return PHOTOS / "cat.png"
+
+
+@pytest.fixture
+def photo() -> str:
+    """A small picture without two rows or columns alike."""
+    picture = Image.new("RGB", (40, 30))
+    picture.putdata([(6 * x, 8 * y, x * y % 256) for y in range(30) for x in range(40)])
+    picture.save("photo.png")
+    return "photo.png"
 
 
 @pytest.fixture(scope="module")

@@ -172,6 +172,13 @@ class ChannelsLast(nn.Module):
         return self.act(self.linear(self.norm(self.conv(x).permute(0, 2, 3, 1))))
 
 
+class NormOfMaps(nn.LayerNorm):
+    """Works on NCHW, as the norms of ConvNeXt do."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 class Tokens(nn.Module):
     """(N, 1 + H*W, C): a class token of nines, then the pixels row by row, as in ViT."""
 
@@ -377,9 +384,6 @@ class Count(nn.Module):
         return len(x)
 
 
-# the source of a net that takes as long as NAP says
-
-
 class Squeezed(nn.Module):
     """A few of SqueezeNet's layers under their own names, for runs over many images."""
 
@@ -400,12 +404,32 @@ class Squeezed(nn.Module):
         return self.classifier(self.features(x)).flatten(1)
 
 
+def seeded_squeezed() -> Squeezed:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Squeezed()
+
+
+def outputs(model: nn.Module, layer: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the output of ``layer`` for each array alone, observed by a plain hook of torch."""
+    seen: list[np.ndarray] = []
+    handle = model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output[0].double().numpy().copy())
+    )
+    with torch.inference_mode():
+        for array in arrays:
+            model(torch.from_numpy(array)[None])
+    handle.remove()
+    return seen
+
+
 SQUEEZED = f"""
 from torch import nn
 from torchvision.models.squeezenet import Fire
 
 {inspect.getsource(Squeezed)}"""
 
+# It takes as long as NAP says.
 SLOW_NET = """
 import os
 import time
@@ -526,6 +550,11 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(self.relu(self.conv(x)).{pooled}((2, 3)))
 """
+
+
+def draw(name: str, first: float, second: float, side: int = 2) -> None:
+    """Save pixels whose first two colours have these values everywhere."""
+    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
 
 
 class Looks(nn.Module):

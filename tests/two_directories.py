@@ -8,9 +8,17 @@ import zipfile
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import torch
+
 Members: TypeAlias = Sequence[tuple[str, bytes]]
 
 END = "<4s4H2IH"  # of an archive
+
+
+def saved(value: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    return stream.getvalue()
 
 
 def members_of(content: bytes) -> list[tuple[str, bytes]]:

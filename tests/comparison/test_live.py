@@ -21,7 +21,7 @@ from hookcli.distance.tolerance import Tolerance
 from hookcli.plan.prepare import prepare_comparison
 from hookcli.records.images import SkippedImage
 from tests.extras.plain_hooks import clone_leaves
-from tests.toy_models import two_channel_net
+from tests.toy_models import draw, two_channel_net
 
 CPU = ("--device", "cpu")
 PLAIN = (*CPU, "--layers", "all")
@@ -85,10 +85,6 @@ def nets():
     Path("nets.py").write_text(NETS)
     draw("a.npy", 3, -4)
     draw("b.npy", 3, -8)
-
-
-def draw(name, first, second, side=2):
-    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
 
 
 def save_heavier(file="heavy.pt"):

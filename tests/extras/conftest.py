@@ -149,7 +149,6 @@ def connections(monkeypatch):
 @pytest.fixture
 def nets(tmp_path, monkeypatch):
     """Work in a folder with networks to export, and pixels for them."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("nets.py").write_text(NETS)
     np.save("a.npy", np.random.default_rng(0).normal(size=(3, 24, 20)).astype("f4"))

@@ -7,15 +7,9 @@ import torch
 from torch import nn
 
 from tests.extras.channel_oracle import Truth, find_axis, follow
+from tests.toy_models import NormOfMaps
 
 pytestmark = pytest.mark.channels
-
-
-class MapNorm(nn.LayerNorm):
-    """A LayerNorm on (N, C, H, W)."""
-
-    def forward(self, x):
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Permute(nn.Module):
@@ -65,7 +59,7 @@ def axes(truth: Truth):
 
 def test_a_norm_on_maps_has_its_channels_where_its_parameters_show():
     seen = truths(
-        nn.Conv2d(3, 6, 1), MapNorm(6), nn.Identity(), Permute(0, 2, 3, 1), nn.LayerNorm(6)
+        nn.Conv2d(3, 6, 1), NormOfMaps(6), nn.Identity(), Permute(0, 2, 3, 1), nn.LayerNorm(6)
     )
     assert [axes(seen[str(index)]) for index in range(5)] == [{1}, {1}, {1}, {3}, {3}]
 

@@ -26,10 +26,9 @@ TO_NCHW = ("Transpose", ["x"], ["t"], {"perm": [0, 3, 1, 2]})
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
+def write(tmp_path):
     """Write ``net.onnx`` in an empty folder, and return the folder."""
     onnx = pytest.importorskip("onnx")
-    monkeypatch.chdir(tmp_path)
 
     def make(shape, nodes, weights, dtype="float32", outputs=("y",), domain=""):
         kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -209,8 +208,7 @@ class Parts(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_an_exporter_makes_up_is_no_parameter(tmp_path, monkeypatch, listing, is_new):
-    monkeypatch.chdir(tmp_path)
+def test_what_an_exporter_makes_up_is_no_parameter(listing, is_new):
     torch.manual_seed(0)
     net = Parts().eval()
     for parameter in net.parameters():

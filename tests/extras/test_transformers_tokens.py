@@ -18,14 +18,6 @@ VIT = {
 }
 
 
-@pytest.fixture(scope="module")
-def hf():
-    """The package, imported only where these tests run."""
-    import transformers
-
-    return transformers
-
-
 @pytest.mark.parametrize(
     ("build", "before"),
     [

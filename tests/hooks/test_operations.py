@@ -24,6 +24,7 @@ from hookcli.hooks.operations import name_operation, without_fast_path
 from hookcli.passes.find_operations import find_operations
 from tests.small_models import build_small
 
+SUMS = ("add", "cat")
 IMAGE = torch.tensor([[[[1.0, -2.0], [3.0, -4.0]]]])
 
 
@@ -286,20 +287,23 @@ class Additions(TorchDispatchMode):
         return output
 
 
-@pytest.mark.parametrize("name", ["densenet", "swin_v2"])
-def test_every_sum_of_a_model_is_seen_and_its_output_is_bit_equal(name):
-    model = build_small(name).eval()
-    pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+def check_sums(model, pixels):
+    """Require that every sum of a model is seen, and that its output is bit-equal."""
     with torch.inference_mode(), without_fast_path():
-        plain = model(pixels)
+        plain = model(pixels.clone())
         with Additions() as additions:
-            model(pixels)
-    seen, output = values(model, ["op:*"], pixels, tuple(pixels.shape))
+            model(pixels.clone())
+    seen, output = values(model, ["op:*"], pixels.clone(), pixels.shape)
     assert torch.equal(output, plain)
     sums = [t for call_id, t in seen.items() if re.search(r"op:(add|cat)\b", call_id)]
     assert len(sums) == len(additions.seen)
-    for one, two in zip(sums, additions.seen, strict=True):
-        assert torch.equal(one, two)
+    assert all(map(torch.equal, sums, additions.seen))
+
+
+@pytest.mark.parametrize("name", ["densenet", "swin_v2"])
+def test_every_sum_of_a_model_is_seen_and_its_output_is_bit_equal(name):
+    pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    check_sums(build_small(name).eval(), pixels)
 
 
 class Kept(TorchFunctionMode):
@@ -311,35 +315,38 @@ class Kept(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         output = func(*args, **(kwargs or {}))
-        if func.__name__ in ("add", "add_", "__add__", "__iadd__", "cat"):
+        if getattr(func, "__name__", "").strip("_").removeprefix("i") in SUMS:
             self.kept.append(output)
         return output
+
+
+def gradients_of_sums(model, pixels):
+    """The gradients of all sums as hookcli observes them, and by autograd with nothing in place."""
+    layers = select_layers(model, ["re:op:(add|cat)$"], operations=found(model, pixels.shape))
+    gradients = {}
+    with (
+        without_fast_path(),
+        observe_gradients(model, layers, lambda call, g: gradients.update({call.order: g.clone()})),
+    ):
+        model(pixels.clone())[0, 7].backward()
+    for module in model.modules():
+        if hasattr(module, "inplace"):
+            module.inplace = False  # so that autograd can be asked for what would be overwritten
+    with without_fast_path(), Kept() as kept:
+        score = model(pixels.clone())[0, 7]
+    tensors = [tensor for tensor in kept.kept if tensor.requires_grad]
+    wanted = torch.autograd.grad(score, tensors, allow_unused=True)
+    return [gradients[order] for order in sorted(gradients)], [g for g in wanted if g is not None]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "swin_v2"])
 def test_gradients_of_operations_are_those_of_autograd(name):
     torch.manual_seed(0)
     model = torchvision.models.resnet18() if name == "resnet18" else build_small(name)
-    model.eval()
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    form = "re:op:(add|cat)$"
-    operations = found(model, pixels.shape)
-    layers = select_layers(model, [form], operations=operations)
-    gradients = {}
-    with (
-        without_fast_path(),
-        observe_gradients(model, layers, lambda call, g: gradients.update({call.order: g.clone()})),
-    ):
-        model(pixels)[0, 7].backward()
-    for module in model.modules():
-        if hasattr(module, "inplace"):
-            module.inplace = False  # so that autograd can be asked for what would be overwritten
-    with without_fast_path(), Kept() as kept:
-        score = model(pixels)[0, 7]
-    wanted = torch.autograd.grad(score, kept.kept, allow_unused=True)
+    got, wanted = gradients_of_sums(model.eval(), pixels)
     assert len(wanted) > 5
-    got = [gradients[order] for order in sorted(gradients)]
-    for one, two in zip(got, [each for each in wanted if each is not None], strict=True):
+    for one, two in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)
 
 

@@ -62,9 +62,8 @@ def test_a_question_mark_is_a_pattern_in_a_bucket_and_a_query_in_a_web_page(monk
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_chunks_of_a_run_over_a_folder_at_a_url_are_saved(run, tmp_path, monkeypatch):
+def test_the_chunks_of_a_run_over_a_folder_at_a_url_are_saved(run):
     """Ten images are chunks of eight and two, which hold the names of their images."""
-    monkeypatch.chdir(tmp_path)
     for number in range(10):
         put(f"{number}.png", picture(number))
     words = ("--layers", "features.0", "--device", "cpu", "--grids", "none", "--workers", "0")
@@ -82,7 +81,7 @@ def test_a_glob_means_what_matches_it():
     assert found(f"{PHOTOS}/c*") == ([], ["matches no file"])
 
 
-def test_a_glob_leaves_the_folders_of_runs_out_and_takes_each_image_once(tmp_path, monkeypatch):
+def test_a_glob_leaves_the_folders_of_runs_out_and_takes_each_image_once(tmp_path):
     run = b'{"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}'
     names = {
         "a/x.png": b"x",
@@ -95,7 +94,6 @@ def test_a_glob_leaves_the_folders_of_runs_out_and_takes_each_image_once(tmp_pat
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
-    monkeypatch.chdir(tmp_path)
     for pattern in ("**", "**/*.png", "**/*.jpg", "*", "*/*/*.png", "run/*/*.jpg"):
         files, skipped = find_files([pattern])
         assert found(f"{PHOTOS}/{pattern}") == (files, [each.reason for each in skipped])

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from hookcli.config import ModelRequest
 from hookcli.images.read import read_images
 from hookcli.networks.load import build_skeleton
+from tests.networks.test_load import RunsCode
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 
@@ -180,13 +181,6 @@ def test_a_tensor_that_the_network_cannot_take_ends_with_4_and_its_shape(run):
 def test_an_array_that_is_not_pixels_is_skipped_with_what_it_holds(array, why):
     np.save("x.npy", array)
     assert reason("x.npy") == why
-
-
-class RunsCode:
-    """What an attacker would pickle."""
-
-    def __reduce__(self):
-        return Path.touch, (Path("the code was run"),)
 
 
 def test_a_pickled_array_is_skipped_and_its_code_is_not_run():

@@ -42,9 +42,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_copy(made, tmp_path, monkeypatch):
+def _in_a_copy(made, tmp_path):
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_file_is_recognized_by_its_content():

@@ -4,11 +4,9 @@ refused."""
 from __future__ import annotations
 
 import hashlib
-import http.server
 import os
 import re
 import socket
-import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from hookcli.networks.own_code import OwnCode
 from hookcli.networks.sources import choose_source, find_model
 from hookcli.networks.weights import pin_weights
 from hookcli.records.runs import ModelInfo
+from tests.hub_server import MAIN, Hub, serving
 from tests.processes import COMMAND, forget, start
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
@@ -261,63 +260,38 @@ def test_a_damaged_file_in_the_cache_is_an_error_that_names_it(data):
     assert file.exists()
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, data):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.data = data
-        self.asked = []
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        if "lost" in self.path:
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.data)))
-        self.end_headers()
-        self.wfile.write(self.server.data)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
-def server(weights_file):
-    with Server(weights_file.read_bytes()) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def hub(weights_file):
+    hub = Hub()
+    hub.add("nets", weights_file.parent)
+    with serving(hub):
+        yield hub
 
 
 @pytest.fixture
 def publish(monkeypatch):
 
-    def at(port, name):
-        url = f"http://127.0.0.1:{port}/{name}"
+    def at(server, name):
+        url = f"{server}/nets/resolve/main/{name}"
         monkeypatch.setattr(SqueezeNet1_1_Weights.DEFAULT.value, "url", url)
 
     return at
 
 
-def test_a_download_with_the_right_hash_is_loaded_and_kept(server, publish, weights_file, trained):
-    name = f"squeezenet-{hashlib.sha256(weights_file.read_bytes()).hexdigest()[:8]}.pth"
-    publish(server.server_port, name)
+def test_a_download_with_the_right_hash_is_loaded_and_kept(hub, publish, weights_file, trained):
+    data = weights_file.read_bytes()
+    name = f"squeezenet-{hashlib.sha256(data).hexdigest()[:8]}.pth"
+    hub.files["nets", MAIN, name] = data
+    publish(hub.url, name)
     assert_same(load().module, trained)
     load()
-    assert server.asked == [f"/{name}"]  # once
-    assert cache(name).read_bytes() == server.data
+    assert hub.asked == [("GET", name, "")]  # once
+    assert cache(name).read_bytes() == data
 
 
-def test_a_download_with_a_wrong_hash_is_an_error_even_under_auto(server, publish):
-    publish(server.server_port, "squeezenet-00000000.pth")
+def test_a_download_with_a_wrong_hash_is_an_error_even_under_auto(hub, publish, weights_file):
+    hub.files["nets", MAIN, "squeezenet-00000000.pth"] = weights_file.read_bytes()
+    publish(hub.url, "squeezenet-00000000.pth")
     error = refusal(WeightsError)
     assert error.message.startswith(
         "the download of SqueezeNet1_1_Weights.IMAGENET1K_V1 is not what torchvision published: "
@@ -326,8 +300,8 @@ def test_a_download_with_a_wrong_hash_is_an_error_even_under_auto(server, publis
     assert list(cache("x").parent.iterdir()) == []
 
 
-def test_auto_takes_random_weights_with_a_warning_where_the_server_has_none(server, publish):
-    publish(server.server_port, "lost-00000000.pth")
+def test_auto_takes_random_weights_with_a_warning_where_the_server_has_none(hub, publish):
+    publish(hub.url, "lost-00000000.pth")
     loaded = load()
     assert_same(loaded.module, seeded(torchvision.models.squeezenet1_1, 0))
     assert (loaded.info.weights, loaded.info.trained) == ("random (seed 0)", False)
@@ -343,13 +317,13 @@ def test_a_download_has_a_timeout_which_is_not_left_to_the_caller(publish, monke
 
     seen: list[float | None] = []
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    publish(9, "s-00000000.pth")
+    publish("http://127.0.0.1:9", "s-00000000.pth")
     assert "(silence)" in load().info.warning
     assert (seen, socket.getdefaulttimeout()) == ([10], None)
 
 
-def test_pretrained_is_an_error_where_the_server_has_none(server, publish):
-    publish(server.server_port, "lost-00000000.pth")
+def test_pretrained_is_an_error_where_the_server_has_none(hub, publish):
+    publish(hub.url, "lost-00000000.pth")
     error = refusal(WeightsError, weights="pretrained")
     assert error.message == (
         "cannot get the weights pretrained of squeezenet1_1: HTTP Error 404: Not Found"

@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -20,14 +19,6 @@ from hookcli.networks.timm import Timm
 from tests.world.test_own_code import PLAIN, document, load
 
 SMALL = "test_resnet"  # timm's own toy: 160 x 160, half a million parameters
-
-
-@pytest.fixture
-def photo():
-    y, x = np.mgrid[:30, :40]
-    planes = [(6 * x) % 256, (8 * y) % 256, (x * y) % 256]
-    Image.fromarray(np.stack(planes, 2).astype(np.uint8)).save("photo.png")
-    return "photo.png"
 
 
 def offline(*_args, **_options):

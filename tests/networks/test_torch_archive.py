@@ -11,13 +11,7 @@ import torch
 
 from hookcli.networks.torch_archive import list_members, load_archive
 from hookcli.networks.weights_file import load_content
-from tests.two_directories import END, members_of, with_two_directories
-
-
-def saved(value):
-    stream = io.BytesIO()
-    torch.save(value, stream)
-    return stream.getvalue()
+from tests.two_directories import END, members_of, saved, with_two_directories
 
 
 def packed(members, **options):

@@ -194,19 +194,12 @@ def test_a_lazy_module_is_captured_in_the_forward_that_sizes_it():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-class NormOfMaps(nn.LayerNorm):
-    """Works on NCHW, as the norms of ConvNeXt do."""
-
-    def forward(self, x):
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("channels", "example", "axis"),
     [(5, None, 1), (6, torch.rand(1, 3, 6, 6), 1), (6, None, None)],
 )
 def test_the_width_or_an_example_shows_the_channels_of_a_norm_of_maps(channels, example, axis):
-    model = nn.Sequential(nn.Conv2d(3, channels, 1), NormOfMaps(channels))
+    model = nn.Sequential(nn.Conv2d(3, channels, 1), toys.NormOfMaps(channels))
     with hookcli.capture(model, layers="1", example=example) as captured:
         model(torch.rand(1, 3, 6, 6))
     assert captured.records[0].layout.channel_axis == axis

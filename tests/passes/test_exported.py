@@ -1,6 +1,5 @@
 """Tests of the check of exported programs, with archives that these tests make."""
 
-import io
 import json
 import zipfile
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 
 from hookcli.errors import ModelError
 from hookcli.passes.exported import check_archive, load_program
-from tests.two_directories import members_of, with_two_directories
+from tests.two_directories import members_of, saved, with_two_directories
 
 WEIGHT = {"path_name": "weight_0", "use_pickle": False}
 
@@ -20,12 +19,6 @@ class Touch:
 
     def __reduce__(self):
         return Path.touch, (Path("touched"),)
-
-
-def saved(value):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
 
 
 def index(**entries):
@@ -44,11 +37,6 @@ def refuse(*members):
         load_program(make(members))
     assert not Path("touched").exists()
     return caught.value.message
-
-
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_an_archive_of_tensors_is_allowed():

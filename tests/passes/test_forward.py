@@ -236,15 +236,6 @@ def test_a_row_has_the_figures_of_the_finite_values_of_all_images():
     assert (row.mean, row.std, row.min, row.max) == (None, None, None, None)
 
 
-def test_images_count_by_how_many_finite_values_they_have():
-    small, large = [[[6.0, math.nan, math.nan]]], [[[0.0, 0.0, 3.0, 3.0, 3.0]]]
-    (row,) = aggregate_layers([record("a", small), record("b", large)])
-    assert row.mean == 2.5  # 15 over six values
-    assert row.std == pytest.approx(math.sqrt(25.5 / 6))  # 3.5², twice 2.5², three times 0.5²
-    assert row.zero_fraction == 0.25  # two of eight, NaN among them
-    assert (row.nan_count, row.inf_count) == (2, 0)
-
-
 def test_a_channel_is_dead_when_it_is_zero_in_all_images():
     first = record("a", [[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
     second = record("b", [[[0.0, 0.0], [0.0, -2.0], [0.0, 0.0], [0.0, 0.0]]])

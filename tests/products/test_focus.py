@@ -91,8 +91,7 @@ def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
 
 
 @pytest.fixture
-def photo(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def photo():
     Image.linear_gradient("L").convert("RGB").save("photo.png")  # 256 by 256
     return "photo.png"
 

@@ -16,7 +16,8 @@ from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunReques
 from hookcli.plan.prepare import prepare_ablation
 from hookcli.run.ablation import ablate_images
 from hookcli.verbs.call import Progress
-from tests.toy_models import two_channel_net
+from tests.hooks.test_observe import hooks_left
+from tests.toy_models import draw, two_channel_net
 
 PLAIN = ("--device", "cpu")
 SMALL = ("--weights", "random", "--size", "64", *PLAIN)
@@ -141,10 +142,6 @@ def nets():
     Path("nets.py").write_text(NETS)
     draw("a.npy", 3, -4)
     draw("b.npy", 1, -1)  # logits 8 and 12
-
-
-def draw(name, first, second, side=2):
-    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
 
 
 @pytest.fixture
@@ -374,15 +371,6 @@ def prepare(net="Net"):
     return prepare_ablation(AblationConfig(request))
 
 
-def hooks_of(model):
-    return [
-        (path, name)
-        for path, module in model.named_modules()
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-        if getattr(module, name)
-    ]
-
-
 def test_nothing_is_left_on_the_model(nets):
     prepared = prepare()
     weights = {
@@ -390,11 +378,11 @@ def test_nothing_is_left_on_the_model(nets):
     }
     seen = []
     result = ablate_images(
-        prepared, seen.append, lambda: seen.append(hooks_of(prepared.model.loaded.module))
+        prepared, seen.append, lambda: seen.append(hooks_left(prepared.model.loaded.module))
     )
-    both = [("conv", "_forward_hooks"), ("conv", "_forward_pre_hooks")]
-    assert seen[1:] == [both] * 2  # while it runs
+    tables = ("hooks", "hooks_always_called", "pre_hooks", "pre_hooks_with_kwargs")
+    assert seen[1:] == [[("conv", f"_forward_{each}") for each in tables]] * 2  # while it runs
     assert [row.effect for row in result.rows] == [48.0, 0.0]
-    assert hooks_of(prepared.model.loaded.module) == []
+    assert hooks_left(prepared.model.loaded.module) == []
     state = prepared.model.loaded.module.state_dict()
     assert all(torch.equal(state[name], weights[name]) for name in weights)

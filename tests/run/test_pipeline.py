@@ -57,8 +57,7 @@ def prepare(**words):
     return config, model
 
 
-def test_a_run_needs_no_module(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_needs_no_module():
     config, model = prepare()
     result = run_prepared(settle_run(config, model))
     with Path("out/layers.csv").open() as file:
@@ -71,8 +70,7 @@ def test_a_run_needs_no_module(tmp_path, monkeypatch):
     assert model.runner.closed == 1
 
 
-def test_what_needs_modules_is_refused_in_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_needs_modules_is_refused_in_one_sentence():
     config, model = prepare()
     with pytest.raises(RequestError) as refused:
         settle_run(replace(config, save_weights="weights.pt"), model)

@@ -75,6 +75,12 @@ def resume(run, words=OWN):
     return ended.code, ended.err.splitlines()[-2:]
 
 
+def check_it_begins_again(run, *more):
+    ended = run("inspect", *WORDS, "-o", "out", "--resume", *more)
+    assert ended.code == 0, ended.err
+    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
+
+
 def change_request(name, **values):
     file = Path("out/run.json")
     document = json.loads(file.read_text())
@@ -85,24 +91,18 @@ def change_request(name, **values):
 def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, begun, monkeypatch):
     """Their figures would be read as those that a field which they lack has by default."""
     monkeypatch.setattr(prepared, "FORM", chunks.FORM + 1)
-    ended = run("inspect", *WORDS, "-o", "out", "--resume")
-    assert ended.code == 0, ended.err
-    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
+    check_it_begins_again(run)
 
 
 def test_top_images_in_another_form_are_not_taken_for_none(run, begun):
     Path("out/parts/top.json").write_text("{}")
-    ended = run("inspect", *WORDS, "-o", "out", "--resume")
-    assert ended.code == 0, ended.err
-    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
+    check_it_begins_again(run)
 
 
 @pytest.mark.parametrize("verify", [(), ("--verify",)])
 def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     save_rows(100)
-    ended = run("inspect", *WORDS, "-o", "out", "--resume", *verify)
-    assert ended.code == 0, ended.err
-    assert "some saved results can no longer be used: the run begins again" in ended.err
+    check_it_begins_again(run, *verify)
     resumed = means()
     assert run("inspect", *WORDS, "-o", "out", "--overwrite").code == 0
     assert resumed == means()

@@ -57,6 +57,14 @@ def finished_run(folder="run"):
         run.complete(DONE, written)
 
 
+def put(*names, folder="run"):
+    """Files of somebody else."""
+    for name in names:
+        file = Path(folder, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+
+
 def files(folder="run"):
     """The names of all files except the lock."""
     found = (str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file())
@@ -212,20 +220,14 @@ def test_every_file_of_the_old_run_goes_before_the_new_one_begins():
 def test_files_that_others_put_into_a_run_folder_stay():
     finished_run()
     foreign = ["notes.txt", "grids/notes.txt", "grids/cat/mine.png", "sheets/x.txt", "own/a.csv"]
-    for name in foreign:
-        file = Path("run") / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("mine")
+    put(*foreign)
     with open_folder(replace_run=True):
         assert files() == sorted([*foreign, JOURNAL, "run.json"])
 
 
 def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
     foreign = ["gradient_flow.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
-    for name in foreign:
-        file = Path("run") / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("mine")
+    put(*foreign)
     assert refusal(replace_run=True) == "'run' holds files that no run wrote"
     with open_folder(replace_any=True):
         assert files() == sorted([*foreign, JOURNAL, "run.json"])
@@ -233,10 +235,7 @@ def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
 
 def test_nothing_is_deleted_outside_the_folder_through_a_link():
     finished_run()
-    for name in ("cat/001_conv1.png", "more/002_conv1.png"):
-        file = Path("elsewhere") / name
-        file.parent.mkdir(parents=True)
-        file.write_text("mine")
+    put("cat/001_conv1.png", "more/002_conv1.png", folder="elsewhere")
     (Path("run/grids") / "linked").symlink_to(Path("elsewhere/cat").resolve())
     Path("run/tensors").symlink_to(Path("elsewhere/more").resolve())
     with open_folder(replace_run=True):
@@ -245,19 +244,15 @@ def test_nothing_is_deleted_outside_the_folder_through_a_link():
 
 @pytest.mark.parametrize("listed", [{"files": ["report.html"]}, ["hookcli"]])
 def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed):
-    Path("run").mkdir()
+    put("report.html", "layers.csv", "overview.png")
     Path("run/manifest.json").write_text(json.dumps(listed))
-    for name in ("report.html", "layers.csv", "overview.png"):
-        (Path("run") / name).write_text("mine")
     message = refusal(replace_run=True, replace_any=True)
     assert message == "'run' holds a manifest.json that no run wrote"
 
 
 def test_only_what_the_manifest_lists_goes():
     finished_run()
-    for name in ("top_images.csv", "grids/dog/002_mine.png"):
-        (Path("run") / name).parent.mkdir(exist_ok=True)
-        (Path("run") / name).write_text("mine")
+    put("top_images.csv", "grids/dog/002_mine.png")
     with open_folder(replace_run=True):
         assert files() == sorted(["grids/dog/002_mine.png", JOURNAL, "run.json", "top_images.csv"])
 
@@ -276,9 +271,7 @@ def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, hold
     if holds_run:
         with open_folder():
             pass
-    file = Path("run", name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("mine")
+    put(name)
     message = f"'run/{name}' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True, replace_run=holds_run) == message
 
@@ -355,10 +348,8 @@ def test_a_junction_of_windows_is_a_link(monkeypatch):
     ],
 )
 def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said):
-    Path("run/tensors").mkdir(parents=True)
+    put("tensors/shard-000000.safetensors", "skipped.csv", "overview.png")
     Path("run/run.json").write_text(json.dumps(said))
-    for name in ("tensors/shard-000000.safetensors", "skipped.csv", "overview.png"):
-        (Path("run") / name).write_text("mine")
     message = refusal(replace_run=True, replace_any=True)
     assert message == "'run' holds a run.json that no run wrote"
 
@@ -385,8 +376,7 @@ def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_n
     with open_folder() as run:
         if list_name == "manifest.json":
             run.complete(DONE, [])
-    for mine in ("mine.txt", "001_mine.png", "run/notes.txt"):
-        Path(mine).write_text("mine")
+    put("mine.txt", "001_mine.png", "run/notes.txt", folder=".")
     Path("run/grids").mkdir()
     file = Path("run", list_name)
     if list_name == JOURNAL:
@@ -405,8 +395,7 @@ def test_a_line_of_the_journal_that_was_cut_off_is_of_no_file():
         run.write("layers.csv", b"")
     file = Path("run", JOURNAL)
     file.write_bytes(file.read_bytes() + b'"sheets/cat.png"')
-    Path("run/sheets").mkdir()
-    Path("run/sheets/cat.png").write_text("mine")
+    put("sheets/cat.png")
     message = "'run/sheets/cat.png' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True) == message
 

@@ -28,7 +28,7 @@ from hookcli.store.locations.directory import Directory
 from hookcli.store.tensors import write_index, write_shard
 from hookcli.verbs.export import export
 from tests.conftest import every_pair
-from tests.toy_models import Squeezed
+from tests.toy_models import outputs, seeded_squeezed
 from tests.toy_runs import read_from, write_into
 
 MEAN = SaveStyle("mean")
@@ -440,15 +440,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert refusal(lambda: load_run("photos"))[0] == damaged
 
 
-def test_a_run_that_did_not_end_is_refused():
-    home = three_images()
-    (home / "manifest.json").unlink()
-    assert refusal(lambda: load_run(home)) == (
-        "'run' is the folder of an unfinished run",
-        "finish it with the same command and `resume=True`",
-    )
-
-
 def test_a_run_without_tensors_still_has_its_images_and_tables():
     run = load_run(finished_run([], ["a"]))
     assert (run.images, run.calls) == (("a",), ())
@@ -654,20 +645,13 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
 # --- through the command
 
 SAVED = ("features.0", "features.3.expand1x1")
+SQUEEZED = seeded_squeezed()
 INSPECT = (
     *("inspect", "tests.toy_models:Squeezed", "arrays/*.npy", "--weights", "random"),
     *("--device", "cpu", "--grids", "none"),
     *(word for layer in SAVED for word in ("--layers", layer)),
     *("-o", "run", "-q"),
 )
-
-
-@pytest.fixture(scope="module")
-def squeezenet():
-    """The network of seed 0."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Squeezed()
 
 
 def save_pixels(sides):
@@ -682,34 +666,21 @@ def save_pixels(sides):
     return arrays
 
 
-def outputs(model, layer, arrays):
-    """What a layer gives for each array by itself, seen through a hook of torch."""
-    seen = []
-    handle = model.get_submodule(layer).register_forward_hook(
-        lambda _module, _inputs, output: seen.append(output[0].numpy().copy())
-    )
-    with torch.inference_mode():
-        for array in arrays:
-            model(torch.from_numpy(array)[None])
-    handle.remove()
-    return seen
-
-
 def assert_near(values, expected):
     """Kernels for channels that lie last add in another order."""
     near = 1e-4 * np.abs(expected).max()
     np.testing.assert_allclose(values, expected, rtol=0, atol=near)
 
 
-def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, squeezenet):
+def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run):
     arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(12)])
     assert run(*INSPECT, "--save", "tensors", "--batch-size", "5").code == 0
     saved = load_run("run")
     for layer in SAVED:
         assert saved.images_of(layer) == tuple(f"t{number:02}" for number in range(12))
-        for key, expected in zip(saved.images, outputs(squeezenet, layer, arrays), strict=True):
+        for key, expected in zip(saved.images, outputs(SQUEEZED, layer, arrays), strict=True):
             assert_near(saved.tensor(layer, key), expected)
-    first, second = (outputs(squeezenet, SAVED[0], arrays[n : n + 1])[0].shape for n in (0, 1))
+    first, second = (outputs(SQUEEZED, SAVED[0], arrays[n : n + 1])[0].shape for n in (0, 1))
     assert refusal(lambda: saved[SAVED[0]])[0] == (
         f"the images' tensors of 'features.0' differ in shape: t00 has "
         f"{'x'.join(map(str, first))}, "
@@ -717,24 +688,24 @@ def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, sque
     )
 
 
-def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(run, squeezenet):
+def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(run):
     arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(40)])
     assert run(*INSPECT, "--save", "tensors", "--pool", "mean", "--batch-size", 8).code == 0
     assert len(list(Path("run/tensors").glob("*.safetensors"))) == 2  # 32 images each
     saved = load_run("run")
     for layer in SAVED:
-        seen = outputs(squeezenet, layer, arrays)
+        seen = outputs(SQUEEZED, layer, arrays)
         assert_near(saved[layer], np.stack([each.mean((1, 2)) for each in seen]))
         rows = [key for tensor in saved.saved[layer] for key in tensor.images]
         assert rows == list(saved.images)  # in the files too
 
 
-def test_chosen_channels_are_saved_in_another_dtype(run, squeezenet):
+def test_chosen_channels_are_saved_in_another_dtype(run):
     arrays = save_pixels([32] * 3)
     words = ("--tensor-channels", "7,2-3", "--tensor-dtype", "float16", "--pool", "max")
     assert run(*INSPECT, "--save", "tensors", *words).code == 0
     values = load_run("run")["features.0"]
-    expected = [each.max((1, 2))[[7, 2, 3]] for each in outputs(squeezenet, "features.0", arrays)]
+    expected = [each.max((1, 2))[[7, 2, 3]] for each in outputs(SQUEEZED, "features.0", arrays)]
     assert values.dtype == np.float16
     np.testing.assert_allclose(values, expected, rtol=1e-3)
     assert run("export", "run", "--to", "csv", "-o", "out", "--layers", "features.0").code == 0

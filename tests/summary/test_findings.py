@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
@@ -336,12 +335,6 @@ def test_an_infinite_weight_of_a_normalization_that_makes_nan_is_named(kind):
 # Through the command
 
 
-@pytest.fixture
-def photo():
-    Image.linear_gradient("L").convert("RGB").save("photo.png")
-    return "photo.png"
-
-
 MASKED = """
 import math
 import torch
@@ -366,10 +359,10 @@ def make():
     ("end", "code", "rules"), [("", 0, []), (".log()", 7, ["inf"])], ids=["mask", "Inf comes out"]
 )
 def test_a_mask_of_minus_infinity_that_only_goes_into_modules_is_no_finding(
-    run, photo, end, code, rules
+    run, cat, end, code, rules
 ):
     Path("masked.py").write_text(MASKED.replace("{end}", end))
     words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
-    ended = run("inspect", "masked.py:make", photo, *words, "--fail-on", "inf")
+    ended = run("inspect", "masked.py:make", cat, *words, "--fail-on", "inf")
     assert ended.code == code
     assert [f["rule"] for f in json.loads(ended.out)["findings"]] == rules

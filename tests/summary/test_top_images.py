@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from hookcli.images.read import ImageSource
@@ -25,7 +24,7 @@ from hookcli.records.report import RankedImages, TopChannel
 from hookcli.store.chunks import read_top, write_top
 from hookcli.summary.top_images import TopTally, list_tops
 from tests.summary.test_findings import record
-from tests.toy_models import Squeezed
+from tests.toy_models import outputs, seeded_squeezed
 
 NAN, INF = math.nan, math.inf
 
@@ -202,18 +201,9 @@ def photos():
 
 def largest_by_hooks(drawn, layer):
     """(image, channel) the largest value of each channel, seen through a hook of torch."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = Squeezed()
-    seen = []
-    model.get_submodule(layer).register_forward_hook(
-        lambda _module, _inputs, output: seen.append(output[0].amax((1, 2)).tolist())
-    )
-    with torch.inference_mode():
-        for pixels in drawn:
-            array = (pixels / 255 - MEAN) / STD
-            model(torch.from_numpy(array.astype(np.float32)).permute(2, 0, 1)[None])
-    return np.array(seen)
+    arrays = [((pixels / 255 - MEAN) / STD).astype(np.float32) for pixels in drawn]
+    seen = outputs(seeded_squeezed(), layer, [array.transpose(2, 0, 1) for array in arrays])
+    return np.array([values.max((1, 2)) for values in seen])
 
 
 def table():

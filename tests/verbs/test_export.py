@@ -33,9 +33,6 @@ def test_with_a_folder_the_files_are_in_it():
     found = hookcli.export(RUN.write("run"), to="csv", out="out", layers="conv")
     assert found.files == {"conv.csv": Path("out/conv.csv"), "images.csv": Path("out/images.csv")}
     assert [row.file for row in found.document().files] == ["out/conv.csv", "out/images.csv"]
-    with pytest.raises(HookcliError, match="already exists") as caught:
-        hookcli.export("run", to="csv", out="out")
-    assert caught.value.hint == "replace it with `overwrite`, or choose another `out`"
 
 
 def test_what_is_too_much_for_memory_needs_a_folder(monkeypatch):

@@ -14,8 +14,7 @@ NAMES = {"map.csv", "map.png", "neighbours.csv", "report.html"}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     images = {key: {"fc": np.array([value], "f4")} for key, value in VALUES.items()}
     return ToyRun(images).write(tmp_path / "run")
 

@@ -164,9 +164,8 @@ def test_an_array_that_is_no_picture_is_refused_with_its_shape_and_dtype(model, 
 
 @pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
 def test_without_a_folder_nothing_is_written_and_the_page_holds_its_pictures(
-    model, picture, tmp_path, monkeypatch
+    model, picture, tmp_path
 ):
-    monkeypatch.chdir(tmp_path)
     run = hookcli.inspect(model, picture, layers="conv", size=8, resize=8)
     assert not any(tmp_path.iterdir())
     assert run.files["layers.csv"].startswith(b"order,")

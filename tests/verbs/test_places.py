@@ -18,8 +18,7 @@ KEYS = ("photo0", "photo1", "photo2")
 
 
 @pytest.fixture(autouse=True)
-def a_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def a_run():
     images = {key: {"conv": MAPS[n : n + 1]} for n, key in enumerate(KEYS)}
     ToyRun(images, parts={key: [0.0, 0.0, 8.0, 8.0] for key in KEYS}).write("run")
 

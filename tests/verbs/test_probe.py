@@ -26,8 +26,7 @@ def write(folder, strength):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     return write(tmp_path / "run", strength=9)
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from hookcli.reading.load import load_run
 from tests.conftest import PHOTOS, run_in
 from tests.processes import forget, start
+from tests.store.locations.test_remote_folder import memory  # noqa: F401
 from tests.toy_runs import ToyRun, edit_json
 
 VERBS = {
@@ -46,13 +47,6 @@ def a_run(tmp_path):
     write_run(tmp_path / "run")
     labels = [f"photo{number:02},{'ab'[number % 2]}" for number in range(COUNT)]
     (tmp_path / "labels.csv").write_text("\n".join(["image,label", *labels]) + "\n")
-
-
-@pytest.fixture(autouse=True)
-def memory():
-    yield
-    MemoryFileSystem.store.clear()
-    MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 def read_page(name):

@@ -35,8 +35,7 @@ ERRORS = {
 
 
 @pytest.fixture(autouse=True)
-def inputs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def inputs():
     Path("net.py").write_text(SMALL_NET)
     np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
 

@@ -38,10 +38,6 @@ CLOSE = 1e-5  # of max(|mean|, spread)
 BATCHED = 1e-3  # a batch of two takes other paths through the convolutions
 
 
-def test_torchvision_has_121_models():
-    assert len(NAMES) == 121
-
-
 class Ran(NamedTuple):
     name: str
     loaded: LoadedModel

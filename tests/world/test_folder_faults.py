@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.toy_models import SLOW_NET
+from tests.world.test_folders import assert_same_folders
 
 pytestmark = pytest.mark.slow
 
@@ -44,17 +45,6 @@ def call(*words, **environment):
         check=False,
         timeout=PATIENCE,
     )
-
-
-def all_files(folder):
-    root = Path(folder)
-    return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
-
-
-def assert_same_folders(one, two):
-    first, second = all_files(one), all_files(two)
-    assert sorted(first) == sorted(second)
-    assert [name for name in first if first[name] != second[name]] == []
 
 
 def begin(*words, **environment):

@@ -39,7 +39,7 @@ from hookcli.store.locations.names import LOCK, portable_name
 from tests import processes
 from tests.configs import changed, inspect_config
 from tests.conftest import own_state, parts_of_eight
-from tests.toy_models import SLOW_NET, Squeezed
+from tests.toy_models import SLOW_NET, outputs, seeded_squeezed
 
 MODEL = "tests.toy_models:Squeezed"
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
@@ -185,26 +185,6 @@ def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(t
                 assert row[name] == pytest.approx(alone[name], rel=0, abs=near), (key, name)
 
 
-def outputs(model, layer, arrays):
-    """Return the output of ``layer`` for each array alone, observed by a plain hook of torch."""
-    seen = []
-    handle = model.get_submodule(layer).register_forward_hook(
-        lambda _module, _inputs, output: seen.append(output.double().numpy().copy())
-    )
-    with torch.inference_mode():
-        for array in arrays:
-            model(torch.from_numpy(array)[None])
-    handle.remove()
-    return seen
-
-
-@pytest.fixture(scope="module")
-def squeezenet():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Squeezed().eval()
-
-
 def save_arrays(sizes):
     """Save tensor files with different heights and standard deviations, some of them all zero."""
     arrays = []
@@ -217,16 +197,16 @@ def save_arrays(sizes):
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet):
+def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order():
     arrays = save_arrays([(32, 48)[number % 3 == 1] for number in range(10)])
     inspect("arrays/*.npy", batch_size=4)
     rows = [row for row in records() if row["call_id"] == "features.0"]
-    seen = outputs(squeezenet, "features.0", arrays)
+    seen = outputs(seeded_squeezed(), "features.0", arrays)
     assert [row["image"] for row in rows] == [f"t{number:03}" for number in range(10)]
     assert [row["image"] for row in records()] == [
         f"t{number:03}" for number in range(10) for _ in LAYERS
     ]
-    assert [tuple(row["shape"]) for row in rows] == [value.shape for value in seen]
+    assert [tuple(row["shape"]) for row in rows] == [(1, *value.shape) for value in seen]
     for row, value in zip(rows, seen, strict=True):
         near = 1e-4 * max(abs(value.mean()), value.std())
         assert row["mean"] == pytest.approx(value.mean(), rel=0, abs=near)
@@ -509,13 +489,13 @@ def test_another_request_is_refused_and_its_difference_named(run, cut, state, ot
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
+def test_other_weights_under_the_same_name_are_refused(run):
     photos(10)
-    torch.save(squeezenet.state_dict(), "weights.pth")
+    state = seeded_squeezed().state_dict()
+    torch.save(state, "weights.pth")
     request = asked("photos", out="out")
     request = changed(request, model=replace(request.run.model, weights="weights.pth"))
     interrupt(request, at="p009")
-    state = squeezenet.state_dict()
     torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
     words = [word if word != "random" else "weights.pth" for word in PLAIN]
     code, _, err = run("inspect", MODEL, "photos", *words, "-o", "out", "--resume")
@@ -710,20 +690,21 @@ def killed_workers(monkeypatch, noticed_at_once):
     return killed
 
 
-def told_by_run(config, monkeypatch):
-    told, listener = [], Listener()
-    monkeypatch.setattr(listener, "warn", told.append)
-    pipeline.run(prepare_run(config), listener)
+@pytest.fixture
+def told(monkeypatch):
+    """What runs with ``Listener`` warn of."""
+    told = []
+    monkeypatch.setattr(Listener, "warn", lambda _self, text: told.append(text))
     return told
 
 
 def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
-    net, killed_workers, monkeypatch
+    net, killed_workers, told
 ):
     """The images in a killed worker's queue are lost, so hookcli must not wait for them."""
     images = ImageRequest(("photos/p0[0-4]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
-    told = told_by_run(changed(replace(net, run=large), workers=2), monkeypatch)
+    pipeline.run(prepare_run(changed(replace(net, run=large), workers=2)), Listener())
     assert len(killed_workers) == 2
     assert told == ["a process that prepared images was killed; it is replaced"]
     assert layers()[0]["images"] == "50"
@@ -754,7 +735,7 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
 
 @pytest.mark.usefixtures("noticed_at_once")
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
-    net, monkeypatch
+    net, told, monkeypatch
 ):
     before, here = prepare.prepare_image, os.getpid()
 
@@ -764,10 +745,8 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
         return before(fitter, image)
 
     monkeypatch.setattr(prepare, "prepare_image", die)
-    told, listener = [], Listener()
-    monkeypatch.setattr(listener, "warn", told.append)
     with pytest.raises(HookcliError) as raised:
-        pipeline.run(prepare_run(changed(net, workers=1)), listener)
+        pipeline.run(prepare_run(changed(net, workers=1)), Listener())
     assert raised.value.exit_code == 4
     assert raised.value.message == "processes that prepare images are killed repeatedly"
     assert told == ["a process that prepared images was killed; it is replaced"]
@@ -863,33 +842,21 @@ def test_parts_that_wait_for_a_slow_disk_are_not_lost_by_ctrl_c(monkeypatch):
 # Memory that runs out
 
 NARROW_NET = """
-import os
 import torch
-from torch import nn
 
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-        self.fc = nn.Linear(4, 5)
-
+class Narrow(Net):
     def forward(self, x):
-        maps = self.conv(x)
+        outputs = super().forward(x)
         if len(x) > int(os.environ["ROOM"]):
             raise torch.OutOfMemoryError("tried to allocate")
-        return self.fc(maps.mean((2, 3)))
-
-
-def make():
-    return Net()
+        return outputs
 """
 
 
 def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monkeypatch):
-    Path("net.py").write_text(NARROW_NET)
+    Path("net.py").write_text(SLOW_NET + NARROW_NET)
     photos(40)
-    words = ("inspect", *NET[:1], "photos", *NET[1:], "--batch-size", 8)
+    words = ("inspect", "net.py:Narrow", "photos", *NET[1:], "--batch-size", 8)
     for room in (8, 3):
         monkeypatch.setenv("ROOM", str(room))
         code, _, err = run(*words, "-o", f"room{room}")

@@ -50,14 +50,6 @@ number = 5
 
 
 @pytest.fixture
-def photo():
-    y, x = np.mgrid[:30, :40]
-    planes = [(6 * x) % 256, (8 * y) % 256, (x * y) % 256]
-    Image.fromarray(np.stack(planes, 2).astype(np.uint8)).save("photo.png")
-    return "photo.png"
-
-
-@pytest.fixture
 def net():
     Path("net.py").write_text(NET)
     return "net.py"

@@ -46,8 +46,7 @@ ON_CPU = ("--device", "cpu")
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files():
     Path("net.py").write_text(MODEL)
     np.save("a.npy", np.random.default_rng(0).random((3, 8, 8), np.float32))
 

@@ -84,9 +84,6 @@ SLOW = (
 )
 
 
-# 2e-6 of what the attention gives: below the default of float32
-
-
 def plant(state, fault):
     """Return a copy of the state dict with the fault, at a weight in the middle of a kernel."""
     other = {name: value.clone() for name, value in state.items()}
@@ -141,14 +138,10 @@ PHOTO = Path(__file__).parents[2] / "sample_images" / "cat.png"
 @pytest.mark.parametrize(
     "fault",
     [
-        *(pytest.param(fault, id=f"{fault.model}, {fault.entry}: {fault.what}") for fault in FAST),
-        *(
-            pytest.param(
-                fault, id=f"{fault.model}, {fault.entry}: {fault.what}", marks=pytest.mark.slow
-            )
-            for fault in SLOW
-        ),
+        *(pytest.param(fault) for fault in FAST),
+        *(pytest.param(fault, marks=pytest.mark.slow) for fault in SLOW),
     ],
+    ids=lambda fault: f"{fault.model}, {fault.entry}: {fault.what}",
 )
 def test_a_fault_is_found_at_its_layer(fault, plain, run):
     assert find(fault, plain, run) == dict.fromkeys(WAYS, (7, fault.first))
@@ -234,18 +227,9 @@ def test_a_wrong_in_place_relu_is_found_at_the_block_that_adds(run):
         "inspect", "blocks.py:make", *words, *more, "--model-arg", "inplace=True", "-o", "wrong"
     )
     run("models", "none")
-    for ended in (
-        run("diff", "plain", "wrong", "--format", "json"),
-        run(
-            "compare",
-            "blocks.py:make",
-            *words,
-            "--against",
-            "model=blocks.py:wrong",
-            "--format",
-            "json",
-        ),
-    ):
+    model = ("blocks.py:make", *words, "--against", "model=blocks.py:wrong")
+    for asked in (("diff", "plain", "wrong"), ("compare", *model)):
+        ended = run(*asked, "--format", "json")
         assert (ended.code, json.loads(ended.out)["first"]) == (7, "layer2.1")
 
 

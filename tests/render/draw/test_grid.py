@@ -394,9 +394,7 @@ def test_channels_are_side_by_side_as_in_the_grid_at_their_own_resolution(tmp_pa
 )
 def test_channels_have_the_colours_that_the_page_shows_beside_them(tmp_path, colormap, palette):
     style = GridStyle("layers", colormap=colormap)
-    writer = GridWriter(write_into(tmp_path), style, "model")
-    writer.write_grid(picture_of(nchw(RAMP), style))
-    writer.take()()
+    write(tmp_path, [picture_of(nchw(RAMP), style)], style)
     with Image.open(tmp_path / "maps/cat/001_layer.png") as image:
         assert image.getpalette() == palette
     stops = [bytes(palette[at : at + 3]).hex() for at in (0, 3 * 127, 3 * 254)]
