@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hookcli.distance.answer import Answer
-from hookcli.distance.comparison import Comparison, DiffRow
+from hookcli.distance.comparison import Comparison, DiffRow, LeftOut
 from hookcli.distance.culprits import Blame, OwnError, blame_text, name_merged
 from hookcli.distance.tolerance import Tolerance
 from hookcli.distance.verdict import first_text, list_notes, verdict_text
