@@ -212,7 +212,7 @@ def test_maps_over_the_image_are_seen(gradients):
 
 
 def test_the_only_layer_of_a_page_is_a_wall_of_its_channels(browser, tmp_path):
-    drawn = np.repeat(np.uint8([0, 255]), 4)[None].repeat(4, 0)  # two maps of 4 x 4
+    drawn = np.repeat(np.array([0, 255], np.uint8), 4)[None].repeat(4, 0)  # two maps of 4 x 4
     Image.fromarray(drawn).save(tmp_path / "maps.png")
     whole = document()
     whole["images"][0]["seen"] = ""

@@ -127,12 +127,18 @@ def list_ticks(low: int, high: int) -> list[int]:
 
 
 def list_round_ticks(low: float, high: float, unit: float) -> list[float]:
-    """Return 0 and at most seven round numbers, about evenly on an axis of asinh(v / unit)."""
-    bottom, top = math.asinh(low / unit), math.asinh(high / unit)
-    step = (top - bottom) / 6
-    values = {float(f"{unit * math.sinh(bottom + step * n):.1g}") for n in range(7)}
-    far = (each for each in values if abs(math.asinh(each / unit)) > 0.6 * step)
-    return [0.0, *(each for each in sorted(far) if low <= each <= high)]
+    """Return 0 and at most nine of 1, 2, 5, 10 …, well apart on an axis of asinh(v / unit)."""
+    least = (math.asinh(high / unit) - math.asinh(low / unit)) / 9
+    ticks = [0.0]
+    for end in filter(None, (low, high)):
+        first, last = (math.floor(math.log10(each)) for each in (min(unit, abs(end)), abs(end)))
+        place = 0.0
+        for exponent, digit in itertools.product(range(first - 1, last + 1), (1, 2, 5)):
+            value = float(f"{digit}e{exponent}")
+            if value <= abs(end) and math.asinh(value / unit) - place >= least:
+                place = math.asinh(value / unit)
+                ticks.append(math.copysign(value, end))
+    return ticks
 
 
 def short_name(call_id: str, longest: int) -> str:

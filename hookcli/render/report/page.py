@@ -71,7 +71,6 @@ _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _IN_HEAD = "untrained"  # the finding that the head of the page already reports
-_TOUCHED = 26  # pixels; a smaller tile is hard to touch with a finger
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -98,7 +97,6 @@ def _compile_template() -> Template:
         "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
         "focused": _channels_in_focus,
         "breakable": breakable,
-        "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": lambda value: "" if value is None else repr(value),
@@ -243,12 +241,6 @@ def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
-
-
-def _least_width(grid: Grid) -> int:
-    """Return a grid's least width, in pixels, at which fingers can hit tiles; 0 without tiles."""
-    tile = grid.places.width if grid.places else 0
-    return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
 def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:

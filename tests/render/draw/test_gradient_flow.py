@@ -187,8 +187,14 @@ def test_no_line_is_drawn_across_a_layer_without_finite_values_and_few_names_are
 
 
 def test_ticks_are_round_numbers_that_are_about_evenly_spaced():
-    """From asinh(-1.4) = -1.14 to asinh(120) = 5.48 in steps of 1.1; -0.02 is too near 0."""
-    assert list_round_ticks(-0.7, 60, 0.5) == [0, -0.7, 0.6, 2, 7, 20, 60]
+    """From asinh(-1.4) = -1.14 to asinh(120) = 5.48, at least 0.74 apart: 1 is too near 0.5."""
+    assert list_round_ticks(-0.7, 60, 0.5) == [0, -0.5, 0.5, 2, 5, 20, 50]
+
+
+def test_ticks_of_a_narrow_axis_do_not_overlap():
+    """On an axis of 176 pixels, two ticks are at least 19 apart; -0.9 and -1 were 5 apart."""
+    assert list_round_ticks(-1.3, 1.3, 0.8) == [0, -0.5, -1, 0.5, 1]
+    assert list_round_ticks(0, 0, 1) == [0]
 
 
 def test_a_hostile_name_stays_text():
