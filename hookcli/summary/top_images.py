@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records. Return the records left out, whose number of channels differs."""
+        """Add a chunk's records; return those left out because their number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:

@@ -1,4 +1,4 @@
-"""Pass on a Python call's messages as warnings, and draw its progress bars, also in notebooks."""
+"""Pass on a verb's messages; in Python, issue its warnings and draw progress bars."""
 
 from __future__ import annotations
 

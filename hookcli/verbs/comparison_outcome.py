@@ -78,7 +78,7 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The names of ONNX nodes that stay in float32, as arguments for tools that convert files.
+    """The names of ONNX nodes to keep in float32, as arguments of tools that convert ONNX files.
 
     Attributes:
         node_block_list: for ``convert_float_to_float16`` of onnxconverter-common and onnxruntime.

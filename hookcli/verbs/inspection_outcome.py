@@ -276,7 +276,7 @@ def _caption(outcome: Inspection) -> Iterator[str]:
 
 
 def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
-    """Yield predictions and scores: for one image in full, for a few in a column, else a count."""
+    """Yield lines with the predictions and scores of a few images, or the counts of classes."""
     images, trained = result.images, result.model.trained
     if len(images) > _IMAGES:
         best = Counter(

@@ -72,7 +72,7 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
 
     @property
     def rows(self) -> Sequence[ProbeRow]:
-        """One row per layer, in the order in which they ran, then the rows of the controls."""
+        """One row per layer, in the order in which the layers ran; then the rows of controls."""
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
@@ -280,7 +280,7 @@ def _list_curves(
 
 
 def _share_confusions(document: ProbeDocument) -> tuple[list[str], list[list[float]]]:
-    """Return the names of labels, and the share of each label's images that get each prediction."""
+    """Return the labels, and a matrix: the share of each label (row) with each prediction (column)."""
     totals = {row.label: row.images for row in document.classes}
     found = {(row.label, row.predicted): row.images for row in document.confusions}
     names = list(totals)[:_DRAWN]

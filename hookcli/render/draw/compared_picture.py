@@ -95,7 +95,8 @@ class ComparedMaps:
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
     """Return what a picture of a call's tensors A and B (1, …) shows: the maps that differ most.
 
-    It shows bars if the layout has no maps, or if only tokens differ that are not on the image.
+    It shows bars if the layout has no maps, or if all differences are in tokens that cover no part
+    of the image, such as a class token.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -132,7 +133,8 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
 def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> ComparedMaps:
     """Return the maps of the channels with the highest ``scores`` (C,), reduced to the tile size.
 
-    ``maps`` are those of A, B and B - A, each (C, h, w). Channels with the score 0 are left out.
+    ``maps`` has the maps of A, of B and of B - A, each (C, h, w). Channels with the score 0 are
+    left out.
     """
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
@@ -161,9 +163,9 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
     """Return bars of A, B and B - A, which are the three arrays in ``values``.
 
-    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. If there were
-    more than ``MOST_BARS`` bars, each bar stands for several neighbours. ``tokens`` says in words
-    which tokens differ, if ``values`` has only some of them.
+    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. To have at
+    most ``MOST_BARS`` bars, a bar may stand for several neighbours. If ``values`` has only some
+    tokens, ``tokens`` says in words which tokens differ.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -264,7 +266,7 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Cut ``axis`` at ``starts``; return each part's value of largest magnitude. NaN is largest."""
+    """Cut ``axis`` at ``starts``; return the value of largest magnitude (or NaN) of each part."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

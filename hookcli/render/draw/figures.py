@@ -80,14 +80,14 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
 
 
 def measure_names(names: Sequence[str], width: int) -> int:
-    """Return the height of names below an x axis of ``width``: a line, if all have room beside."""
+    """Return the height (pixels) of names below an x axis: one line if all fit side by side."""
     longest = max(map(len, names), default=0)
     is_tight = (longest + 1) * _LETTER * len(names) > width
     return _UPRIGHT + is_tight * _LETTER * longest
 
 
 def name_layers(axes: Axes, names: Sequence[str], width: int, color: str) -> None:
-    """Name the layers at 0, 1, … on an x axis: upright, or else turned, and not all of many."""
+    """Write names at 0, 1, … below an x axis: level if all fit, or else turned, and only some."""
     upright = measure_names(names, width) == _UPRIGHT
     every = 1 if upright else math.ceil(_NAME * len(names) / width)
     xs, turn = range(0, len(names), every), 0 if upright else 90

@@ -75,7 +75,7 @@ class GridWriter:
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Empty the queue; return a function that waits for the files and returns facts on them."""
+        """Empty the queue; return a function that waits for the queued files and describes them."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
@@ -156,7 +156,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to four digits, or to more if the error exceeded ``error``. NaN and Inf give None."""
+    """Round to 4 digits, or more for an error of at most ``error``; return None for NaN and Inf."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))

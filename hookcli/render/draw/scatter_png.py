@@ -73,7 +73,7 @@ def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
 
 
 def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
-    """Return at most ``most`` groups (name, points). If there are more, the last joins the rest."""
+    """Return at most ``most`` groups (name, indices of points); the last may join all others."""
     listed = list(groups.items())
     if len(listed) <= most:
         return listed

@@ -157,7 +157,7 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a distance that is zero at the lower edge, or missing or infinite at the upper edge."""
+    """Return a mark: at the lower edge for the distance 0, or at the upper edge for no distance."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
@@ -203,7 +203,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance of the relative L2. None means that the page draws no line for it."""
+    """Return the tolerance of a row's relative L2, or None if the chart draws no line for it."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

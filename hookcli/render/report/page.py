@@ -80,9 +80,9 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return a run's page as HTML, which reports what ``state`` says is missing or damaged.
+    """Return a run's page as HTML, which reports files that ``state`` says are missing or damaged.
 
-    The page embeds files, which ``read`` returns; if ``read`` is None, it links to the files.
+    ``read`` returns the bytes of a file, to embed in the page; None makes the page link to files.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
