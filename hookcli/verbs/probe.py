@@ -280,7 +280,7 @@ def _list_curves(
 
 
 def _share_confusions(document: ProbeDocument) -> tuple[list[str], list[list[float]]]:
-    """Return the labels, and a matrix: the share of each label (row) with each prediction (column)."""
+    """Return the labels, and a matrix of shares of images: labels are rows, predictions columns."""
     totals = {row.label: row.images for row in document.classes}
     found = {(row.label, row.predicted): row.images for row in document.confusions}
     names = list(totals)[:_DRAWN]

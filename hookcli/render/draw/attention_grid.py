@@ -94,7 +94,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Divide a map by its maximum, and enlarge it to ``size``. If it has NaN or Inf, return zeros."""
+    """Divide a map by its maximum, and enlarge it to ``size``. With NaN or Inf, return zeros."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)
