@@ -23,15 +23,7 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import to_vector
-from hookcli.store.locations.names import (
-    GRIDS,
-    MAPS,
-    grid_name,
-    is_sheet,
-    list_formats,
-    picture_file,
-    sheet_file,
-)
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,12 +54,12 @@ class GridWriter:
         return f"{for_page(self.model)}   {for_page(image_key)}"
 
     def write_grid(self, picture: Picture) -> str:
-        file = picture_file(GRIDS, picture.image, grid_name(picture.call))
+        file = names.picture_file(names.GRIDS, picture.image, names.grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        file = sheet_file(image_key)
+        file = names.sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
@@ -84,7 +76,7 @@ class GridWriter:
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
         self.write(file, to_png(canvas.to_image(palette)))
-        for other in list_formats(file, self.style.format)[1:]:
+        for other in names.list_formats(file, self.style.format)[1:]:
             self.write(other, to_vector(canvas, palette, self.style.format))
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
@@ -111,7 +103,7 @@ class GridWriter:
             return None
         levels = content.maps.numpy()
         image = to_image(drawing.draw_maps(levels, boxes.columns), self._map_palette)
-        file = picture_file(MAPS, picture.image, grid_name(picture.call))
+        file = names.picture_file(names.MAPS, picture.image, names.grid_name(picture.call))
         self.write(file, to_png(image, compress_level=_FAST))
         size, shared = (levels.shape[1], levels.shape[2]), None
         if content.range is not None:
@@ -136,7 +128,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
     content = picture.content
     if isinstance(content, Bars) or boxes is None:
         return Grid(picture.image, picture.call.id, file, canvas.size)
-    shown = _SHEET_TOP if is_sheet(file) else None
+    shown = _SHEET_TOP if names.is_sheet(file) else None
     low, high, mean, spread = content.figures[:, :shown].tolist()
     errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
     scores = [] if content.scores is None else content.scores[:shown].tolist()

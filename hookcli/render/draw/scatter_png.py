@@ -36,7 +36,7 @@ def draw_scatter(
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
     width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
-    figure, _ = start_figure(width, height, heading, theme)
+    figure = start_figure(width, height, heading, theme)
     axes = add_axes(figure, _EDGE, _EDGE, _SIDE, _SIDE)
     size = 16 if len(coordinates) <= _MANY else 5
     for (_, indices), color in zip(drawn, colors.series, strict=False):
