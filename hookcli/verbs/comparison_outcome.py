@@ -57,6 +57,11 @@ _LOOK = Look(
 )
 
 
+def pictures_flag(needs: str = "") -> Flag:
+    text = f"Also write a page with pictures of the calls that differ most{needs}."
+    return Flag("--pictures DIR", text, panel="Output")
+
+
 @dataclass(frozen=True, slots=True)
 class CallTable:
     """Output: options that choose the calls in the table of a comparison, and their order."""

@@ -177,13 +177,8 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
     }
     if not controls:
         del columns["control"]
-    return Look(
-        kind=ProbeRow,
-        columns=columns,
-        words=("layer",),
-        fold=("layer",),
-        drop=("features", "std"),
-    )
+    words, drop = ("layer",), ("features", "std")
+    return Look(kind=ProbeRow, columns=columns, words=words, fold=words, drop=drop)
 
 
 def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:

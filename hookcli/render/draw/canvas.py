@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     Pixels: TypeAlias = NDArray[np.uint8]
 
 BACKGROUND, _TEXT = 241, 255
-_INK: dict[Theme, tuple[str, str]] = {  # the colours of the background and of text
-    "dark": ("#16161c", "#ececf0"),
-    "light": ("#ffffff", "#1a1b22"),
-}
+# The colours of the background and of text
+_INK: dict[Theme, str] = {"dark": "#16161c #ececf0", "light": "#ffffff #1a1b22"}
 NOT_FINITE_COLOUR = (0, 229, 255)
 _EMBER = "#040510 #261654 #701a6e #c43058 #f67030 #fdbe52 #fffad6"
 TIDE = "tide"
@@ -90,7 +88,8 @@ class Canvas:
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
     """Return 256 RGB triples in one list. ``theme`` sets the colours of background and text."""
-    ramp = np.linspace(*map(ImageColor.getrgb, _INK[theme]), _TEXT - BACKGROUND + 1)
+    steps = _TEXT - BACKGROUND
+    ramp = _spread_colours(_INK[theme], np.array([0, steps]), steps + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 

@@ -139,9 +139,8 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
-    count = (
-        f"all {len(scores):,}" if differing == len(scores) else f"{differing:,} of {len(scores):,}"
-    )
+    total = len(scores)
+    count = f"all {total:,}" if differing == total else f"{differing:,} of {total:,}"
     notes = [f"{count} channels differ{shown}", *notes]
     one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
@@ -153,11 +152,11 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
     flat = difference.reshape(len(channels), -1)
-    one, two, difference = (
+    drawn = tuple(
         reduce(reduce(each, rows, 1), columns, 2)
         for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
     )
-    return _describe(one, two, difference, both=both, flat=flat, channels=channels, notes=notes)
+    return _describe(drawn, both, flat, channels, notes)
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
@@ -184,29 +183,18 @@ def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -
     subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
     notes = [f"{subject}, {most}", _bars_note(count, total, run)]
     both, none = np.concatenate([one, two], 2)[0], np.zeros(0, np.int64)
-    difference = _extremes(difference, starts, 2)
-    return _describe(one, two, difference, both=both, flat=flat, channels=none, notes=notes)
+    return _describe((one, two, _extremes(difference, starts, 2)), both, flat, none, notes)
 
 
 def _describe(
-    a: Floats,
-    b: Floats,
-    difference: Floats,
-    *,
-    both: Floats,
-    flat: Floats,
+    drawn: tuple[Floats, ...],  # of A, B and B - A
+    both: Floats,  # (K, n): a row has a channel's values of A and B; bars have a single row
+    flat: Floats,  # (K, m): a row has the channel's values of B - A
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """Return the arrays that are drawn, together with the ranges of their channels.
-
-    A row of ``both`` (K, n) has a channel's values of A and B, from which ``low`` and ``high`` are
-    computed. A row of ``flat`` (K, m) has its values of B - A, for ``largest`` and ``broken``. Bars
-    have a single row.
-    """
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
-    largest = _largest(flat)
-    return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
+    return ComparedMaps(*drawn, low, high, _largest(flat), broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:

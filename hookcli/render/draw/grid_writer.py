@@ -118,10 +118,8 @@ class GridWriter:
         title = self.title_of(image_key)
         canvas, boxes = _render_sheet(title, rows, self.style)
         self._write(file, canvas, self._palette)
-        return [
-            _describe_grid(picture, file, canvas, box)
-            for picture, box in zip(rows, boxes, strict=True)
-        ]
+        pairs = zip(rows, boxes, strict=True)
+        return [_describe_grid(picture, file, canvas, box) for picture, box in pairs]
 
 
 def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes | None) -> Grid:
@@ -200,24 +198,17 @@ def _order_note(style: GridStyle) -> str:
 
 
 def _scale_note(tiles: Tiles, style: GridStyle) -> str:
-    height, width = tiles.shown
-    drawn = tiles.levels.shape[1:]
-    small = (
-        f"; maps of {height}x{width} shown at {drawn[0]}x{drawn[1]}" if height > drawn[0] else ""
-    )
-    return _scale_text(style) + small
+    own, drawn, text = tiles.shown, tiles.levels.shape[1:], _scale_text(style)
+    if own[0] <= drawn[0]:
+        return text
+    return f"{text}; maps of {shape_text(own)} shown at {shape_text(drawn)}"
 
 
 def _scale_text(style: GridStyle) -> str:
-    if style.signed:
-        return _signed_text(style)
-    if style.scale == "layer":
-        return "dark to light: the layer's minimum to maximum"
-    return "dark to light: each channel's own range"
-
-
-def _signed_text(style: GridStyle) -> str:
     whose = "the layer's" if style.scale == "layer" else "each channel's"
+    if not style.signed:
+        limits = "minimum to maximum" if style.scale == "layer" else "own range"
+        return f"dark to light: {whose} {limits}"
     colours, zero = "blue to orange", "grey is zero"
     if colormap_of(style) != TIDE:
         colours, zero = f"{style.colormap} from end to end", "its middle is zero"

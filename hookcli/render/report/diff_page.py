@@ -88,7 +88,12 @@ def draw_distances(
     placed = list(zip(rows, xs, strict=True))
     radius = 3.2 if len(rows) < 100 else 2
     width = max(chart.step, _NARROWEST)
-    parts += [_culprit(x, width) for row, x in placed if row.call_id in culprits]
+    parts += (
+        f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
+        'class="culprit"/>'
+        for row, x in placed
+        if row.call_id in culprits
+    )
     at = _draw_axis(chart, rows)
     if blame is not None:
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
@@ -106,13 +111,6 @@ def draw_distances(
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
     drawn = chart.draw("Distance over depth", "depth apart", _BASE, calls)
     return _legend(rows, culprits, has_own=blame is not None) + drawn
-
-
-def _culprit(x: float, width: float) -> str:
-    return (
-        f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
-        'class="culprit"/>'
-    )
 
 
 def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: float) -> str:
