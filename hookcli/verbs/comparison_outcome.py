@@ -58,6 +58,7 @@ _LOOK = Look(
 
 
 def pictures_flag(needs: str = "") -> Flag:
+    """Return the option ``pictures``; ``needs`` is added to its help."""
     text = f"Also write a page with pictures of the calls that differ most{needs}."
     return Flag("--pictures DIR", text, panel="Output")
 

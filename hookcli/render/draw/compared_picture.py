@@ -194,7 +194,9 @@ def _describe(
     notes: list[str],
 ) -> ComparedMaps:
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
-    return ComparedMaps(*drawn, low, high, _largest(flat), broken, channels, tuple(notes))
+    a, b, difference = drawn
+    largest = _largest(flat)
+    return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:

@@ -162,38 +162,29 @@ def _mark(x: float, kind: str, *, is_zero: bool) -> str:
 
 
 def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool) -> str:
-    errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
+    distances, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
+    errors = [*distances, *own]
     is_beyond = any(row.rel_l2 is None and not row.holds for row in rows)
+    is_beyond = is_beyond or any(each and not _on_axis(each) for each in errors)
     zero, cross = ("either", "either") if has_own else ("holds", "differs")
-    own = [
-        (
-            '<path d="M-9,0H9" class="line inherited"/><circle r="3.2" class="inherited"/>',
-            "inherited",
-            any(_on_axis(row.rel_l2) for row in rows),
-        ),
-        (
-            f'<path d="M-9,0H9" class="line own"/><path d="{_SQUARE}" class="own"/>',
-            "own",
-            any(_on_axis(row.own_rel_l2) for row in rows),
-        ),
+    line, dot = '<path d="M-9,0H9" class="line {}"/>', '<circle r="3.2" class="{}"/>'
+    inherited = line.format("inherited") + dot.format("inherited")
+    own_error = f'{line.format("own")}<path d="{_SQUARE}" class="own"/>'
+    tolerance = '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>'
+    kinds = [
+        (dot.format("differs"), "differs", any(not row.holds for row in rows)),
+        (dot.format("holds"), "holds", any(row.holds and row.rel_l2 for row in rows)),
     ]
-    plain = [
-        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
-        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
-    ]
+    if has_own:
+        kinds = [
+            (inherited, "inherited", any(map(_on_axis, distances))),
+            (own_error, "own", any(map(_on_axis, own))),
+        ]
     entries = [
-        *(own if has_own else plain),
+        *kinds,
         (f'<path d="{_EQUAL}" class="mark {zero}"/>', "zero" if has_own else "equal", 0 in errors),
-        (
-            f'<path d="{_CROSS}" class="mark {cross}"/>',
-            "no distance",
-            is_beyond or any(each and not _on_axis(each) for each in errors),
-        ),
-        (
-            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
-            "tolerance",
-            any(_limit(row) for row in rows),
-        ),
+        (f'<path d="{_CROSS}" class="mark {cross}"/>', "no distance", is_beyond),
+        (tolerance, "tolerance", any(map(_limit, rows))),
         ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
     ]
     present = [(shape, text) for shape, text, is_there in entries if is_there]
