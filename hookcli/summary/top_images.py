@@ -22,8 +22,8 @@ class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
     In a tie, the earlier image comes first; NaN and minus infinity are left out. ``values`` and
-    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. They have
-    minus infinity and -1 where an image is missing.
+    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. Where an
+    image is missing, ``values`` has minus infinity and ``indices`` has -1.
     """
 
     count: int = 0  # images to keep per channel

@@ -254,7 +254,7 @@ def run_model(
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield ``keep``, or if it is None a temporary folder, deleted even after Ctrl-C or SIGTERM."""
+    """Yield ``keep`` or else a temporary folder, which is deleted even after Ctrl-C or SIGTERM."""
     if keep is not None:
         yield keep
         return

@@ -68,13 +68,12 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """Holds what a picture of A and B shows: maps (K, h, w) of K channels, or n bars (1, 1, n).
+    """Holds the values that a picture of A and B shows: K maps (K, h, w), or n bars (1, 1, n).
 
     A pixel or bar may stand for several values: it is their mean or, in ``difference``, the value
-    of largest magnitude. ``low`` to ``high`` is the range of A and B, ``largest`` is the largest
-    magnitude of B - A, and ``broken`` counts the values of B - A that are NaN or Inf. These four
-    have a value for each channel, (K,), or one for all bars, (1,). For complex tensors, ``a``,
-    ``b`` and ``difference`` are magnitudes.
+    of largest magnitude. ``low``, ``high``, ``largest`` and ``broken`` have one value for each
+    channel, (K,), or one for all bars, (1,). For complex tensors, ``a``, ``b`` and ``difference``
+    are magnitudes.
     """
 
     a: Floats

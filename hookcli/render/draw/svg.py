@@ -97,7 +97,7 @@ def legend(kind: str, entries: Iterable[tuple[str, str]]) -> str:
 
 
 def list_runs(points: Iterable[tuple[float, ...] | None]) -> Iterator[list[tuple[float, ...]]]:
-    """Yield each run of neighbouring points. A missing point (None) is a gap in a drawn line."""
+    """Yield each run of neighbouring points; a missing point (None) is a gap between two runs."""
     for is_known, run in itertools.groupby(points, bool):
         if is_known:
             yield [point for point in run if point]
