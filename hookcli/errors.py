@@ -117,7 +117,7 @@ class ModelError(HookcliError):
 
 
 class CompleteError(HookcliError):
-    """The run that ``--resume`` names is complete; the exit code is the one of that run."""
+    """The run that ``--resume`` names is complete; the exit code is the run's own."""
 
     exit_code = DONE
 
@@ -139,7 +139,7 @@ class Termination(SystemExit):
 
 
 def hint_near(wanted: str, known: Iterable[str], otherwise: str) -> str:
-    """Return ``did you mean A, B?`` with names near or around ``wanted``, or else ``otherwise``."""
+    """Return ``did you mean A, B?`` with known names similar to ``wanted``, or ``otherwise``."""
     names, short = list(known), wanted.rpartition(":")[2].replace("_", "")  # vit of timm:vit
     close = [each for each in names if len(short) > 2 and short in each.replace("_", "")]
     close += [each for each in names if len(each) > 2 and wanted.startswith(each)]

@@ -51,7 +51,7 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def guess_words(words: Sequence[str], message: str) -> str:
-    """Guess what to type if ``words`` begin with a command, and Typer refuses what follows."""
+    """Guess what to type instead if ``words`` begins with a command and Typer refuses the rest."""
     table, command, given = _read_table(), words[0], words[1:]
     if wrong := re.search(r"'(--[\w-]+)': '(.*)' is not one of (.*)", message):
         meant = table.get(f"--{wrong[2]}", "")
@@ -75,7 +75,7 @@ def _list_near(word: str, names: Sequence[str]) -> list[str]:
 
 
 def _fill(form: str, given: Sequence[str]) -> str:
-    """Replace MODEL, RUN and so on by the first of the words ``given``, and IMAGE by the others."""
+    """Replace a word such as MODEL in ``form`` by the first of ``given``, and IMAGE by the rest."""
     pictures = list(filter(_PICTURE.fullmatch, given))
     others = [word for word in given if word not in pictures] or ["resnet18"] * bool(pictures)
     first, *others = [*others, *pictures] or [""]

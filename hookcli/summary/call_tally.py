@@ -39,10 +39,9 @@ class RuleHit:
 class CallTally:
     """The statistics of one call over the images so far.
 
-    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels``, the number of channels,
-    describe the first image. ``low`` and ``high`` are each channel's smallest and largest value, as
-    bytes of float64; they are None without a channel axis, or if the number of channels
-    varies.
+    ``layout``, ``shape``, ``dtype``, ``histogram`` and ``channels`` (how many) describe the first
+    image. ``low`` and ``high`` are each channel's smallest and largest value, as bytes of float64;
+    they are None without a channel axis, or if the number of channels varies.
     """
 
     call: Call

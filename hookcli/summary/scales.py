@@ -136,8 +136,9 @@ def find_scale_hits(
 def find_stretch(tallies: Iterable[CallTally], rule: str, limit: float) -> Sequence[CallTally]:
     """Return the longest stretch over which the standard deviation gradually explodes or vanishes.
 
-    ``tallies`` are in the order of ``find_scale_hits``. ``limit`` is at least 1, and the factor
-    between the ends of a stretch is above it. The result is empty if there is no such stretch.
+    A stretch is a series of similar calls. ``tallies`` are in the order in which the model made the
+    tensors. The factor between the ends of a stretch is above ``limit``, which is at least 1. The
+    result is empty if there is no such stretch.
     """
     row = [t for t in tallies if t.stats.std and t.call.layer.module_type not in _PASSING]
     sizes = [math.log(t.stats.std or 1.0) * (1 if rule == "exploding" else -1) for t in row]
@@ -252,7 +253,7 @@ def _signature_of(record: LayerRecord | CallTally) -> _Signature:
 
 
 def order_by_end(records: Iterable[_Call]) -> list[_Call]:
-    """Sort one image's records, or all tallies of one side, by the calls' ends."""
+    """Sort one image's records, or the tallies of one side, by the time when their calls end."""
     ended: list[_Call] = []
     running: list[_Call] = []
     for record in sorted(records, key=lambda each: each.call.order):

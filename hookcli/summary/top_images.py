@@ -22,8 +22,8 @@ class TopTally:
     """The images with the largest values of every channel of every call, the largest first.
 
     In a tie, the earlier image comes first; NaN and minus infinity are left out. ``values`` and
-    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. They have
-    minus infinity and -1 where an image is missing.
+    ``indices``, the positions of the images in the run, are arrays (C, count) by call id. Where an
+    image is missing, ``values`` has minus infinity and ``indices`` has -1.
     """
 
     count: int = 0  # images to keep per channel
@@ -34,7 +34,7 @@ class TopTally:
     def add(
         self, records: Iterable[LayerRecord], positions: Mapping[str, int]
     ) -> list[LayerRecord]:
-        """Add a chunk's records. Return the records left out, whose number of channels differs."""
+        """Add a chunk's records; return those left out because their number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
         if not self.count:

@@ -109,7 +109,7 @@ class Analysis:
         return {"command": self.command, "folder": folder, "runs": self.facts}
 
     def choose_calls(self, run: Run, pool: str = "none") -> tuple[SavedCall, ...]:
-        """Return the layer calls that the user chose, of those whose tensors ``run`` has saved.
+        """Return the layer calls that have saved tensors in ``run`` and that the user chose.
 
         Raise a RequestError if none is left; its hint may advise a new run with ``--pool POOL``.
         """

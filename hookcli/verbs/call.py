@@ -1,4 +1,4 @@
-"""Pass on a Python call's messages as warnings, and draw its progress bars, also in notebooks."""
+"""Pass on a verb's messages; in Python, issue its warnings and draw progress bars."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hookcli.errors import HookcliWarning
@@ -155,22 +156,13 @@ class VerbCall:
     listener: VerbListener
     notes: list[Note] = field(default_factory=list)  # so far, for the outcome
 
-    def plan(self, text: str) -> None:
-        self._tell("plan", text)
-
-    def say(self, text: str) -> None:
-        self._tell("note", text)
-
-    def warn(self, text: str) -> None:
-        self._tell("warning", text)
-
-    def answer(self, text: str) -> None:
-        self._tell("answer", text)
-
-    def fail(self, text: str) -> None:
-        self._tell("failure", text)
-
     def _tell(self, level: Level, text: str) -> None:
         note = Note(level, self.listener.to_words(text))
         self.notes.append(note)
         self.listener.hear(note)
+
+    plan = partialmethod(_tell, "plan")
+    say = partialmethod(_tell, "note")
+    warn = partialmethod(_tell, "warning")
+    answer = partialmethod(_tell, "answer")
+    fail = partialmethod(_tell, "failure")

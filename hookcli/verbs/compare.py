@@ -30,7 +30,7 @@ from hookcli.records.command import command_words, repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import VerbCall
-from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome
+from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome, pictures_flag
 from hookcli.verbs.keywords import TABLES, Without, verb
 from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
 from hookcli.verbs.runs import with_downloads
@@ -94,14 +94,7 @@ def compare(
     request: CompareRequest,
     style: CallTable,
     at: ObservedSide = DEFAULTS.at,
-    pictures: Annotated[
-        Path | None,
-        Flag(
-            "--pictures DIR",
-            "Also write a page with pictures of the calls that differ most.",
-            panel="Output",
-        ),
-    ] = None,
+    pictures: Annotated[Path | None, pictures_flag()] = None,
     theme: PageTheme = DEFAULTS.grids.theme,
 ) -> ComparisonOutcome:
     """Run a model in two ways: which layer differs first, and by how much.

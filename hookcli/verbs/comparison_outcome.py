@@ -57,6 +57,12 @@ _LOOK = Look(
 )
 
 
+def pictures_flag(needs: str = "") -> Flag:
+    """Return the option ``pictures``; ``needs`` is added to its help."""
+    text = f"Also write a page with pictures of the calls that differ most{needs}."
+    return Flag("--pictures DIR", text, panel="Output")
+
+
 @dataclass(frozen=True, slots=True)
 class CallTable:
     """Output: options that choose the calls in the table of a comparison, and their order."""
@@ -78,7 +84,7 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The names of ONNX nodes that stay in float32, as arguments for tools that convert files.
+    """The names of ONNX nodes to keep in float32, as arguments of tools that convert ONNX files.
 
     Attributes:
         node_block_list: for ``convert_float_to_float16`` of onnxconverter-common and onnxruntime.

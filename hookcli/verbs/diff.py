@@ -13,7 +13,7 @@ from hookcli.records.command import repeatable
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs.analysis import PageTheme
 from hookcli.verbs.call import VerbCall
-from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome
+from hookcli.verbs.comparison_outcome import CallTable, ComparisonOutcome, pictures_flag
 from hookcli.verbs.keywords import TABLES, verb
 from hookcli.verbs.messages import warn_of_damage
 
@@ -35,14 +35,7 @@ def diff(
             panel="Tolerance",
         ),
     ] = None,
-    pictures: Annotated[
-        Path | None,
-        Flag(
-            "--pictures DIR",
-            "Also write a page with pictures of the calls that differ most; needs saved tensors.",
-            panel="Output",
-        ),
-    ] = None,
+    pictures: Annotated[Path | None, pictures_flag("; needs saved tensors")] = None,
     theme: PageTheme = DEFAULTS.grids.theme,
     storage_option: StorageOptions = (),
 ) -> ComparisonOutcome:

@@ -276,16 +276,15 @@ def _caption(outcome: Inspection) -> Iterator[str]:
 
 
 def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
-    """Yield predictions and scores: for one image in full, for a few in a column, else a count."""
+    """Yield lines with the predictions and scores of a few images, or the counts of classes."""
     images, trained = result.images, result.model.trained
     if len(images) > _IMAGES:
         best = Counter(
             p.category for image in images for p in image.predictions[:1] if p.index is not None
         )
         classes = ", ".join(f"{name} {number}" for name, number in best.most_common(_CLASSES))
-        yield from (
-            [f"predicted: {classes}{and_more(len(best) - _CLASSES)}"] if best and trained else ()
-        )
+        if best and trained:
+            yield f"predicted: {classes}{and_more(len(best) - _CLASSES)}"
         return
     most = 1 if images[1:] else None
     width = max(len(image.file) for image in images) + 1
@@ -478,16 +477,13 @@ def _warn_of_missing_channels(call: VerbCall, config: RunConfig, result: RunResu
 def _warn_of_overflow(call: VerbCall, config: RunConfig, result: RunResult) -> None:
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
-    over = [
-        row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > FLOAT16_LARGEST
-    ]
-    if over:
-        most = max(abs(over[0].min or 0), abs(over[0].max or 0))
-        more = and_more(len(over) - 1, ", and {} more")
+    largest = [(row.call_id, max(abs(row.min or 0), abs(row.max or 0))) for row in result.rows]
+    if over := [pair for pair in largest if pair[1] > FLOAT16_LARGEST]:
+        (call_id, most), more = over[0], and_more(len(over) - 1, ", and {} more")
         call.warn(
             f"`tensor_dtype='float16'` holds values up to {FLOAT16_LARGEST:.0f}: "
             "larger ones were saved as inf; "
-            f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
+            f"{call_id} reaches {most:.4g}{more}; bfloat16 holds them"
         )
 
 

@@ -55,9 +55,9 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a verb's parameter with keywords that the parameter's fields must not become.
+    """Annotates a verb's parameter; some fields of the parameter then do not become keywords.
 
-    ``names`` has these keywords, separated by spaces: ``"edit prune"``.
+    ``names`` has the keywords to leave out, separated by spaces: ``"edit prune"``.
     """
 
     names: str
@@ -98,7 +98,7 @@ class Verb:
         return self.function(call, **_fill_fields(self.fields, given))
 
     def to_keywords(self, text: str) -> str:
-        """Replace fields and options in a message by keywords: ``--fail-on`` by ``fail_on``."""
+        """Replace names of fields and options in a message by keywords, such as ``fail_on``."""
         paths = list(list_paths(self.fields))
 
         def name(found: re.Match[str]) -> str:
@@ -296,7 +296,7 @@ def _check(option: Option, kind: Any, value: Any) -> Any:
 
 
 def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
-    """Raise a RequestError if the user gave an option without another that it needs."""
+    """Raise a RequestError if the user gave an option without another option that it needs."""
     lists = (value if isinstance(value, list) else [value] for value in given.values())
     words = [word for each in lists for word in each if isinstance(word, str)]
     there = {flag.name for flag in flags if flag.parameter in given}

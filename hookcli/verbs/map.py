@@ -127,10 +127,8 @@ def _map(analysis: Analysis, style: MapRequest, labels: Mapping[str, str]) -> Ma
     try:
         neighbours = find_neighbours(features, style.neighbours, style.duplicates)
         names = name_images(run)
-        shown, known = (
-            [names[key] for key in call.images],
-            {names[key]: labels[key] for key in labels},
-        )
+        shown = [names[key] for key in call.images]
+        known = {names[key]: label for key, label in labels.items()}
         rows, duplicates, explained = map_images(shown, features, neighbours, known)
     except RequestError as error:
         raise RequestError(f"{call.call_id!r}: {error.message}", error.hint) from error

@@ -1,4 +1,4 @@
-"""Tell what several commands tell: skipped images, damaged runs, layers not called, the page."""
+"""Issue the messages of several commands: skipped images, damaged runs, uncalled layers."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Probe(AnalysisOutcome["ProbeDocument"]):
 
     @property
     def rows(self) -> Sequence[ProbeRow]:
-        """One row per layer, in the order in which they ran, then the rows of the controls."""
+        """One row per layer, in the order in which the layers ran; then the rows of controls."""
         return self.result.layers
 
     def table(self) -> Table[ProbeRow]:
@@ -177,13 +177,8 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
     }
     if not controls:
         del columns["control"]
-    return Look(
-        kind=ProbeRow,
-        columns=columns,
-        words=("layer",),
-        fold=("layer",),
-        drop=("features", "std"),
-    )
+    words, drop = ("layer",), ("features", "std")
+    return Look(kind=ProbeRow, columns=columns, words=words, fold=words, drop=drop)
 
 
 def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:
@@ -280,7 +275,7 @@ def _list_curves(
 
 
 def _share_confusions(document: ProbeDocument) -> tuple[list[str], list[list[float]]]:
-    """Return the names of labels, and the share of each label's images that get each prediction."""
+    """Return the labels, and a matrix of shares of images: labels are rows, predictions columns."""
     totals = {row.label: row.images for row in document.classes}
     found = {(row.label, row.predicted): row.images for row in document.confusions}
     names = list(totals)[:_DRAWN]

@@ -27,13 +27,7 @@ from hookcli.outside.files import scratch_folder
 from hookcli.outside.flags import Flag, list_fields, list_paths
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.text import count
-from hookcli.verbs.messages import (
-    begin,
-    describe_images,
-    describe_uncalled,
-    warn_of_damage,
-    warn_of_skipped,
-)
+from hookcli.verbs import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +55,7 @@ def prepare(call: VerbCall, config: RunConfig, *, keeps: bool = True) -> Prepare
     with call.listener.no_data():
         prepared = prepare_run(config)
     call.plan(plan_text(config, prepared.settings.plan, keeps=keeps))
-    begin(call, prepared.model.skipped, prepared.model.loaded.info)
+    messages.begin(call, prepared.model.skipped, prepared.model.loaded.info)
     return prepared
 
 
@@ -82,7 +76,7 @@ def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> Run
         none = "no chunk is finished: `resume` begins with the first image again"
         kept = "finished chunks are kept; `resume` continues a long run"
         raise errors.InterruptError("interrupted", kept if bar.done else none) from error
-    warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
+    messages.warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
     return result
 
 
@@ -191,7 +185,7 @@ def open_runs(
             raise RequestError(what, f"leave it out, or `hookcli.{call.verb}(MODEL, IMAGE...)`")
     runs = tuple(load_run(name) for name in names)
     for run in runs:
-        warn_of_damage(call, run.damage)
+        messages.warn_of_damage(call, run.damage)
     return runs
 
 
@@ -254,13 +248,13 @@ def run_model(
                 where = f"in {str(folder)!r}"
                 error.message = error.message.replace(where, f"of {config.run.model.name}")
             raise
-    describe_images(call, result.images)
-    describe_uncalled(call, result.uncalled)
+    messages.describe_images(call, result.images)
+    messages.describe_uncalled(call, result.uncalled)
 
 
 @contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """Yield ``keep``, or if it is None a temporary folder, deleted even after Ctrl-C or SIGTERM."""
+    """Yield ``keep`` or else a temporary folder, which is deleted even after Ctrl-C or SIGTERM."""
     if keep is not None:
         yield keep
         return

@@ -72,7 +72,7 @@ class Similarity(AnalysisOutcome["LayerSimilarity"]):
 
     @cached_property
     def compared(self) -> str:
-        """A sentence on how many images were compared, and why not all; empty if all were."""
+        """A sentence that says how many images were compared, and why not all; "" if all were."""
         totals, images = [run.images for run in self.analysis.facts], self.result.images
         if all(total == images for total in totals):
             return ""

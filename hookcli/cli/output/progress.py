@@ -69,7 +69,7 @@ class Bar(Progress):
             console.say(f"{done} of {self._total} {self._noun}, {speed}")
 
     def _measure(self, now: float) -> float:
-        """Return the images per second of late, since the first images of a run are slow."""
+        """Return the recent speed, in images per second; the first images of a run are slow."""
         steps = self._steps
         while len(steps) > 1 and self.done - steps[1][1] >= _RECENT and now - steps[1][0] >= 1:
             steps.popleft()

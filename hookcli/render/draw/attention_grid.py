@@ -94,7 +94,7 @@ def _scale_note(values: NDArray[np.float32]) -> str:
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Divide a map by its maximum, and enlarge it to ``size``. NaN or Inf makes it all zeros."""
+    """Divide a map by its maximum, and enlarge it to ``size``. With NaN or Inf, return zeros."""
     if not np.isfinite(values).all():
         values = np.zeros_like(values)
     drawn = values / (values.max(initial=0) or 1)
@@ -109,13 +109,9 @@ def _add_frame(image: Image.Image, mark: tuple[float, float, float, float] | Non
     framed = image.copy()
     if mark is not None:
         left, top, width, height = mark
-        box = (
-            round(left * image.width) - 1,
-            round(top * image.height) - 1,
-            round((left + width) * image.width),
-            round((top + height) * image.height),
-        )
+        x, right = (round(share * image.width) for share in (left, left + width))
+        y, bottom = (round(share * image.height) for share in (top, top + height))
         draw = ImageDraw.Draw(framed)
-        draw.rectangle((box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1), outline=_MARK_EDGE)
-        draw.rectangle(box, outline=_MARK)
+        draw.rectangle((x - 2, y - 2, right + 1, bottom + 1), outline=_MARK_EDGE)
+        draw.rectangle((x - 1, y - 1, right, bottom), outline=_MARK)
     return framed

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from hookcli.config import EMBER
 from hookcli.errors import RequestError
@@ -30,30 +30,13 @@ if TYPE_CHECKING:
     Pixels: TypeAlias = NDArray[np.uint8]
 
 BACKGROUND, _TEXT = 241, 255
-_INK: dict[Theme, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
-    "dark": ((22, 22, 28), (236, 236, 240)),
-    "light": ((255, 255, 255), (26, 27, 34)),
-}
+# The colours of the background and of text
+_INK: dict[Theme, str] = {"dark": "#16161c #ececf0", "light": "#ffffff #1a1b22"}
 NOT_FINITE_COLOUR = (0, 229, 255)
-_EMBER = (
-    (4, 5, 16),
-    (38, 22, 84),
-    (112, 26, 110),
-    (196, 48, 88),
-    (246, 112, 48),
-    (253, 190, 82),
-    (255, 250, 214),
-)
+_EMBER = "#040510 #261654 #701a6e #c43058 #f67030 #fdbe52 #fffad6"
 TIDE = "tide"
-_TIDE = (  # both sides are equally light, even to people who cannot tell red from green
-    (138, 192, 255),
-    (58, 134, 232),
-    (28, 74, 140),
-    (40, 41, 48),
-    (122, 62, 8),
-    (214, 112, 20),
-    (255, 172, 88),
-)
+# Both sides are equally light, even to people who cannot tell red from green.
+_TIDE = "#8ac0ff #3a86e8 #1c4a8c #282930 #7a3e08 #d67014 #ffac58"
 _TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most gradient values are small
 _NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan looks too much like the blue of tide
 MARGIN = 10
@@ -105,7 +88,8 @@ class Canvas:
 
 def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
     """Return 256 RGB triples in one list. ``theme`` sets the colours of background and text."""
-    ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
+    steps = _TEXT - BACKGROUND
+    ramp = _spread_colours(_INK[theme], np.array([0, steps]), steps + 1)
     return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
@@ -145,7 +129,7 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
     """Return RGB colours (levels + 1, 3); the last colour is for values that are not finite."""
     middle = levels // 2
     if colormap == EMBER:
-        colours = _spread_colours(_EMBER, np.linspace(0, levels - 1, len(_EMBER)), levels)
+        colours = _spread_colours(_EMBER, np.linspace(0, levels - 1, _EMBER.count("#")), levels)
     elif colormap == TIDE:
         at = middle + (levels - 1 - middle) * np.array(_TIDE_AT)
         colours = _spread_colours(_TIDE, at, levels)
@@ -155,11 +139,9 @@ def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
     return np.concatenate([colours, [not_finite]])
 
 
-def _spread_colours(
-    anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
-) -> NDArray[np.float64]:
+def _spread_colours(anchors: str, at: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
     """Return RGB colours (levels, 3), interpolated between ``anchors`` at the levels ``at``."""
-    channels = np.array(anchors, dtype=float).T
+    channels = np.array([*map(ImageColor.getrgb, anchors.split())], float).T
     return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
 

@@ -68,13 +68,12 @@ _DARKEST, _LIGHTEST = 44, 82  # the range of ``ember`` levels for bars: visible 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMaps:
-    """Holds what a picture of A and B shows: maps (K, h, w) of K channels, or n bars (1, 1, n).
+    """Holds the values that a picture of A and B shows: K maps (K, h, w), or n bars (1, 1, n).
 
     A pixel or bar may stand for several values: it is their mean or, in ``difference``, the value
-    of largest magnitude. ``low`` to ``high`` is the range of A and B, ``largest`` is the largest
-    magnitude of B - A, and ``broken`` counts the values of B - A that are NaN or Inf. These four
-    have a value for each channel, (K,), or one for all bars, (1,). For complex tensors, ``a``,
-    ``b`` and ``difference`` are magnitudes.
+    of largest magnitude. ``low``, ``high``, ``largest`` and ``broken`` have one value for each
+    channel, (K,), or one for all bars, (1,). For complex tensors, ``a``, ``b`` and ``difference``
+    are magnitudes.
     """
 
     a: Floats
@@ -95,7 +94,8 @@ class ComparedMaps:
 def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
     """Return what a picture of a call's tensors A and B (1, …) shows: the maps that differ most.
 
-    It shows bars if the layout has no maps, or if only tokens differ that are not on the image.
+    It shows bars if the layout has no maps, or if all differences are in tokens that cover no part
+    of the image, such as a class token.
     """
     is_complex = np.iscomplexobj(a) or np.iscomplexobj(b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -132,14 +132,14 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
 def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> ComparedMaps:
     """Return the maps of the channels with the highest ``scores`` (C,), reduced to the tile size.
 
-    ``maps`` are those of A, B and B - A, each (C, h, w). Channels with the score 0 are left out.
+    ``maps`` has the maps of A, of B and of B - A, each (C, h, w). Channels with the score 0 are
+    left out.
     """
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
-    count = (
-        f"all {len(scores):,}" if differing == len(scores) else f"{differing:,} of {len(scores):,}"
-    )
+    total = len(scores)
+    count = f"all {total:,}" if differing == total else f"{differing:,} of {total:,}"
     notes = [f"{count} channels differ{shown}", *notes]
     one, two, difference = (each[channels] for each in maps)
     both = np.concatenate([one, two], 2).reshape(len(channels), -1)
@@ -151,19 +151,19 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
     flat = difference.reshape(len(channels), -1)
-    one, two, difference = (
+    drawn = tuple(
         reduce(reduce(each, rows, 1), columns, 2)
         for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
     )
-    return _describe(one, two, difference, both=both, flat=flat, channels=channels, notes=notes)
+    return _describe(drawn, both, flat, channels, notes)
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
     """Return bars of A, B and B - A, which are the three arrays in ``values``.
 
-    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. If there were
-    more than ``MOST_BARS`` bars, each bar stands for several neighbours. ``tokens`` says in words
-    which tokens differ, if ``values`` has only some of them.
+    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. To have at
+    most ``MOST_BARS`` bars, a bar may stand for several neighbours. If ``values`` has only some
+    tokens, ``tokens`` says in words which tokens differ.
     """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -182,27 +182,18 @@ def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -
     subject = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
     notes = [f"{subject}, {most}", _bars_note(count, total, run)]
     both, none = np.concatenate([one, two], 2)[0], np.zeros(0, np.int64)
-    difference = _extremes(difference, starts, 2)
-    return _describe(one, two, difference, both=both, flat=flat, channels=none, notes=notes)
+    return _describe((one, two, _extremes(difference, starts, 2)), both, flat, none, notes)
 
 
 def _describe(
-    a: Floats,
-    b: Floats,
-    difference: Floats,
-    *,
-    both: Floats,
-    flat: Floats,
+    drawn: tuple[Floats, ...],  # of A, B and B - A
+    both: Floats,  # (K, n): a row has a channel's values of A and B; bars have a single row
+    flat: Floats,  # (K, m): a row has the channel's values of B - A
     channels: NDArray[np.int64],
     notes: list[str],
 ) -> ComparedMaps:
-    """Return the arrays that are drawn, together with the ranges of their channels.
-
-    A row of ``both`` (K, n) has a channel's values of A and B, from which ``low`` and ``high`` are
-    computed. A row of ``flat`` (K, m) has its values of B - A, for ``largest`` and ``broken``. Bars
-    have a single row.
-    """
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
+    a, b, difference = drawn
     largest = _largest(flat)
     return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
 
@@ -264,7 +255,7 @@ def _largest(rows: Floats) -> Floats:
 
 
 def _extremes(values: Floats, starts: NDArray[np.int64], axis: int) -> Floats:
-    """Cut ``axis`` at ``starts``; return each part's value of largest magnitude. NaN is largest."""
+    """Cut ``axis`` at ``starts``; return the value of largest magnitude (or NaN) of each part."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)

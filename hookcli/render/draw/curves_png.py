@@ -42,7 +42,7 @@ def draw_curves(
     below = figures.measure_names(names, wide)
     above = 26 + 18 * len(heading) + _LEGEND
     height = above + _HEIGHT + below
-    figure, _ = figures.start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
+    figure = figures.start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
     axes = figures.add_axes(figure, _LEFT, below, wide, _HEIGHT)
     xs = np.arange(len(names))
     for curve, color in zip(curves, colors.series, strict=False):

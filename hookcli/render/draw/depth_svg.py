@@ -34,7 +34,7 @@ class DepthPoint:
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """Return a point for each output, in the order in which calls end; none if none is finite."""
+    """Return a point per output, in the order in which calls end; [] if no output is finite."""
     points = [
         DepthPoint(
             row.call_id,
@@ -162,7 +162,7 @@ def _draw_norms(chart: svg.Chart, layers: Sequence[FlowLayer]) -> None:
 
 
 def _draw_ratios(chart: svg.Chart, layers: Sequence[FlowLayer]) -> int:
-    """Draw the lower plot, and return its lower edge."""
+    """Draw the lower plot, of ratios; return the y coordinate of its lower edge, in pixels."""
     logs = [math.log10(layer.ratio) if layer.ratio else None for layer in layers]
     if not any(layer.ratio for layer in layers):
         chart.caption(_BOTTOM + 12, "no gradient can be compared with its weight")

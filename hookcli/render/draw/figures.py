@@ -40,8 +40,7 @@ class Colors:
 @functools.cache
 def colors_of(theme: Theme) -> Colors:
     palette = load_palette(EMBER, theme)
-    triples = [palette[3 * level : 3 * level + 3] for level in range(LEVELS)]
-    scale = tuple(f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in triples)
+    scale = tuple(f"#{bytes(palette[at : at + 3]).hex()}" for at in range(0, 3 * LEVELS, 3))
     if theme == "dark":
         return Colors("#16161c", "#ececf0", "#a2a4b1", "#34353f", tuple(_DARK.split()), scale)
     return Colors("#ffffff", INK, DIM, "#d9dae1", tuple(_LIGHT.split()), scale)
@@ -52,9 +51,7 @@ def list_colors(count: int) -> list[str]:
     return [scale[step * (len(scale) - 1) // (count - 1)] for step in range(count)]
 
 
-def start_figure(
-    width: int, height: int, heading: Sequence[str], theme: Theme
-) -> tuple[Figure, tuple[int, int]]:
+def start_figure(width: int, height: int, heading: Sequence[str], theme: Theme) -> Figure:
     from matplotlib.figure import Figure  # takes 0.5 s: imported only for charts
 
     title, *lines = heading
@@ -65,7 +62,7 @@ def start_figure(
         size, color = (8, colors.dim) if index else (11, colors.ink)
         x, y = 12 / width, 1 - (8 + 18 * index) / height
         figure.text(x, y, line, va="top", color=color, fontsize=size, parse_math=False)
-    return figure, (width, height)
+    return figure
 
 
 def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) -> Axes:
@@ -80,14 +77,14 @@ def add_axes(figure: Figure, left: int, bottom: int, width: int, height: int) ->
 
 
 def measure_names(names: Sequence[str], width: int) -> int:
-    """Return the height of names below an x axis of ``width``: a line, if all have room beside."""
+    """Return the height (pixels) of names below an x axis: one line if all fit side by side."""
     longest = max(map(len, names), default=0)
     is_tight = (longest + 1) * _LETTER * len(names) > width
     return _UPRIGHT + is_tight * _LETTER * longest
 
 
 def name_layers(axes: Axes, names: Sequence[str], width: int, color: str) -> None:
-    """Name the layers at 0, 1, … on an x axis: upright, or else turned, and not all of many."""
+    """Write names at 0, 1, … below an x axis: level if all fit, or else turned, and only some."""
     upright = measure_names(names, width) == _UPRIGHT
     every = 1 if upright else math.ceil(_NAME * len(names) / width)
     xs, turn = range(0, len(names), every), 0 if upright else 90

@@ -1,4 +1,4 @@
-"""Collect what gradient-flow charts show: norms by layer, and marks for NaN, zero, no gradient."""
+"""Collect the data of gradient-flow charts: each layer's norms, and a mark for NaN, 0 or none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
 
 
 def sort_by_end(rows: Iterable[LayerRow]) -> list[LayerRow]:
-    """Sort calls by when they end: a block comes after its parts, and the model comes last."""
+    """Sort the rows by the end of their calls: a block comes after its parts, the model last."""
     rows = sorted(rows, key=lambda row: row.order)
     running: list[LayerRow] = []
     ends: dict[int, int] = {}

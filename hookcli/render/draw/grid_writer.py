@@ -23,15 +23,7 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import to_vector
-from hookcli.store.locations.names import (
-    GRIDS,
-    MAPS,
-    grid_name,
-    is_sheet,
-    list_formats,
-    picture_file,
-    sheet_file,
-)
+from hookcli.store.locations import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,12 +54,12 @@ class GridWriter:
         return f"{for_page(self.model)}   {for_page(image_key)}"
 
     def write_grid(self, picture: Picture) -> str:
-        file = picture_file(GRIDS, picture.image, grid_name(picture.call))
+        file = names.picture_file(names.GRIDS, picture.image, names.grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        file = sheet_file(image_key)
+        file = names.sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
@@ -75,7 +67,7 @@ class GridWriter:
         self._write(file, canvas, load_palette(EMBER, self.style.theme))
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """Empty the queue; return a function that waits for the files and returns facts on them."""
+        """Empty the queue; return a function that waits for the queued files and describes them."""
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
@@ -84,7 +76,7 @@ class GridWriter:
 
     def _write(self, file: str, canvas: Canvas, palette: list[int]) -> None:
         self.write(file, to_png(canvas.to_image(palette)))
-        for other in list_formats(file, self.style.format)[1:]:
+        for other in names.list_formats(file, self.style.format)[1:]:
             self.write(other, to_vector(canvas, palette, self.style.format))
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
@@ -111,7 +103,7 @@ class GridWriter:
             return None
         levels = content.maps.numpy()
         image = to_image(drawing.draw_maps(levels, boxes.columns), self._map_palette)
-        file = picture_file(MAPS, picture.image, grid_name(picture.call))
+        file = names.picture_file(names.MAPS, picture.image, names.grid_name(picture.call))
         self.write(file, to_png(image, compress_level=_FAST))
         size, shared = (levels.shape[1], levels.shape[2]), None
         if content.range is not None:
@@ -126,17 +118,15 @@ class GridWriter:
         title = self.title_of(image_key)
         canvas, boxes = _render_sheet(title, rows, self.style)
         self._write(file, canvas, self._palette)
-        return [
-            _describe_grid(picture, file, canvas, box)
-            for picture, box in zip(rows, boxes, strict=True)
-        ]
+        pairs = zip(rows, boxes, strict=True)
+        return [_describe_grid(picture, file, canvas, box) for picture, box in pairs]
 
 
 def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes | None) -> Grid:
     content = picture.content
     if isinstance(content, Bars) or boxes is None:
         return Grid(picture.image, picture.call.id, file, canvas.size)
-    shown = _SHEET_TOP if is_sheet(file) else None
+    shown = _SHEET_TOP if names.is_sheet(file) else None
     low, high, mean, spread = content.figures[:, :shown].tolist()
     errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
     scores = [] if content.scores is None else content.scores[:shown].tolist()
@@ -156,7 +146,7 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
-    """Round to four digits, or to more if the error exceeded ``error``. NaN and Inf give None."""
+    """Round to 4 digits, or more for an error of at most ``error``; return None for NaN and Inf."""
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))
@@ -208,24 +198,17 @@ def _order_note(style: GridStyle) -> str:
 
 
 def _scale_note(tiles: Tiles, style: GridStyle) -> str:
-    height, width = tiles.shown
-    drawn = tiles.levels.shape[1:]
-    small = (
-        f"; maps of {height}x{width} shown at {drawn[0]}x{drawn[1]}" if height > drawn[0] else ""
-    )
-    return _scale_text(style) + small
+    own, drawn, text = tiles.shown, tiles.levels.shape[1:], _scale_text(style)
+    if own[0] <= drawn[0]:
+        return text
+    return f"{text}; maps of {shape_text(own)} shown at {shape_text(drawn)}"
 
 
 def _scale_text(style: GridStyle) -> str:
-    if style.signed:
-        return _signed_text(style)
-    if style.scale == "layer":
-        return "dark to light: the layer's minimum to maximum"
-    return "dark to light: each channel's own range"
-
-
-def _signed_text(style: GridStyle) -> str:
     whose = "the layer's" if style.scale == "layer" else "each channel's"
+    if not style.signed:
+        limits = "minimum to maximum" if style.scale == "layer" else "own range"
+        return f"dark to light: {whose} {limits}"
     colours, zero = "blue to orange", "grey is zero"
     if colormap_of(style) != TIDE:
         colours, zero = f"{style.colormap} from end to end", "its middle is zero"

@@ -50,8 +50,8 @@ class _Panel:
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw the network's input (the image file ``seen``) beside a grey copy with a Grad-CAM on it.
 
-    ``values`` (h, w) are those of the Grad-CAM, which shows only the positive ones. If there are
-    none, or if some are not finite, a note takes its place.
+    ``values`` (h, w) is the Grad-CAM, of which only positive values are drawn. If no value is
+    positive, or if some are not finite, a note replaces the copy.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = find_trouble(values)
@@ -110,7 +110,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
 
 
 def find_trouble(values: NDArray[np.float32]) -> str:
-    """Return why a Grad-CAM or a saliency map is not drawn; empty if it is drawn."""
+    """Return why the values of a Grad-CAM or a saliency map cannot be drawn; "" if they can."""
     if broken := int((~np.isfinite(values)).sum()):
         return f"{broken} of {values.size} values are NaN or Inf"
     if values.max() > 0:
@@ -135,7 +135,7 @@ def _ramp(width: int) -> NDArray[np.float32]:
 
 
 def choose_colours(shares: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return colours (…, 3), 0 to 255, and opacities (…), 0 to 1, of values from 0 to 1."""
+    """Return colours (…, 3), 0 to 255, and opacities (…), 0 to 1, for ``shares`` from 0 to 1."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)

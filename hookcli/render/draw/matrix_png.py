@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.render.draw.figures import (
-    add_axes,
-    colors_of,
-    measure_names,
-    name_layers,
-    start_figure,
-)
+from hookcli.render.draw import figures
 from hookcli.render.draw.picture_files import encode
 from hookcli.render.draw.svg import short_name
 
@@ -40,32 +34,33 @@ def draw_matrix(
 ) -> bytes:
     from matplotlib.colors import ListedColormap  # takes 0.5 s: imported only for charts
 
-    rows, columns = np.shape(values)
+    cells = np.asarray(values)
+    rows, columns = cells.shape
     most = max(rows, columns)
     side = max(_SMALLEST, min(_LARGEST, max(_LARGE, _AT_LEAST // most), _AT_MOST // most))
     step = -(-_LABEL // side)
     shown = [[short_name(name, _LONGEST) for name in each] for each in names]
     left = 20 + 6 * max(map(len, shown[0]), default=0)
-    below = measure_names(shown[1], columns * side)
+    below = figures.measure_names(shown[1], columns * side)
     top = 18 + 18 * len(heading)
     width, height = left + columns * side + _GAP + _BAR + 50, top + rows * side + below
-    colors = colors_of(theme)
-    figure, _ = start_figure(width, height, heading, theme)
-    axes = add_axes(figure, left, below, columns * side, rows * side)
-    image = axes.imshow(
-        np.asarray(values), ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto"
-    )
+    colors = figures.colors_of(theme)
+    figure = figures.start_figure(width, height, heading, theme)
+    axes = figures.add_axes(figure, left, below, columns * side, rows * side)
+    image = axes.imshow(cells, ListedColormap(colors.scale), vmin=0, vmax=1, aspect="auto")
     label: dict[str, Any] = {"fontsize": 7, "color": colors.dim, "parse_math": False}
     axes.set_yticks(range(0, rows, step), shown[0][::step], **label)
-    name_layers(axes, shown[1], columns * side, colors.dim)
+    figures.name_layers(axes, shown[1], columns * side, colors.dim)
     axes.set_xlim(-0.5, columns - 0.5)
     if side >= _WRITTEN:
-        for (row, column), value in np.ndenumerate(np.asarray(values)):
+        for (row, column), value in np.ndenumerate(cells):
             ink = "white" if value < _DARK else "black"
             axes.text(column, row, f"{value:.2f}", color=ink, fontsize=8, ha="center", va="center")
     axes.tick_params(pad=3)
     tall = min(rows * side, 160)
-    beside = add_axes(figure, left + columns * side + _GAP, below + rows * side - tall, _BAR, tall)
+    beside = figures.add_axes(
+        figure, left + columns * side + _GAP, below + rows * side - tall, _BAR, tall
+    )
     bar = figure.colorbar(image, cax=beside)
     bar.ax.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
     bar.outline.set_visible(False)

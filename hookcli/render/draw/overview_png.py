@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from hookcli.render.draw import svg
+from hookcli.render.draw import figures, svg
 from hookcli.render.draw.depth_svg import SPREAD, list_depth_points
-from hookcli.render.draw.figures import (
-    DIM,
-    INK,
-    LINE,
-    add_axes,
-    add_legend,
-    measure_names,
-    name_layers,
-    start_figure,
-)
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
 from hookcli.render.draw.picture_files import encode
 
@@ -41,8 +31,8 @@ _BAND = "#f0c9a8"
 _GRID, _DOTS, _WARNING = "#e4e5ea", "#1f6f9c", "#d6281c"
 _MARKS: dict[Mark, tuple[str, str]] = {
     "broken": ("v", _WARNING),
-    "none": ("x", INK),
-    "zero": ("^", DIM),
+    "none": ("x", figures.INK),
+    "zero": ("^", figures.DIM),
 }
 _DEPTH = 1100  # pixels: the width of the overview's chart in the size of its letters
 # Pixels of the gradient flow: per layer, of all layers, of its two charts, and of margins
@@ -62,7 +52,7 @@ def draw_overview(
     spaces.update(left=0.05, right=0.97, top=0.93, bottom=0.17)
     image, model = document.images[0], document.model
     title = f"{model.name}   {model.weights}{'' if model.trained else '   NOT TRAINED'}"
-    figure.suptitle(title, x=0.05, ha="left", color=INK, fontsize=14, parse_math=False)
+    figure.suptitle(title, x=0.05, ha="left", color=figures.INK, fontsize=14, parse_math=False)
     _show(figure.add_subplot(spaces[0, :2]), Image.open(io.BytesIO(read(image.seen))))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
@@ -71,7 +61,7 @@ def draw_overview(
             tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        style = {"color": INK, "fontsize": 9, "va": "center"}
+        style = {"color": figures.INK, "fontsize": 9, "va": "center"}
         label.text(0, 0.5, svg.short_name(grid.call_id, _WIDEST), style, parse_math=False)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
@@ -81,7 +71,7 @@ def draw_overview(
 
 def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
     axes.imshow(picture, interpolation="none")
-    axes.set_title(title, fontsize=7, color=DIM, pad=2)
+    axes.set_title(title, fontsize=7, color=figures.DIM, pad=2)
     axes.axis("off")
 
 
@@ -97,7 +87,7 @@ def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult)
     if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
-    style = {"color": INK, "fontsize": 10, "linespacing": 1.5}
+    style = {"color": figures.INK, "fontsize": 10, "linespacing": 1.5}
     axes.text(0.02, 1, "\n".join(lines), style, va="top", parse_math=False)
 
 
@@ -111,15 +101,15 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     unit = max(1e-6, float(np.nanmedian(spreads)))
     edges = means - spreads, means + spreads
     axes.fill_between(range(len(points)), *edges, color=_BAND, linewidth=0)
-    axes.plot(means, color=LINE, marker="o", markersize=2.5, linewidth=1)
+    axes.plot(means, color=figures.LINE, marker="o", markersize=2.5, linewidth=1)
     axes.set_yscale("asinh", linear_width=unit)
     ticks = svg.list_round_ticks(float(low), float(high), unit)
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_title(f"{SPREAD}, layer by layer", fontsize=9, color=DIM, loc="left")
+    axes.set_title(f"{SPREAD}, layer by layer", fontsize=9, color=figures.DIM, loc="left")
     axes.minorticks_off()
-    axes.tick_params(labelsize=7, colors=DIM)
+    axes.tick_params(labelsize=7, colors=figures.DIM)
     names = [svg.short_name(point.call_id, _SHORT) for point in points]
-    name_layers(axes, names, _DEPTH, DIM)
+    figures.name_layers(axes, names, _DEPTH, figures.DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -148,15 +138,15 @@ def draw_flow(
     layers = list_flow_layers(rows)
     names = [svg.short_name(layer.call_id, _LONGEST) for layer in layers]
     wide = min(_WIDEST_FLOW, max(_NARROWEST_FLOW, _LABEL * len(layers)))
-    below = measure_names(names, wide)
+    below = figures.measure_names(names, wide)
     above = below + _RATIOS + _BETWEEN
     height = above + _NORMS + 44 + 18 * len(heading)
-    figure, _ = start_figure(wide + _LEFT + _RIGHT, height, heading, "light")
-    ratios = add_axes(figure, _LEFT, below, wide, _RATIOS)
-    norms = add_axes(figure, _LEFT, above, wide, _NORMS)
+    figure = figures.start_figure(wide + _LEFT + _RIGHT, height, heading, "light")
+    ratios = figures.add_axes(figure, _LEFT, below, wide, _RATIOS)
+    norms = figures.add_axes(figure, _LEFT, above, wide, _NORMS)
     _plot_norms(norms, layers)
     _plot_ratios(ratios, layers)
-    name_layers(ratios, names, wide, DIM)
+    figures.name_layers(ratios, names, wide, figures.DIM)
     norms.set_xticks([])
     norms.set_xlim(ratios.get_xlim())
     return encode(figure, form)
@@ -167,8 +157,9 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = svg.find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
-    axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
-    style: dict[str, Any] = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
+    style: dict[str, Any] = {"color": figures.LINE, "linewidth": 1.2, "markersize": 3}
+    axes.plot(heights, marker="o", label="of outputs", **style)
+    style = {"color": _DOTS, "markerfacecolor": "white", "markersize": 3.5}
     xs, logs = [at for at, _ in dots], [math.log10(norm) for _, norm in dots]
     axes.plot(xs, logs, "o", label="of parameters", **style)
     for mark, (shape, colour) in _MARKS.items():
@@ -177,8 +168,8 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
         style = {"color": colour, "label": MARKS[mark], "markersize": 7}
         if xs:
             axes.plot(xs, edges, shape, transform=axes.get_xaxis_transform(), **style)
-    axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
-    add_legend(axes, INK, "lower right", (1, 1))
+    axes.set_title("norm of the gradient", fontsize=9, color=figures.DIM, loc="left")
+    figures.add_legend(axes, figures.INK, "lower right", (1, 1))
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
     axes.set_ylim(low - room, high + room)
@@ -189,7 +180,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     low, high = svg.find_decades(layer.ratio for layer in layers if layer.ratio)
     thick = min(0.7, len(layers) / 15)
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
-    axes.set_title(RATIO, fontsize=9, color=DIM, loc="left")
+    axes.set_title(RATIO, fontsize=9, color=figures.DIM, loc="left")
     _mark_decades(axes, low, high)
     axes.set_ylim(low, high)
 
@@ -197,5 +188,5 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 def _mark_decades(axes: Axes, low: int, high: int) -> None:
     ticks = svg.list_ticks(low, high)
     axes.set_yticks(ticks, [svg.power_of_ten(tick) for tick in ticks])
-    axes.tick_params(labelsize=8, colors=DIM)
+    axes.tick_params(labelsize=8, colors=figures.DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -109,11 +108,8 @@ def _list_panels(
 
 
 def _open_photo(data: bytes | None, grid: tuple[int, int], side: int) -> Image.Image:
-    if data is None:
-        rows, columns = grid
-        scale = side / max(grid)
-        return Image.new("RGB", (max(1, round(columns * scale)), max(1, round(rows * scale))))
-    with Image.open(io.BytesIO(data)) as photo:
+    # without a picture, the photo is black and has the proportions of ``grid`` (rows, columns)
+    with Image.open(io.BytesIO(data)) if data else Image.new("RGB", grid[::-1]) as photo:
         scale = side / max(photo.size)
         size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
         return photo.convert("RGB").resize(size)
@@ -132,20 +128,18 @@ def _mark(picture: Image.Image, marks: Marks) -> Image.Image:
     pen = ImageDraw.Draw(copy)
     for number, (across, down) in enumerate(marks):
         # neighbouring numbers have very different colours
-        shares = colorsys.hls_to_rgb((0.52 + 0.381966 * number) % 1, 0.6, 1)
-        red, green, blue = (round(255 * share) for share in shares)
+        colour = f"hsl({(187.2 + 137.508 * number) % 360:.2f}, 100%, 60%)"
         x, y = across * picture.width, down * picture.height
-        edges = ((_RADIUS + 1, (0, 0, 0), 4), (_RADIUS, (red, green, blue), 2))
-        for reach, colour, width in edges:
-            pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=colour, width=width)
+        for reach, edge, width in ((_RADIUS + 1, "black", 4), (_RADIUS, colour, 2)):
+            pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=edge, width=width)
         right = x + 3 * _RADIUS < picture.width
         pen.text(
             (x + _RADIUS + 3 if right else x - _RADIUS - 3, y),
             str(number + 1) if len(marks) > 1 else "",
-            fill=(red, green, blue),
+            fill=colour,
             font=load_font(LABEL_SIZE),
             anchor="lm" if right else "rm",
             stroke_width=2,
-            stroke_fill=(0, 0, 0),
+            stroke_fill="black",
         )
     return copy

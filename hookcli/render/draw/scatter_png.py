@@ -36,7 +36,7 @@ def draw_scatter(
     drawn = _limit(groups, len(colors.series))
     legend = _LEGEND if len(drawn) > 1 else 0
     width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
-    figure, _ = start_figure(width, height, heading, theme)
+    figure = start_figure(width, height, heading, theme)
     axes = add_axes(figure, _EDGE, _EDGE, _SIDE, _SIDE)
     size = 16 if len(coordinates) <= _MANY else 5
     for (_, indices), color in zip(drawn, colors.series, strict=False):
@@ -73,7 +73,7 @@ def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
 
 
 def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
-    """Return at most ``most`` groups (name, points). If there are more, the last joins the rest."""
+    """Return at most ``most`` groups (name, indices of points); the last may join all others."""
     listed = list(groups.items())
     if len(listed) <= most:
         return listed

@@ -55,10 +55,10 @@ class Chart:
     def draw(
         self, label: str, kind: str, base: int, calls: Sequence[tuple[str, str, str | None]]
     ) -> str:
-        """Return the chart, with a column for each call: (id, tooltip, anchor or None).
+        """Return the chart as HTML, with a column for each of ``calls``: (id, tooltip, anchor).
 
-        The column shows the tooltip and links to the anchor. Columns end, and names begin, at
-        ``base``.
+        A column shows its tooltip and, unless the anchor is None, links to the anchor. Columns end
+        at the y coordinate ``base``, and the names are below.
         """
         height = base + self._write_names([call for call, _, _ in calls], base)
         for x, (_, title, anchor) in zip(self.xs, calls, strict=True):
@@ -72,7 +72,7 @@ class Chart:
         )
 
     def _write_names(self, calls: Sequence[str], base: int) -> int:
-        """Write names upright if all have room, else turned and thinned; return their height."""
+        """Write the names level if all fit, or else turned, and only some; return their height."""
         names = [short_name(call, _LONGEST_NAME) for call in calls]
         longest = max(map(len, names))
         upright = (longest + 1) * _LETTER <= self.step
@@ -87,7 +87,7 @@ class Chart:
 
 
 def legend(kind: str, entries: Iterable[tuple[str, str]]) -> str:
-    """Return a line of HTML that says what shapes mean: (SVG around 0,0; text)."""
+    """Return HTML that explains shapes. An entry is a shape (SVG around 0,0) and its meaning."""
     shown = (
         f'<span><svg viewBox="-10 -8 20 16" class="{kind}" aria-hidden="true">{shape}</svg> '
         f"{text}</span>"
@@ -97,7 +97,7 @@ def legend(kind: str, entries: Iterable[tuple[str, str]]) -> str:
 
 
 def list_runs(points: Iterable[tuple[float, ...] | None]) -> Iterator[list[tuple[float, ...]]]:
-    """Yield the points between those that are missing, since no line is drawn across these."""
+    """Yield each run of neighbouring points; a missing point (None) is a gap between two runs."""
     for is_known, run in itertools.groupby(points, bool):
         if is_known:
             yield [point for point in run if point]

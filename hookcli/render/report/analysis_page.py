@@ -11,14 +11,7 @@ from markupsafe import escape as markup_escape
 from hookcli.outside import escape
 from hookcli.records.text import figure_text
 from hookcli.render.draw.figures import list_colors
-from hookcli.render.report.contact import lay_out
-from hookcli.render.report.templates import (
-    assets,
-    hash_scripts,
-    linked,
-    make_environment,
-    script_data,
-)
+from hookcli.render.report import contact, templates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,8 +30,8 @@ def render_analysis(
         title=title,
         document=document,
         command=markup_escape(escape.for_shell(document.command or ())),
-        style=assets("page.css", "contact.css", "analysis.css"),
-        link=linked,
+        style=templates.assets("page.css", "contact.css", "analysis.css"),
+        link=templates.linked,
         ramp=list_colors(64),
         **values,
     )
@@ -46,9 +39,9 @@ def render_analysis(
 
 @functools.cache
 def _compile_template(verb: str) -> Template:
-    environment = make_environment()
+    environment = templates.make_environment()
     environment.filters.update(
-        data=script_data, hash=hash_scripts, number=figure_text, fields=asdict
+        data=templates.script_data, hash=templates.hash_scripts, number=figure_text, fields=asdict
     )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])
 
@@ -64,7 +57,7 @@ def arrange_images(
     if len(pictures.images) < total:
         note = f"{len(pictures.images):,} of {total:,} images are shown: {shown}. "
         note += "The tables have all."
-    numbered = dict(enumerate(groups))
-    return lay_out(
-        pictures.images, pictures.thumbnails, numbered, linked, word="group", note=note, sorts=sorts
+    numbered, link = dict(enumerate(groups)), templates.linked
+    return contact.lay_out(
+        pictures.images, pictures.thumbnails, numbered, link, word="group", note=note, sorts=sorts
     )

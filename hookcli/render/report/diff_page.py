@@ -88,7 +88,12 @@ def draw_distances(
     placed = list(zip(rows, xs, strict=True))
     radius = 3.2 if len(rows) < 100 else 2
     width = max(chart.step, _NARROWEST)
-    parts += [_culprit(x, width) for row, x in placed if row.call_id in culprits]
+    parts += (
+        f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
+        'class="culprit"/>'
+        for row, x in placed
+        if row.call_id in culprits
+    )
     at = _draw_axis(chart, rows)
     if blame is not None:
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
@@ -106,13 +111,6 @@ def draw_distances(
     calls = [(row.call_id, _title(row, culprits), anchors[row.rank]) for row in rows]
     drawn = chart.draw("Distance over depth", "depth apart", _BASE, calls)
     return _legend(rows, culprits, has_own=blame is not None) + drawn
-
-
-def _culprit(x: float, width: float) -> str:
-    return (
-        f'<rect x="{x - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" height="{_BASE - _TOP}" '
-        'class="culprit"/>'
-    )
 
 
 def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: float) -> str:
@@ -157,45 +155,36 @@ def _curve(
 
 
 def _mark(x: float, kind: str, *, is_zero: bool) -> str:
-    """Mark a distance that is zero at the lower edge, or missing or infinite at the upper edge."""
+    """Return a mark: at the lower edge for the distance 0, or at the upper edge for no distance."""
     inner = 6 if kind == "own" else 0
     shape, y = (_EQUAL, _BASE - 6 - inner) if is_zero else (_CROSS, _TOP + 8 + 2 * inner)
     return f'<path d="{shape}" transform="translate({x:.1f} {y})" class="mark {kind}"/>'
 
 
 def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool) -> str:
-    errors = [error for row in rows for error in (row.rel_l2, row.own_rel_l2)]
+    distances, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
+    errors = [*distances, *own]
     is_beyond = any(row.rel_l2 is None and not row.holds for row in rows)
+    is_beyond = is_beyond or any(each and not _on_axis(each) for each in errors)
     zero, cross = ("either", "either") if has_own else ("holds", "differs")
-    own = [
-        (
-            '<path d="M-9,0H9" class="line inherited"/><circle r="3.2" class="inherited"/>',
-            "inherited",
-            any(_on_axis(row.rel_l2) for row in rows),
-        ),
-        (
-            f'<path d="M-9,0H9" class="line own"/><path d="{_SQUARE}" class="own"/>',
-            "own",
-            any(_on_axis(row.own_rel_l2) for row in rows),
-        ),
+    line, dot = '<path d="M-9,0H9" class="line {}"/>', '<circle r="3.2" class="{}"/>'
+    inherited = line.format("inherited") + dot.format("inherited")
+    own_error = f'{line.format("own")}<path d="{_SQUARE}" class="own"/>'
+    tolerance = '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>'
+    kinds = [
+        (dot.format("differs"), "differs", any(not row.holds for row in rows)),
+        (dot.format("holds"), "holds", any(row.holds and row.rel_l2 for row in rows)),
     ]
-    plain = [
-        ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
-        ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
-    ]
+    if has_own:
+        kinds = [
+            (inherited, "inherited", any(map(_on_axis, distances))),
+            (own_error, "own", any(map(_on_axis, own))),
+        ]
     entries = [
-        *(own if has_own else plain),
+        *kinds,
         (f'<path d="{_EQUAL}" class="mark {zero}"/>', "zero" if has_own else "equal", 0 in errors),
-        (
-            f'<path d="{_CROSS}" class="mark {cross}"/>',
-            "no distance",
-            is_beyond or any(each and not _on_axis(each) for each in errors),
-        ),
-        (
-            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
-            "tolerance",
-            any(_limit(row) for row in rows),
-        ),
+        (f'<path d="{_CROSS}" class="mark {cross}"/>', "no distance", is_beyond),
+        (tolerance, "tolerance", any(map(_limit, rows))),
         ('<rect x="-4" y="-8" width="8" height="16" class="culprit"/>', "culprit", culprits),
     ]
     present = [(shape, text) for shape, text, is_there in entries if is_there]
@@ -203,7 +192,7 @@ def _legend(rows: Sequence[DiffRow], culprits: Collection[str], *, has_own: bool
 
 
 def _limit(row: DiffRow) -> float | None:
-    """Return the tolerance of the relative L2. None means that the page draws no line for it."""
+    """Return the tolerance of a row's relative L2, or None if the chart draws no line for it."""
     return _on_axis(row.tolerance) if row.metric == "rel-l2" else None
 
 

@@ -23,21 +23,9 @@ from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
-from hookcli.render.draw.depth_svg import (
-    draw_depth,
-    draw_flow_svg,
-    draw_histogram,
-    list_depth_points,
-)
+from hookcli.render.draw import depth_svg
 from hookcli.render.draw.gradient_flow import list_flow_layers
-from hookcli.render.report.contact import (
-    choose_images,
-    count_named,
-    make_contact_sheet,
-    pack_ranked,
-    share_forms,
-    top_for_script,
-)
+from hookcli.render.report import contact, templates
 from hookcli.render.report.document import (
     attention_for_script,
     explain_flat,
@@ -46,15 +34,7 @@ from hookcli.render.report.document import (
     pictures_by_image,
     shorten,
 )
-from hookcli.render.report.templates import (
-    assets,
-    breakable,
-    hash_scripts,
-    linked,
-    make_environment,
-    ours,
-    script_data,
-)
+from hookcli.render.report.templates import linked, ours, script_data
 from hookcli.store.locations.names import is_sheet
 
 if TYPE_CHECKING:
@@ -79,9 +59,9 @@ def render_report(
     state: FolderState = AS_LEFT,
     read: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Return a run's page as HTML, which reports what ``state`` says is missing or damaged.
+    """Return a run's page as HTML, which reports files that ``state`` says are missing or damaged.
 
-    The page embeds files, which ``read`` returns; if ``read`` is None, it links to the files.
+    ``read`` returns the bytes of a file, to embed in the page; None makes the page link to files.
     """
     address = _embed_files(read) if read else linked
     return _compile_template().render(
@@ -91,24 +71,24 @@ def render_report(
 
 @functools.cache  # compiling takes 45 ms
 def _compile_template() -> Template:
-    environment = make_environment()
+    environment = templates.make_environment()
     environment.filters |= {
-        "count_named": count_named,
+        "count_named": contact.count_named,
         "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
         "focused": _channels_in_focus,
-        "breakable": breakable,
+        "breakable": templates.breakable,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": lambda value: "" if value is None else repr(value),
         "shorten": shorten,
         "spoken": _speak,
     }
-    environment.globals |= {"assets": assets, "shares": _SHARES}
+    environment.globals |= {"assets": templates.assets, "shares": _SHARES}
     return environment.get_template("page.html.j2")
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
-    layers, images = document.layers, choose_images(document)
+    layers, images = document.layers, contact.choose_images(document)
     if not document.model.trained:  # predictions of random weights say nothing
         images = [replace(image, predictions=(), unedited=()) for image in images]
     several = len(document.images) > 1
@@ -139,19 +119,19 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     }
     pictures = _describe_pictures(document, images, index_of, address=address, start=start)
     if several:
-        facts["forms"], pictures = share_forms(pictures)
+        facts["forms"], pictures = contact.share_forms(pictures)
     return {
         "command": markup_escape(escape.for_shell(document.command or ())),
         "backwards": backwards,
         "columns": _choose_columns(layers, backwards=backwards),
         "images": images,
-        "contact": make_contact_sheet(document, images, address) if several else None,
+        "contact": contact.make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
         "may_find_nothing": document.model.task in MAY_FIND_NOTHING,
         "intensities": [text for text, _ in describe_intensities(document.images)],
         "findings": [each for each in document.findings if each.rule != _IN_HEAD],
-        "top_data": script_data(top_for_script(document, index_of, images)),
-        "ranked_data": ours(pack_ranked(document, index_of, images) if several else ""),
+        "top_data": script_data(contact.top_for_script(document, index_of, images)),
+        "ranked_data": ours(contact.pack_ranked(document, index_of, images) if several else ""),
         "heats_of": pictures_by_image(
             heat for heat in document.heats if heat.kind not in ("attention", "rollout")
         ),
@@ -169,15 +149,15 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
             (row.call_id, row.reason) for row in layers if row.reason and row.norm is None
         ),
         "histograms": {
-            row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
+            row.call_id: ours(depth_svg.draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
         },
         "depth": ours(_draw_over_depth(layers, anchors, backwards=backwards)),
         "data": script_data(facts),
         "grid_data": [script_data(each) for each in pictures],
         "attention_data": attention,
-        "hashes": hash_scripts(*(assets(*names) for names in scripts)),
-        "style": assets(*styles),
+        "hashes": templates.hash_scripts(*(templates.assets(*names) for names in scripts)),
+        "style": templates.assets(*styles),
     }
 
 
@@ -185,13 +165,14 @@ def _draw_over_depth(
     layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
 ) -> str:
     if not backwards:
-        return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
+        points = depth_svg.list_depth_points(layers)
+        return depth_svg.draw_depth(layers, anchors) if len(points) > 1 else ""
     flow = list_flow_layers(layers)
     if len(flow) < 2:
         return ""
     if not any(layer.norm or layer.params for layer in flow):
         return "<p>No gradient is finite and larger than zero; the table says why.</p>"
-    return draw_flow_svg(layers, anchors)
+    return depth_svg.draw_flow_svg(layers, anchors)
 
 
 def _describe_pictures(

@@ -39,7 +39,7 @@ def _escape(value: object) -> object:
 
 
 def breakable(name: str) -> Markup:
-    """Return a name that a page may break after each dot and colon."""
+    """Return a name as HTML in which a browser may break the line after each dot and colon."""
     shown = markup_escape(escape.for_page(name))
     return shown.replace(".", Markup(".<wbr>")).replace(":", Markup(":<wbr>"))
 
