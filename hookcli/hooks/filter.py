@@ -92,10 +92,11 @@ def choose_layers(
 
 def name_operations(*options: Sequence[str]) -> bool:
     """Return whether any of the filters in ``options`` chooses functional operations."""
-    return any(is_operation_form(form) for forms in options for form in _read_forms(forms))
+    return any(is_operation_form(form) for forms in options for form in read_forms(forms))
 
 
-def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
+def read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the single forms of layer filters, such as ``layer1`` and ``fc`` of ``layer1,fc``."""
     # Commas outside brackets and braces separate forms, but an option that begins with ``re:`` is a
     # single form. ``inside`` are the files that are being read, outermost first.
     for option in options:
@@ -107,7 +108,7 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
         for form in re.split(r",(?![^\[{]*[\]}])", option):
             file = form.strip().removeprefix("@")
             if file != form.strip():
-                yield from _read_forms(_lines(file, inside), (*inside, file))
+                yield from read_forms(_lines(file, inside), (*inside, file))
             elif file:
                 yield file
 
@@ -132,7 +133,7 @@ def _match_all(
     entries: Sequence[Entry], operations: Sequence[FoundOperation], options: Sequence[str]
 ) -> set[ChosenCall]:
     chosen: set[ChosenCall] = set()
-    for form in _read_forms(options):
+    for form in read_forms(options):
         if is_operation_form(form):
             chosen.update(match_operations(operations, form))
         else:

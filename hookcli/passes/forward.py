@@ -8,6 +8,7 @@ the batch.
 
 from __future__ import annotations
 
+import itertools
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -202,7 +203,7 @@ def _observe_image(
         passed = _run_pass(settings, pixels, observer, changes, target)
     result = collector.result()
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
-    heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))
+    heats = list(_find_cams(key, observer, size, settings.cams))
     if settings.wanted.saliency and passed.pixels.grad is not None:
         heats.append(Heat(key, "saliency", None, _saliency(passed.pixels.grad)))
     return replace(
@@ -274,10 +275,11 @@ class _Observer:
 
 
 def _find_cams(
-    key: str, observer: _Observer, size: tuple[int, int], wanted: Container[str]
+    key: str, observer: _Observer, size: tuple[int, int], wanted: Sequence[LayerInfo]
 ) -> Iterator[Heat]:
-    for output, (call, gradient) in observer.gradients.items():
-        if call.layer.module_path in wanted:
+    found = itertools.product(wanted, observer.gradients.items())
+    for layer, (output, (call, gradient)) in found:
+        if call.layer.module_path == layer.module_path:
             layout, cam = call.layout_of(tuple(gradient.shape), size), gradient.new_zeros(1, 1)
             if layout.is_spatial:
                 cam = take_cam(observer.activations[output], gradient, layout)

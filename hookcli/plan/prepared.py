@@ -11,7 +11,7 @@ from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.pruning import Pruning, check_prunes, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import HookcliError, NoImageError, NoLayerMatchedError, RequestError
-from hookcli.hooks.filter import select_layers
+from hookcli.hooks.filter import read_forms, select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
 from hookcli.images.fit import fit_sources, make_fitter
@@ -453,7 +453,11 @@ def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[L
     if backward is None or not backward.cams:
         return ()
     operations = find_named_operations(loaded, backward.cams)
-    return infer_layouts(loaded, select_layers(loaded.module, backward.cams, operations=operations))
+    choose = partial(select_layers, loaded.module, operations=operations)
+    chosen = infer_layouts(loaded, choose(backward.cams))
+    forms = read_forms(backward.cams)  # the Grad-CAMs are in the order of the forms
+    order = [layer.module_path for form in forms for layer in choose([form])]
+    return tuple(sorted(chosen, key=lambda layer: order.index(layer.module_path)))
 
 
 def choose_attention(

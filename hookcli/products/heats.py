@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from hookcli.config import BackwardStyle
@@ -62,15 +61,7 @@ class Heats(Product):
             self.note_pictures(running.chunk, [picture.file])
 
     def describe(self, end: RunEnd) -> dict[str, object]:
-        asked = ",".join(self._backward.cams).split(",")  # the page keeps this order
-
-        def find_form(heat: HeatPicture) -> int:
-            path = heat.call_id.partition("#")[0]
-            fits = (n for n, form in enumerate(asked) if fnmatchcase(path, form))
-            return next(fits, len(asked))
-
-        heats = sorted(end.totals.heats, key=find_form)
-        return {"heats": heats, "heatless": explain_heatless(end, self.scope.config)}
+        return {"heats": end.totals.heats, "heatless": explain_heatless(end, self.scope.config)}
 
 
 def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from hookcli.outside.documents import LEFT_OUT, Axes, Document, Rows, keywords
 from hookcli.records.attention_records import AttentionRow
+from hookcli.records.pictures import HeatPicture
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
 from hookcli.records.shared_fields import (
     Command,
@@ -26,6 +27,7 @@ class RunDocument(Document):
         run_folder: the path of the run folder, as given with ``-o`` or as hookcli chose it.
         layers: the rows of ``layers.csv``, one per layer call and output.
         attention: the rows of ``attention.csv``; present only with ``--attention``.
+        cams: the Grad-CAMs, in the order of ``--cam``; present only with ``--cam``.
     """
 
     command: Command
@@ -37,6 +39,7 @@ class RunDocument(Document):
     findings: Findings
     layers: Rows[LayerRow]
     attention: tuple[AttentionRow, ...] = field(default=(), metadata=LEFT_OUT)
+    cams: tuple[HeatPicture, ...] = field(default=(), metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

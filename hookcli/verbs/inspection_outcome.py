@@ -152,6 +152,7 @@ class Inspection(Outcome):
             findings=result.findings,
             layers=result.rows,
             attention=result.attention,
+            cams=result.cams,
         )
 
     def table(self) -> Table[Any]:
@@ -219,7 +220,7 @@ def inspect_run(
         result=result,
         notes=call.notes,
         knows_input=knows_input,
-        shows_cams="layers" not in call.given and bool(result.cams),
+        shows_cams="layers" not in call.given and bool(config.backward and config.backward.cams),
         holder=holder,
     )
 
@@ -245,7 +246,8 @@ def _plan(call: VerbCall, config: RunConfig) -> Planned:
 def _caption(outcome: Inspection) -> Iterator[str]:
     config, result = outcome.config, outcome.result
     if outcome.shows_cams:
-        yield _CAM_COLUMNS + and_more(len(result.cams) - _CAMS, "; {} more are on the page")
+        rest = and_more(len(result.cams) - _CAMS, "; {} more are on the page")
+        yield _CAM_COLUMNS + rest if result.cams else "no layer of `cam` has a map"
     meaningless = "" if result.model.trained else ": predictions would mean nothing"
     yield f"{weights_text(result.model)}{meaningless}"
     if not outcome.knows_input:
@@ -285,6 +287,10 @@ def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
         classes = ", ".join(f"{name} {number}" for name, number in best.most_common(_CLASSES))
         if best and trained:
             yield f"predicted: {classes}{and_more(len(best) - _CLASSES)}"
+        scores = [i.score.value for i in images if i.score and i.score.value is not None]
+        if says_score and scores:
+            ends = f"{finite_text(min(scores))} to {finite_text(max(scores))}"
+            yield f"score: {ends}; report.json has that of every image"
         return
     most = 1 if images[1:] else None
     width = max(len(image.file) for image in images) + 1

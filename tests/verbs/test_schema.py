@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
 import json
 import re
 import sys
@@ -266,7 +267,7 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused():
         for field in part["properties"].keys() - set(part["required"])
     }
     in_memory = {(name, "options") for name in (*RUN_FILES, "golden")}
-    computed = {(name, "attention") for name in ("inspect", "gradients")}
+    computed = set(itertools.product(("inspect", "gradients"), ("attention", "cams")))
     others = {("manifest.json", "sizes"), ("GoldenCall", "reason"), ("SavedTensor", "channels")}
     others |= {("ImageResult", name) for name in ("part", "intensities")}
     assert sometimes == computed | others | in_memory

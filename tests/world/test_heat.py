@@ -108,7 +108,7 @@ def test_layers_without_places_are_named_with_the_reason(inspect):
 def test_grad_cams_are_in_the_order_in_which_their_layers_were_named(run):
     Path("net.py").write_text(NET.replace("inplace=True", ""))
     draw_photos(1)
-    words = ("--cam", "conv,act", "--layers", "head", "--grids", "none", "-o", "out")
+    words = ("--cam", "Conv2d,act", "--layers", "head", "--grids", "none", "-o", "out")
     assert run("gradients", "net.py:make", "photos", *SIZE, *words).code == 0
     heats = json.loads(Path("out/report.json").read_text())["heats"]
     assert [heat["call_id"] for heat in heats] == ["conv", "act#1", "act"]
