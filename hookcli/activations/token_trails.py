@@ -382,8 +382,8 @@ class TokenTrails:
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
     """Return the trails of the tensors that ``call``, such as ``cat``, joins into ``output``.
 
-    ``trails`` has the pixel indices of each tensor's values. If the call appends tensors that come
-    from no pixel to tokens as more channels, these tensors get the tokens' indices.
+    ``trails`` has the pixel indices of each tensor's values. If the call gives tokens more channels
+    by appending tensors that come from no pixel, these tensors get the tokens' indices.
     """
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)

@@ -42,10 +42,10 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Adds errors as large as those of 8-bit rounding to A's tensors while A runs again.
+    """Runs model A again with errors as large as those of 8-bit rounding, to measure their effect.
 
-    ``feed`` returns the changed tensor of a call. The object itself is the observer of that run,
-    and stores the errors that result.
+    ``feed`` returns a call's tensor with such an error added. The object itself is the observer of
+    that run, and stores how far each later tensor is off.
     """
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:

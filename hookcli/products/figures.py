@@ -1,4 +1,4 @@
-"""Write ``records.parquet``, estimate a run's tables, and set the default of ``--sketch``."""
+"""Write ``records.parquet``, estimate the size of tables, and choose whether a run sketches."""
 
 from __future__ import annotations
 
