@@ -1,10 +1,11 @@
 """Estimate the error that quantizing explains, and find weights that changed before quantizing.
 
-hookcli runs A once more, and adds the error of rounding to 8 bits to tensors that B may quantize.
-Where B computes several calls together, the error passes on from one call to the next.
+A is the model that B, such as a quantized ONNX file, is compared with. hookcli runs A once more,
+and adds the error of rounding to 8 bits to the tensors that B may quantize. Where B computes
+several calls together, each of these calls adds its error to what it gets from the call before.
 
 Rounding moves a weight by half a quantization step at most. A weight that moved farther was changed
-before that, even if this affects the output of its layer less than quantizing does.
+before quantizing, even if the change affects its layer's output less than quantizing does.
 """
 
 from __future__ import annotations

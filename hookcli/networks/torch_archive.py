@@ -46,7 +46,7 @@ def load_archive(stream: BinaryIO) -> object:
 
 
 def list_members(stream: BinaryIO) -> list[zipfile.ZipInfo]:
-    """List the files in a zip archive; raise an OtherArchiveError if torch may find other files."""
+    """List the files in a zip archive; raise an OtherArchiveError if torch may read others."""
     # hookcli refuses an archive that has a second directory, gaps, or members that overlap or share
     # a name, or that is much larger unpacked.
     with zipfile.ZipFile(stream) as archive:
