@@ -110,7 +110,7 @@ def name_images(run: Run) -> dict[str, str]:
 
 
 def shorten_paths(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the paths without the folder that all of them share; ``files`` has them by image key."""
+    """Return paths without the folder that all of them share; ``files`` has them by image key."""
     shared = len(os.path.commonprefix([*files.values()]).rpartition("/")[0])  # noqa: RUF071  letters
     return {key: file[shared:].lstrip("/") for key, file in files.items()}
 
