@@ -39,13 +39,6 @@ _OFFERED = {  # by the form of their names: what to type for models of other lib
     r"\w+\.\w*in\d+k\w*|\w+_patch\d+_\w+": "timm:{}",
     r"(?i:unet|unetplusplus|linknet|manet|fpn|pan|pspnet|upernet)": "smp:{}/resnet34",
 }
-_WELL_KNOWN = (  # models of the hub, one of each family
-    "facebook/convnext-tiny-224 facebook/deit-tiny-patch16-224 facebook/detr-resnet-50 "
-    "facebook/dino-vits16 facebook/dinov2-small facebook/dinov3-vits16-pretrain-lvd1689m "
-    "facebook/sam-vit-base google/siglip-base-patch16-224 google/siglip2-base-patch16-224 "
-    "google/vit-base-patch16-224 microsoft/swin-tiny-patch4-window7-224 nvidia/segformer-b0-"
-    "finetuned-ade-512-512 openai/clip-vit-base-patch32"
-)
 _LIBRARIES = {  # by the form of their names: the library, and the code that makes a model
     r"(yolo\w*?\d\w*)(?:\.pt)?": (
         "ultralytics",
@@ -99,18 +92,25 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return RequestError(f"there is no file {name!r}", _NAMES)
     if on_hub := _ON_HUB.fullmatch(name):
         return RequestError(f"{name!r} is the name of a model on the hub", f"hf:{on_hub[1]}")
-    family = name.lower().partition("_")[0]
-    is_torchvisions = any(each.startswith(family) for each in Torchvision.list_shelf())
-    if not is_torchvisions and (known := complete_hub_name(name)):
-        return RequestError(f"torchvision has no {name!r}, but the hub has", f"hf:{known}")
+    if known := suggest_hub_names(name, Torchvision.list_shelf()):
+        return RequestError(f"no model is called {name!r}", known)
     return None
 
 
-def complete_hub_name(name: str) -> str:
-    """Return ``facebook/dinov2-small`` for ``dinov2-small`` or ``dinov2``, or "" if not known."""
-    family, dash, _ = name.lower().partition("_")[0].partition("-")
-    known = re.search(rf"(\S+)/{re.escape(family)}-\S+", _WELL_KNOWN)
-    return "" if known is None else f"{known[1]}/{name}" if dash else known[0]
+def suggest_hub_names(name: str, others: Iterable[str] = ()) -> str:
+    """Suggest names known to be on the hub that begin with ``name``, or else its first word."""
+    short, at, revision = name.partition("@")
+    family = re.split("[-_]", short.lower())[0]
+    is_others = any(each.startswith(family) for each in others)  # as vit_b_16 is torchvision's
+    # The file lists only repositories that exist
+    known = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
+    for start in (short.lower(), family):
+        form = re.compile(rf"\w+/{re.escape(start)}(?!\w)")
+        found = [f"hf:{each}{at}{revision}" for each in known if form.match(each)]
+        if found and not (is_others and start == family):
+            is_exact = found[0].endswith(f"/{start}{at}{revision}")
+            return found[0] if is_exact else f"did you mean {', '.join(found)}?"
+    return ""
 
 
 def _is_file(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
 from hookcli.networks import hub
 from hookcli.networks.build import build_shapes, read_arguments, seeded
-from hookcli.networks.elsewhere import complete_hub_name
+from hookcli.networks.elsewhere import suggest_hub_names
 from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
@@ -109,8 +109,8 @@ class Transformers(hub.FileSource):
         transformers = import_transformers(name)
         is_type = name.startswith(_CONFIG)
         location = name.removeprefix(cls.prefix)
-        if not hub.is_folder_or_repository(location) and (full := complete_hub_name(location)):
-            raise RequestError(hub.NAMED, f"{cls.prefix}{full}")
+        if not hub.is_folder_or_repository(location) and (hint := suggest_hub_names(location)):
+            raise RequestError(hub.NAMED, hint)
         files = None if is_type else hub.find_files(location)
         with hub.guard_library(name, files), _using(name):
             if files is None:

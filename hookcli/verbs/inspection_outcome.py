@@ -17,7 +17,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
 from hookcli.records.statistics import SHOWN
-from hookcli.records.text import and_more, count, shape_text
+from hookcli.records.text import and_more, count, figure_text, shape_text
 from hookcli.store.locations.names import PAGE
 from hookcli.verbs import memory
 from hookcli.verbs.messages import describe_images, describe_uncalled, show_page, warn_of_skipped
@@ -323,7 +323,7 @@ def _cam_look(result: RunResult) -> Look[Any]:
         "class": lambda cam: scores[cam.image].label,
         "score": lambda cam: _with_plain(finite_text(scores[cam.image].value), images[cam.image]),
         "hottest at": say_where,
-        "half within": lambda cam: "" if cam.half is None else f"{cam.half:.1%}",
+        "half within": lambda cam: "" if cam.half is None else f"{figure_text(100 * cam.half)}%",
     }
     folded = ("image", "CAM of", "class")
     words = (*folded, "hottest at")

@@ -217,7 +217,7 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
         folder.write(_PREDICTIONS, render_csv(PredictionRow, document.predictions).encode())
         layers, curves, levels = _list_curves(document)
         images, labels = count(len(said), "image"), count(len(document.classes), "label")
-        what = f"accuracy over folds of {images} with {labels}; bands: spread over folds"
+        what = f"accuracy over folds of {images} with {labels}; bands: std over folds"
         folder.write(_CURVE, draw_curves(layers, curves, levels, [title, what], theme))
         names, shares = _share_confusions(document)
         more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"

@@ -85,9 +85,9 @@ GUESSES = """\
 2 | layers vit_b_17 | did you mean vit_b_16, vit_l_16, vit_h_14?
 2 | layers mask_rcnn | did you mean maskrcnn_resnet50_fpn, maskrcnn_resnet50_fpn_v2?
 2 | layers dinov2-small | hf:facebook/dinov2-small
-2 | layers clip | hf:openai/clip-vit-base-patch32
-2 | layers vit-base-patch16-224 | hf:google/vit-base-patch16-224
-2 | layers convnext-tiny-224 | hf:facebook/convnext-tiny-224
+2 | layers clip-rn50 | did you mean hf:openai/clip-vit-base-patch32, hf:openai/clip-vit-base-patch16, hf:openai/clip-vit-large-patch14?
+2 | layers vit-base | did you mean hf:google/vit-base-patch16-224?
+2 | layers resnet-200 | did you mean resnet50, resnet152, resnet101?
 2 | layers ViT-B/32 | open_clip:ViT-B-32
 2 | layers resnet50.a1_in1k | timm:resnet50.a1_in1k
 2 | layers unet | smp:unet/resnet34

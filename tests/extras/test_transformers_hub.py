@@ -73,8 +73,8 @@ def test_without_weights_in_the_cache_they_are_random_and_said_so(run, hub, tmp_
 def test_without_a_configuration_nothing_can_be_made_up(run, tmp_path, hf):
     with as_the_hub(nowhere(), tmp_path / "hub"):
         ended = run("inspect", "hf:zoo/vit", CAT, *LOOK, "-o", "x")
-        named = run("inspect", "hf:dinov2-small", CAT, *LOOK, "-o", "x")
+        named = run("inspect", "hf:dinov2-small@main", CAT, *LOOK, "-o", "x")
     assert ended.code == 4
     assert ended.err.startswith("error: the configuration of hf:zoo/vit is neither cached nor reac")
     assert ended.err.endswith("; without one: hf-config:vit, with random weights\n")
-    assert named.err.endswith("named ORGANIZATION/NAME\nhint: hf:facebook/dinov2-small\n")
+    assert named.err.endswith("named ORGANIZATION/NAME\nhint: hf:facebook/dinov2-small@main\n")

@@ -369,7 +369,7 @@ def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):
     ("words", "said", "warning"),
     [
         # the second channel is 1 and 3 in two corners, and its slope 3: the map is 3 and 9
-        ([], ["class 1 (1)", "12", "lower right: 2,2", "25.0%"], ""),
+        ([], ["class 1 (1)", "12", "lower right: 100,100", "0.01%"], ""),
         (
             ["--target", "0"],
             ["class 0 (0)", "0", "nowhere: it is zero everywhere"],
@@ -379,8 +379,8 @@ def test_a_grad_cam_that_cannot_be_drawn_is_reported(run, net):
     ],
 )
 def test_the_terminal_says_what_a_grad_cam_shows(run, net, words, said, warning):
-    pixels = np.zeros((3, 2, 2), np.float32)
-    pixels[1] = [[-1, 0], [0, -3]]
+    pixels = np.zeros((3, 100, 100), np.float32)
+    pixels[1, 0, 0], pixels[1, -1, -1] = -1, -3
     np.save("pixels.npy", pixels)
     code, out, err = run("gradients", net, *OWN[:-2], "--cam", "relu", *words)
     assert code == 0
