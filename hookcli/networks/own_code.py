@@ -86,10 +86,9 @@ def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
         for attribute in path.split("."):  # a module may also run code when an attribute is read
             if not hasattr(target, attribute):
                 close = difflib.get_close_matches(attribute, dir(target), n=3)
-                raise RequestError(
-                    f"{origin} has no {path!r}",
-                    f"did you mean {', '.join(close)}?" if close else _WRITE,
-                )
+                hint = f"did you mean {', '.join(close)}?" if close else _WRITE
+                hint = f"write {path}, without a prefix" if origin == "torchvision" else hint
+                raise RequestError(f"{origin} has no {path!r}", hint)
             target = getattr(target, attribute)
     return functools.partial(_make_own, name, target, surroundings)
 

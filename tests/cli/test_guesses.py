@@ -16,6 +16,7 @@ GUESSES = """\
 2 | predict resnet18 cat.png | hookcli inspect resnet18 cat.png
 2 | predict cat.png | hookcli inspect resnet18 cat.png
 2 | view cat.png resnet18 | hookcli inspect resnet18 cat.png
+2 | layers torchvision:resnet18 | write resnet18, without a prefix
 2 | activations resnet18 | hookcli inspect resnet18 photo.jpg
 2 | cam resnet18 cat.png --size 64 | hookcli gradients resnet18 --size 64 cat.png --cam 'conv[-1]'
 2 | saliency resnet18 cat.png | hookcli gradients resnet18 cat.png --saliency
