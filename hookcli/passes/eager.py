@@ -230,11 +230,13 @@ class EagerRunner(Runner):
         except AttributeError:  # the model removed the parameter during its forward
             return None
 
-    def has_idle_norms(self) -> bool:
-        """Return whether all batch norms are in eval mode and have no statistics yet."""
-        found = [(each, getattr(each, "running_var", None)) for each in self.module.modules()]
-        norms = [(m, var) for m, var in found if type(var) is torch.Tensor]  # no uninitialized one
-        return bool(norms) and not any(m.training or (var != 1).any() for m, var in norms)
+    def find_idle_norms(self) -> dict[str, bool]:
+        """Map each module path to whether it is a batch norm in eval mode without statistics."""
+        found = {k: (m, getattr(m, "running_var", None)) for k, m in self.module.named_modules()}
+        return {  # the type of an uninitialized variance is not Tensor
+            path: type(var) is torch.Tensor and not module.training and bool((var == 1).all())
+            for path, (module, var) in found.items()
+        }
 
     @contextmanager
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:

@@ -143,7 +143,7 @@ def diagnose(
         intensities={
             image.key: image.intensities for image in totals.images if image.intensities is not None
         },
-        has_idle_norms=isinstance(model.runner, EagerRunner) and model.runner.has_idle_norms(),
+        idle_norms=model.runner.find_idle_norms() if isinstance(model.runner, EagerRunner) else {},
     )
     return uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
 

@@ -28,7 +28,8 @@ class Evidence:
         written: by call id, what overwrote the call's output in place.
         files: the names of the image files, by image key.
         intensities: the ranges of images with more than 8 bits, by image key.
-        has_idle_norms: whether the batch norms have no statistics yet, and so rescale nothing.
+        idle_norms: by path of each module, in the model's order, whether it is a batch norm that
+            has no statistics yet, and so rescales nothing.
     """
 
     calls: Mapping[str, CallTally]
@@ -41,7 +42,7 @@ class Evidence:
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     intensities: Mapping[str, Intensities] = field(default_factory=dict)
-    has_idle_norms: bool = False
+    idle_norms: Mapping[str, bool] = field(default_factory=dict)
 
     def list_ended(self, side: str) -> list[CallTally]:
         """Return the tallies of one side in the order in which the calls ended."""

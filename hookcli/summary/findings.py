@@ -90,10 +90,7 @@ def _find_stretches(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
     rows = (evidence.list_ended("output"), evidence.list_ended("grad_output")[::-1])
     for rule, row in product(("exploding", "vanishing"), rows):
         limit = max(1.0, _STRETCH * limits[rule])
-        # A hit names the cause, and idle norms are the cause.
-        is_explained = evidence.has_idle_norms or any(rule in tally.hits for tally in row)
-        stretch = () if is_explained else find_stretch(row, rule, limit)
-        if stretch:
+        if stretch := find_stretch(row, rule, limit, evidence.idle_norms):
             ends = [(tally.call.id, tally.stats.std or 1.0) for tally in stretch]
             (first, one), (last, two) = ends[0], ends[-1]
             how = "grows" if one < two else "falls"

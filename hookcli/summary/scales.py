@@ -13,13 +13,13 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hookcli.records.layer_records import LayerRecord
     from hookcli.summary.call_tally import CallTally
@@ -133,19 +133,29 @@ def find_scale_hits(
     return hits
 
 
-def find_stretch(tallies: Iterable[CallTally], rule: str, limit: float) -> Sequence[CallTally]:
+def find_stretch(
+    tallies: Iterable[CallTally], rule: str, limit: float, idle_norms: Mapping[str, bool]
+) -> Sequence[CallTally]:
     """Return the longest stretch over which the standard deviation gradually explodes or vanishes.
 
     A stretch is a series of similar calls. ``tallies`` are in the order in which the model made the
-    tensors. The factor between the ends of a stretch is above ``limit``, which is at least 1. The
-    result is empty if there is no such stretch.
+    tensors. The factor between the ends of a stretch is above ``limit``, which is at least 1. Hits
+    of the rule and idle norms explain a change, so no stretch contains any. The result is empty if
+    there is no such stretch.
     """
     row = [t for t in tallies if t.stats.std and t.call.layer.module_type not in _PASSING]
     sizes = [math.log(t.stats.std or 1.0) * (1 if rule == "exploding" else -1) for t in row]
+    # The idle norms before each call are counted in the order in which the model defines them, and
+    # in the order of the observed calls: calls are alike only if no idle norm is between them.
+    defined, called = dict[str, int](), 0
+    for path, number in zip(idle_norms, accumulate(idle_norms.values()), strict=True):
+        defined |= dict.fromkeys(("", *accumulate(path.split("."), "{}.{}".format)), number)
     alike: dict[object, list[int]] = {}
     for index, each in enumerate(map(_signature_of, row)):
         key = each.role if role_of(each.module_path).blocks else each.row
-        alike.setdefault(key, []).append(index)
+        called += idle_norms.get(each.module_path, False)
+        place = defined.get(each.module_path.partition(OPERATION)[0].rstrip("/"))
+        alike.setdefault((key, place, called), []).append(index)
     found = []
     for group in alike.values():
         pairs = combinations(group, 2)
@@ -153,7 +163,8 @@ def find_stretch(tallies: Iterable[CallTally], rule: str, limit: float) -> Seque
         total, part = sizes[end] - sizes[start], [k for k in group if start <= k <= end]
         # A change is not gradual if one step makes up half of its orders of magnitude.
         is_gradual = all(2 * (sizes[b] - sizes[a]) < total for a, b in pairwise(part))
-        if is_gradual and total > math.log(limit):
+        has_hit = any(rule in each.hits for each in row[start + 1 : end + 1])
+        if is_gradual and total > math.log(limit) and not has_hit:
             found.append([row[k] for k in part])
     return max(found, key=len, default=[])
 

@@ -67,8 +67,8 @@ def test_only_pictures_are_placed_channels_last():
 
 
 def test_norms_with_statistics_or_in_train_mode_are_not_idle():
-    norm = nn.BatchNorm2d(1)
-    runner = EagerRunner(nn.Sequential(nn.LazyBatchNorm2d().eval(), norm), ())
-    assert not runner.has_idle_norms()
-    norm.eval().running_var.fill_(2)
-    assert not runner.has_idle_norms()
+    idle, trained = nn.BatchNorm2d(1).eval(), nn.BatchNorm2d(1).eval()
+    trained.running_var.fill_(2)
+    model = nn.Sequential(nn.LazyBatchNorm2d().eval(), nn.BatchNorm2d(1), trained, idle)
+    found = EagerRunner(model, ()).find_idle_norms()
+    assert [path for path, is_idle in found.items() if is_idle] == ["3"]

@@ -142,9 +142,8 @@ def test_small_changes_that_add_up_are_one_finding_that_names_the_stretch():
 def test_a_change_over_depth_that_is_small_or_sudden_or_explained_is_no_finding():
     assert over_depth(*[4] * 7) == []  # 4096 in all
     assert over_depth(4, 4, 4, 1000, 4, 4, limits={}) == []
-    assert over_depth(*[4] * 8, has_idle_norms=True) == []
-    ((_, layer, threshold, _),) = over_depth(*[4] * 8, 1000, 4)
-    assert (layer, threshold) == ("blocks.8.conv", 20)
+    assert over_depth(*[4] * 8, idle_norms={"blocks.3.conv": True}) == []
+    assert [each[1:3] for each in over_depth(*[4] * 8, 1000, 4)] == [("blocks.8.conv", 20)]
 
 
 def test_a_layer_without_a_counterpart_is_not_judged():
@@ -237,12 +236,13 @@ def test_a_fault_in_a_network_is_one_finding_at_its_layer(name, layer):
     assert (finding.rule, finding.layer) == ("vanishing", f"grad_output:{layer}")
 
 
-@pytest.mark.parametrize(
-    ("norm", "rules"), [(nn.Identity(), ["vanishing"]), (nn.BatchNorm2d(3), [])]
-)
-def test_the_gradient_of_nine_sigmoid_blocks_vanishes_unless_idle_norms_explain_it(norm, rules):
+@pytest.mark.parametrize(("block", "layers"), [(0, ["grad_output:0.2"]), (4, [])])
+def test_the_gradient_of_nine_sigmoid_blocks_vanishes_unless_idle_norms_explain_it(block, layers):
     torch.manual_seed(0)
     blocks = [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.Sigmoid()) for _ in range(9)]
-    model = nn.Sequential(norm, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
-    found = gradients(model, torch.rand(1, 3, 32, 32), layers="act", grids="none").findings
-    assert [finding.rule for finding in found if finding.rule != "overwritten"] == rules
+    blocks[block].insert(0, nn.BatchNorm2d(3))
+    head = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    head[1].weight.data *= 0.002  # a finding of its own
+    model = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head).eval()
+    run = gradients(model, torch.rand(1, 3, 9, 9), layers=("act", "linear"), grids="none")
+    assert [f.layer for f in run.findings if f.rule == "vanishing"] == [*layers, "grad_output:11.0"]
