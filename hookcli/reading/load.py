@@ -208,8 +208,7 @@ class Run:
         """
         if call_id not in self.saved:
             error = _no_tensor(self, call_id)
-            rest = "what `hookcli.load_run` returns has `layers`, `records` and `grid(CALL)`"
-            error.hint += "" if self.saved else f"; {rest}"
+            error.hint += "" if self.saved else f"; a run loaded from its folder has {_TABLES}"
             raise error
         known = {key for tensor in self.saved[call_id] for key in tensor.images}
         strangers = sorted(known.difference(self.images))
