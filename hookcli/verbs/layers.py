@@ -107,9 +107,7 @@ class LayerSurvey(UnwrittenOutcome):
         if total.left_out:
             whole += f"; in no row: {', '.join(total.left_out)}, of {total.nodes} nodes"
         yield whole
-        paths = {row.module_path for row in self.rows}
-        has_blocks = any(path.rpartition(".")[0] in paths for path in paths - {""})
-        if has_blocks and (total.flops is not None or self.sort in ("params", "memory")):
+        if total.flops is not None or self.sort in ("params", "memory"):
             yield "a block's share includes its parts"
 
 
