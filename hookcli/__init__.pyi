@@ -30,7 +30,7 @@ from hookcli.records.layer_records import TensorStats as TensorStats
 __version__: str
 __all__: list[str]
 _HOMES: dict[str, str]
-_Many: TypeAlias = str | Iterable[str]
+_Many: TypeAlias = str | int | Iterable[str]
 _Path: TypeAlias = str | PathLike[str]
 
 @overload
@@ -42,8 +42,8 @@ def ablate(
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     channels: Any | None = None,
     batch_size: int | None = None,
-    target: str | float | None = None,
     score: str | float | None = None,
+    target: str | float | None = None,
     weights: str | float | None = None,
     seed: int | None = None,
     device: str | float | None = None,
@@ -78,8 +78,8 @@ def ablate(
         exclude: Layers to leave out.
         channels: Zero these channels, counted from 0: '3,7,10-20'.  [default: all]
         batch_size: Largest number of channels in a forward pass.  [default: 16]
-        target: The class: predicted, an index or a name.  [default: predicted]
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
+        target: The class: predicted, an index or a name.  [default: predicted]
         model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         weights: auto (trained if available, else random), pretrained, random, a name such as IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.  [default: auto]
         seed: Seed of random weights and pruning.  [default: 0]
@@ -119,8 +119,8 @@ def ablate(
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     channels: Any | None = None,
     batch_size: int | None = None,
-    target: str | float | None = None,
     score: str | float | None = None,
+    target: str | float | None = None,
     weights: str | float | None = None,
     seed: int | None = None,
     device: str | float | None = None,
@@ -155,8 +155,8 @@ def ablate(
         exclude: Layers to leave out.
         channels: Zero these channels, counted from 0: '3,7,10-20'.  [default: all]
         batch_size: Largest number of channels in a forward pass.  [default: 16]
-        target: The class: predicted, an index or a name.  [default: predicted]
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
+        target: The class: predicted, an index or a name.  [default: predicted]
         model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         weights: auto (trained if available, else random), pretrained, random, a name such as IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.  [default: auto]
         seed: Seed of random weights and pruning.  [default: 0]
@@ -428,8 +428,8 @@ def gradients(
     *,
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
-    target: str | float | None = None,
     score: str | float | None = None,
+    target: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
@@ -500,8 +500,8 @@ def gradients(
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
         exclude: Layers to leave out.
-        target: The class: predicted, an index or a name.  [default: predicted]
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
+        target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
         cam: Draw a Grad-CAM of these layers over the image.
@@ -577,8 +577,8 @@ def gradients(
     *,
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
-    target: str | float | None = None,
     score: str | float | None = None,
+    target: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
@@ -649,8 +649,8 @@ def gradients(
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
         exclude: Layers to leave out.
-        target: The class: predicted, an index or a name.  [default: predicted]
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
+        target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
         cam: Draw a Grad-CAM of these layers over the image.

@@ -188,9 +188,6 @@ class SaveStyle:
 class ScoreRequest:
     """Score: The part of a request that defines the score whose gradient or change is computed."""
 
-    target: Annotated[
-        str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
-    ] = "predicted"
     score: Annotated[
         str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", in_diff=True)
     ] = "logit"
@@ -202,9 +199,27 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AblationScore(ScoreRequest):
+    """Score: The part of a request that defines the score whose change is computed."""
+
+    target: Annotated[
+        str, Flag("--target CLASS", "The class: predicted, an index or a name.", in_diff=True)
+    ] = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
     """Gradients: The part of a request that says what to differentiate, record and draw."""
 
+    targets: Annotated[
+        tuple[str | int, ...],
+        Flag(
+            "--target CLASS",
+            "The class: predicted, an index or a name; several times for several classes.",
+            many=True,
+            in_diff=True,
+        ),
+    ] = ("predicted",)
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
     ] = False
@@ -741,7 +756,7 @@ class AblationConfig:
     """The request of ``hookcli ablate``, which writes no files."""
 
     run: RunRequest
-    score: ScoreRequest = ScoreRequest()
+    score: AblationScore = AblationScore()
     style: AblationStyle = AblationStyle()
 
 

@@ -41,7 +41,7 @@ def render() -> str:
         "__version__: str",
         "__all__: list[str]",
         "_HOMES: dict[str, str]",
-        "_Many: TypeAlias = str | Iterable[str]",
+        "_Many: TypeAlias = str | int | Iterable[str]",
         "_Path: TypeAlias = str | PathLike[str]",
         "",
         body,

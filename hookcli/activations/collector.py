@@ -37,6 +37,8 @@ class Heat:
     values: Tensor  # (h, w); of a Grad-CAM, only the positive values count
     layout: Layout | None = None  # of the call's tensor; None for saliency
     shape: tuple[int, ...] = ()  # of one image's part of the tensor
+    score: Score | None = None  # that the map explains, if it comes from a backward pass
+    target: str = ""  # as in ``Call``
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class BatchResult:
     alone: bool = False  # whether images cannot share a pass: the leading axis is not the batch
     kept: tuple[tuple[str, str, Tensor], ...] = ()  # (call id, image, tensor (1, …) on the host)
     unedited: object = None
-    score: Score | None = None
+    scores: tuple[Score, ...] = ()  # of each target
     unedited_score: Score | None = None
     heats: tuple[Heat, ...] = ()
     attention: ImageAttention | None = None
@@ -152,7 +154,7 @@ class Collector:
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         if self.activations is not None:
-            tensor = tensor * self.activations[replace(call, side="output").id]
+            tensor = tensor * self.activations[replace(call, side="output", target="").id]
         for index, key in enumerate(self.keys):
             part = of_image(tensor, index) if len(self.keys) > 1 else tensor
             content = take_tiles(part, layout, self.style, self.focus)

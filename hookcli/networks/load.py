@@ -110,18 +110,18 @@ class LoadedModel(ModelDescription):
         return is_deep and is_faster
 
     def scorer(
-        self, style: ScoreRequest, *, needs_gradient: bool = True
+        self, style: ScoreRequest, target: str, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
         if ":" in style.score:
             load_score(style.score)
         if needs_gradient and not style.needs_pixels:
             self._require_float_parameters()
-        target = find_target(style.target, self.categories)
+        index = find_target(target, self.categories)
         if needs_gradient:
             self._require_gradients()
         is_of_class = style.score != "sum" and ":" not in style.score
 
-        def score(output: object, *, target: int | None = target) -> ScoreTensor:
+        def score(output: object, *, target: int | None = index) -> ScoreTensor:
             with self.guard():
                 features = find_features(output) if self.choose is None else None
                 is_features = is_floats(features, 2) and self._lacks_classifier(output)

@@ -13,7 +13,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -37,7 +37,7 @@ from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -156,7 +156,7 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
 class BackwardSettings:
     runner: EagerRunner
     style: GridStyle
-    score: Callable[..., ScoreTensor]  # of the model's output: where the backward pass starts
+    scorers: Mapping[str, Callable[..., ScoreTensor]]  # by ``Call.target``
     wanted: BackwardStyle  # what to record and draw besides the gradients of layers
     cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
@@ -166,14 +166,23 @@ class BackwardSettings:
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
 ) -> list[BatchResult]:
-    return [
-        _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
-        for i, key in enumerate(keys)
-    ]
+    results = []
+    for i, key in enumerate(keys):
+        found = [
+            _observe_image(settings, key, pixels[i : i + 1], each, sample=first_image and i == 0)
+            for each in settings.scorers
+        ]
+        names = ("records", "pictures", "kept", "scores", "heats")
+        chain = itertools.chain.from_iterable
+        joined: dict[str, Any] = {
+            name: (*chain(getattr(each, name) for each in found),) for name in names
+        }
+        results.append(replace(found[0], **joined))
+    return results
 
 
 def _observe_image(
-    settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
+    settings: BackwardSettings, key: str, pixels: Tensor, of: str, *, sample: bool
 ) -> BatchResult:
     unedited: dict[str, Tensor] = {}
     activations: dict[str, Tensor] = {}
@@ -192,27 +201,31 @@ def _observe_image(
         activations=activations if settings.wanted.times_activation else None,
     )
     selected = {layer.module_path for layer in runner.layers}
-    observer = _Observer(collector, selected, activations)
+    observer = _Observer(collector, selected, activations, of)
     effects = EditEffects()
     changes = runner.edits.changes(effects, size, 1)
     with observed_until(collector):
         if runner.plain is not None:
-            keeper = _Observer(partial(keep_tensor, unedited))
-            plain = _run_pass(replace(settings, runner=runner.plain), pixels, keeper, changes=())
+            keeper = _Observer(partial(keep_tensor, unedited), target=of)
+            unchanged = replace(settings, runner=runner.plain)
+            plain = _run_pass(unchanged, pixels, keeper, settings.scorers[of], changes=())
         target = None if plain is None else plain.score.target  # edits may change the prediction
-        passed = _run_pass(settings, pixels, observer, changes, target)
+        score = settings.scorers[of]
+        score = score if target is None else partial(score, target=target)
+        passed = _run_pass(settings, pixels, observer, score, changes)
     result = collector.result()
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
-    heats = list(_find_cams(key, observer, size, settings.cams))
+    heats = list(_find_cams(key, observer, size, settings.cams, passed.score))
     if settings.wanted.saliency and passed.pixels.grad is not None:
-        heats.append(Heat(key, "saliency", None, _saliency(passed.pixels.grad)))
+        gradient = _saliency(passed.pixels.grad)
+        heats.append(Heat(key, "saliency", None, gradient, score=passed.score, target=of))
     return replace(
         result,
-        records=(*result.records, *(_record_missing(key, size, each) for each in missing)),
+        records=(*result.records, *(_record_missing(key, size, each, of) for each in missing)),
         called=dict.fromkeys(passed.called, ""),
         output=passed.output,
         unedited=None if plain is None else plain.output,
-        score=passed.score,
+        scores=(passed.score,),
         unedited_score=None if plain is None else plain.score,
         heats=tuple(heats),
         effects=effects,
@@ -232,8 +245,8 @@ def _run_pass(
     settings: BackwardSettings,
     pixels: Tensor,
     observer: _Observer,
+    score: Callable[..., ScoreTensor],
     changes: Sequence[Change],
-    target: int | None = None,
 ) -> _Outcome:
     runner = settings.runner
     model = runner.module
@@ -249,8 +262,7 @@ def _run_pass(
         change_input_gradients(model, changes),
     ):
         output = runner.call(leaf.clone())
-        score = settings.score
-        scored = score(output) if target is None else score(output, target=target)
+        scored = score(output)
         call_backward(scored.value)
     return _Outcome(output, scored.score, gradients.called, gradients.missing, leaf)
 
@@ -260,6 +272,7 @@ class _Observer:
     collector: Callable[[Call, Tensor], None]
     selected: Container[str] | None = None  # module paths; None for all layers
     activations: dict[str, Tensor] = field(default_factory=dict)  # copies by call id
+    target: str = ""
     # copies by the activation's call id
     gradients: dict[str, tuple[Call, Tensor]] = field(default_factory=dict)
 
@@ -271,11 +284,15 @@ class _Observer:
         if call.side == "grad_output" and output in self.activations:
             self.gradients[output] = (call, gradient.detach().clone())
         if self.selected is None or call.layer.module_path in self.selected:
-            self.collector(call, gradient)
+            self.collector(replace(call, target=self.target), gradient)
 
 
 def _find_cams(
-    key: str, observer: _Observer, size: tuple[int, int], wanted: Sequence[LayerInfo]
+    key: str,
+    observer: _Observer,
+    size: tuple[int, int],
+    wanted: Sequence[LayerInfo],
+    score: Score,
 ) -> Iterator[Heat]:
     found = itertools.product(wanted, observer.gradients.items())
     for layer, (output, (call, gradient)) in found:
@@ -283,7 +300,8 @@ def _find_cams(
             layout, cam = call.layout_of(tuple(gradient.shape), size), gradient.new_zeros(1, 1)
             if layout.is_spatial:
                 cam = take_cam(observer.activations[output], gradient, layout)
-            yield Heat(key, "cam", replace(call, side="output"), cam.cpu(), layout)
+            of = replace(call, side="output", target=observer.target)
+            yield Heat(key, "cam", of, cam.cpu(), layout, score=score)
 
 
 def _saliency(gradient: Tensor) -> Tensor:
@@ -294,8 +312,10 @@ def _saliency(gradient: Tensor) -> Tensor:
     return plane.amax(0).float().cpu()
 
 
-def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
-    call, shape, reason = missing.call, missing.shape, missing.reason
+def _record_missing(
+    key: str, size: tuple[int, int], missing: MissingGradient, of: str
+) -> LayerRecord:
+    call, shape, reason = replace(missing.call, target=of), missing.shape, missing.reason
     layout = UNKNOWN if call.side == "param" else call.layout_of(shape, size)
     stats = TensorStats(shape, str(missing.dtype).removeprefix("torch."))
     if call.side == "grad_input" and reason == NOT_NEEDED:

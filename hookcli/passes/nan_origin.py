@@ -34,7 +34,7 @@ def find_nan_origin(
     runner: EagerRunner,
     pixels: Tensor,
     made_by: Mapping[str, str],
-    score: Callable[[object], ScoreTensor] | None,
+    scorers: Mapping[str, Callable[[object], ScoreTensor]],
 ) -> dict[str, str]:
     # hookcli searches the forward pass without edits, then the forward pass with edits, then the
     # backward pass. Only the first takes precedence over ``made_by``: edits that made such values.
@@ -46,7 +46,7 @@ def find_nan_origin(
     if forwards:
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
-    if score is not None:
+    for score in scorers.values():
         made = _find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
     return made
 

@@ -31,6 +31,8 @@ from hookcli.records.text import count
 from hookcli.store.ownership import refuse_in_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookcli.config import (
         ClusterRequest,
         FindingRequest,
@@ -138,7 +140,7 @@ def check_run(config: RunConfig) -> None:
     check_file_options(config.run.model)
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
-        check_score(backward)
+        check_score(backward, backward.targets)
     _check_grids(config.grids)
     _check_tensors(config)
     _check_machine(config)
@@ -207,12 +209,12 @@ def check_values(request: object) -> None:
             raise RequestError(f"`{field.name}` must be at most {flag.at_most}, not {value}")
 
 
-def check_score(score: ScoreRequest) -> None:
+def check_score(score: ScoreRequest, targets: Sequence[str | int]) -> None:
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
             f"`score` cannot be {score.score!r}", f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
         )
-    if score.score == "sum" and score.target != "predicted":
+    if score.score == "sum" and (*targets,) != ("predicted",):
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
 

@@ -80,7 +80,7 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
     check_values(config)
     check_file_options(config.run.model)
     check_request(config.run)
-    check_score(config.score)
+    check_score(config.score, [config.score.target])
     found = find_images(config.run)
     from hookcli.plan.prepared import prepare_model, require_eager, settle_ablation
 

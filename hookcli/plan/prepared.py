@@ -20,6 +20,7 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
+from hookcli.networks.scores import find_target
 from hookcli.passes.attention_run import AttentionSettings
 from hookcli.passes.call import goes_through
 from hookcli.passes.eager import EagerRunner
@@ -131,7 +132,8 @@ class RunSettings(Scope):
 class PreparedRun:
     model: PreparedModel
     settings: RunSettings
-    scorer: Callable[..., ScoreTensor] | None = None  # None without a backward pass
+    # By ``Call.target``; empty without a backward pass.
+    scorers: Mapping[str, Callable[..., ScoreTensor]] = field(default_factory=dict)
     cams: tuple[LayerInfo, ...] = ()
     focus: Tensor | None = None  # (2, H, W): inside and outside the box of ``--focus``
     workers: int = 0  # how many processes prepare images
@@ -401,17 +403,25 @@ def add_score(
         _refuse_unless_eager(model, asked)
         return PreparedRun(model, settings)
     backward, loaded = config.backward, model.loaded
-    scorer = None if backward is None else loaded.scorer(backward)
+    scorers = {} if backward is None else _make_scorers(loaded, backward)
     runner = replace(model.runner, attention=attention, channels_last=settings.channels_last)
     cams = _select_cams(loaded, backward)
-    return PreparedRun(replace(model, runner=runner), settings, scorer, cams)
+    return PreparedRun(replace(model, runner=runner), settings, scorers, cams)
+
+
+def _make_scorers(
+    loaded: LoadedModel, backward: BackwardStyle
+) -> dict[str, Callable[..., ScoreTensor]]:
+    indices = (find_target(str(each), loaded.categories) for each in backward.targets)
+    names = dict.fromkeys("predicted" if index is None else str(index) for index in indices)
+    return {name * (len(names) > 1): loaded.scorer(backward, name) for name in names}
 
 
 def settle_ablation(
     config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
     loaded = model.loaded
-    scorer = loaded.scorer(config.score, needs_gradient=False)
+    scorer = loaded.scorer(config.score, config.score.target, needs_gradient=False)
     paths = {layer.module_path for layer in model.runner.layers}
     for operation in model.runner.operations:
         if operation.is_view_of(paths):

@@ -30,7 +30,7 @@ class Figures(Product):
         calls = len(outlook.layers) * len(scope.config.sides)
         chunks = -(-scope.images // scope.chunk_size)
         row = _ROW_BYTES + (_SKETCH_BYTES if keeps_sketches(scope) else 0)
-        of_images = scope.images * (_IMAGE_BYTES + calls * row)
+        of_images = scope.passes * (_IMAGE_BYTES + calls * row)
         return Cost(chunks, calls * _LAYER_BYTES + of_images + chunks * _PARQUET_BYTES)
 
     def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job:

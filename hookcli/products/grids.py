@@ -42,7 +42,7 @@ class Grids(Product):
         weight = 1 + _SECOND_FORMAT * (scope.formats - 1)
         of_tile = scope.style.tile**2 * _PIXEL_BYTES * weight + _TILE_BYTES
         files = grids * scope.formats + maps
-        return Cost(files * scope.images, sides * sum(tiles) * of_tile * scope.images)
+        return Cost(files * scope.passes, sides * sum(tiles) * of_tile * scope.passes)
 
     def _count_tiles(self, width: int, *, is_flat: bool) -> int:
         style = self.scope.style

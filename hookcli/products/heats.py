@@ -46,7 +46,7 @@ class Heats(Product):
             files = sum(layer.module_type != "Linear" for layer in outlook.layers)
             files *= len(self.scope.config.sides)
             size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
-        pictures = self.scope.images * self.scope.formats
+        pictures = self.scope.passes * self.scope.formats
         return Cost(files * pictures, size * pictures)
 
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
@@ -56,7 +56,7 @@ class Heats(Product):
                 reason = explain_layout(name) if name in ("NLC", "unknown") else _AFTER_POOLING
                 running.chunk.heatless[heat.call.layer.label] = reason
                 continue
-            picture = _write_heat(heat, running.show(heat.image), result.score, writer)
+            picture = _write_heat(heat, running.show(heat.image), writer)
             running.chunk.heats.append(picture)
             self.note_pictures(running.chunk, [picture.file])
 
@@ -72,12 +72,12 @@ def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
     return {**end.totals.heatless, **flat}
 
 
-def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter) -> HeatPicture:
-    of = "" if score is None else score.name
+def _write_heat(heat: Heat, seen: bytes, writer: GridWriter) -> HeatPicture:
+    score, of = heat.score, "" if heat.score is None else heat.score.name
     values, source, facts = heat.values.numpy(), writer.title_of(heat.image), {}
     call_id = "" if heat.call is None else heat.call.id
     if heat.call is None:
-        file = names.saliency_file(heat.image)
+        file = names.saliency_file(heat.image, heat.target)
         canvas = draw_saliency(seen, values, [f"Saliency   {source}", of])
     elif heat.kind != "cam" and heat.layout and heat.layout.channel_axis is not None:
         file = names.picture_file(names.HEAT, heat.image, names.grid_name(heat.call))
@@ -90,7 +90,7 @@ def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter
         canvas = draw_heat(seen, values, [f"Grad-CAM of {call_id}   {source}", of])
         facts = _sum_up(heat.values, score)
     writer.write_over_photo(file, canvas)
-    return HeatPicture(heat.image, heat.kind, call_id, file, **facts)
+    return HeatPicture(heat.image, heat.kind, call_id, file, score=score, **facts)
 
 
 def _sum_up(cam: Tensor, score: Score | None) -> dict[str, Any]:

@@ -64,6 +64,13 @@ class Scope:
         return chunk_size(self.config.batch_size)
 
     @property
+    def passes(self) -> int:
+        """The number of images, times the number of targets."""
+        return self.images * (
+            1 if self.config.backward is None else len(self.config.backward.targets)
+        )
+
+    @property
     def formats(self) -> int:
         return 1 if self.style.format == "png" else 2
 

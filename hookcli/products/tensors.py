@@ -35,7 +35,7 @@ class Tensors(Product):
         if request.save is None:
             return Cost()
         pixels = outlook.loaded.pixels_to_try()
-        total = measure_saved(outlook.runner, pixels, request.save) * self.scope.images
+        total = measure_saved(outlook.runner, pixels, request.save) * self.scope.passes
         check_disk(total, request.max_disk)
         return Cost(1 + -(-self.scope.images // self.scope.chunk_size), total)
 

@@ -115,6 +115,7 @@ class Call:
     order: int = 0  # among the observed calls, in the order in which they started, from 1
     side: str = "output"  # or input, grad_output, grad_input, or param for its gradient
     output_key: str = ""  # the name of the tensor if there are several, or of the parameter
+    target: str = ""  # of gradients for several classes: the class's index, or ``predicted``
 
     @property
     def tensor(self) -> str:
@@ -131,9 +132,10 @@ class Call:
     @property
     def id(self) -> str:
         """The id that tables show and filters take, such as ``layer1.0.relu#1``."""
+        of = f"@{self.target}" if self.target else ""
         if self.side == "param":
-            return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
+            return f"param:{'.'.join(filter(None, (self.layer.module_path, self.output_key)))}{of}"
         side = "" if self.side == "output" else f"{self.side}:"
         index = f"#{self.call_index}" if self.call_index else ""
         key = f"[{self.output_key}]" if self.output_key else ""
-        return f"{side}{self.layer.label}{index}{key}"
+        return f"{side}{self.layer.label}{index}{key}{of}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
+from hookcli.records.images import Score
 
 Size: TypeAlias = tuple[Whole, Whole]
 HeatKind: TypeAlias = Annotated[
@@ -114,6 +115,7 @@ class HeatPicture:
             left and from its upper edge; null for other maps, and if the Grad-CAM is blank.
         half: the smallest share of the map that holds half of the sum of a Grad-CAM; else null.
         blank: why nothing was drawn of a Grad-CAM; otherwise empty.
+        score: the score that a Grad-CAM or a saliency map explains; else null.
     """
 
     image: str
@@ -123,6 +125,7 @@ class HeatPicture:
     peak: tuple[float, float] | None = None
     half: float | None = None
     blank: str = ""
+    score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class LayerRow(Statistics, _CallColumns):
         sparsity: the share of zeros in the weight of a pruned layer; null for other layers.
         reason: why a gradient is missing; empty for all other tensors.
         layout_note: ``inferred from inputs or parts``, or empty if the type or the shape decides.
+        target: of gradients for several classes, the class's index or ``predicted``; else empty.
     """
 
     dead_channels: Whole | None
@@ -91,6 +92,7 @@ class LayerRow(Statistics, _CallColumns):
     sparsity: Share | None = None
     reason: str = ""
     layout_note: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ class ChunkRunner:
         read = (
             replace(
                 image.record(predicted),
-                score=result.score,
+                score=result.scores[0] if result.scores else None,
+                other_scores=tuple(result.scores[1:]),
                 unedited=plain,
                 unedited_score=result.unedited_score,
             )
@@ -242,14 +243,14 @@ def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequen
 def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:
     config, focus, style = prepared.settings.config, prepared.focus, prepared.settings.style
     save, sketch = config.tensors.save, prepared.settings.plan.sketches
-    if config.backward is None or prepared.scorer is None:
+    if config.backward is None or not prepared.scorers:
         runner = prepared.model.runner
         focus = None if focus is None else focus.to(runner.device)
         forward = ForwardSettings(runner, style, focus, save, sketch=sketch, heat=config.heat)
         return partial(run_forward, forward)
-    score, wanted, cams = prepared.scorer, config.backward, prepared.cams
+    scorers, wanted, cams = prepared.scorers, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner
     backward = BackwardSettings(
-        eager, style, score, wanted=wanted, cams=cams, save=save, sketch=sketch
+        eager, style, scorers, wanted=wanted, cams=cams, save=save, sketch=sketch
     )
     return partial(run_backward, backward)

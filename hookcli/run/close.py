@@ -101,7 +101,7 @@ def close_run(
 
 def _list_undrawn(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
     cam_ids = [heat.call_id for heat in totals.heats if heat.kind == "cam"]
-    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
+    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?(@\w+)?$", "", call_id) for call_id in cam_ids}
     undrawn = [layer.label for layer in prepared.cams if layer.label not in drawn]
     return {label: totals.heatless.get(label, "no gradient reached it") for label in undrawn}
 
@@ -179,7 +179,7 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = model.runner.to_device(image.pixels.unsqueeze(0))
-            made = find_nan_origin(model.runner, pixels, totals.edits.made, prepared.scorer)
+            made = find_nan_origin(model.runner, pixels, totals.edits.made, prepared.scorers)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers
 

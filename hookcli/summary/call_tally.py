@@ -109,6 +109,7 @@ class CallTally:
             sparsity=sparsity,
             reason=self.reason,
             layout_note=INFERRED * self.layout.inferred,
+            target=call.target,
         )
 
 

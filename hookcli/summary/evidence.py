@@ -44,6 +44,7 @@ class Evidence:
     intensities: Mapping[str, Intensities] = field(default_factory=dict)
     idle_norms: Mapping[str, bool] = field(default_factory=dict)
 
-    def list_ended(self, side: str) -> list[CallTally]:
+    def list_ended(self, side: str, target: str = "") -> list[CallTally]:
         """Return the tallies of one side in the order in which the calls ended."""
-        return order_by_end(tally for tally in self.calls.values() if tally.call.side == side)
+        calls = self.calls.values()
+        return order_by_end(t for t in calls if (t.call.side, t.call.target) == (side, target))

@@ -87,7 +87,9 @@ def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
 
 
 def _find_stretches(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    rows = (evidence.list_ended("output"), evidence.list_ended("grad_output")[::-1])
+    targets = dict.fromkeys(tally.call.target for tally in evidence.calls.values())
+    backwards = (evidence.list_ended("grad_output", target)[::-1] for target in targets)
+    rows = (evidence.list_ended("output"), *backwards)
     for rule, row in product(("exploding", "vanishing"), rows):
         limit = max(1.0, _STRETCH * limits[rule])
         if stretch := find_stretch(row, rule, limit, evidence.idle_norms):

@@ -50,13 +50,14 @@ def _look(record: LayerRecord, limits: Mapping[str, float]) -> Iterator[tuple[st
 
 
 def _compare(records: Iterable[LayerRecord], limits: Mapping[str, float]) -> Iterator[ScaleHit]:
-    sides: dict[str, list[LayerRecord]] = {"output": [], "grad_output": []}
+    sides: dict[tuple[str, str], list[LayerRecord]] = {}
     for record in records:
-        sides.setdefault(record.call.side, []).append(record)
+        sides.setdefault((record.call.side, record.call.target), []).append(record)
     exploding, vanishing = (limits.get(r, math.inf) for r in ("exploding", "vanishing"))
-    yield from find_scale_hits(order_by_end(sides["output"]), exploding, vanishing)
-    backwards = reversed(order_by_end(sides["grad_output"]))
-    yield from find_scale_hits(backwards, exploding, vanishing)
+    for (side, _), of_side in sides.items():
+        if side in ("output", "grad_output"):
+            step = 1 if side == "output" else -1
+            yield from find_scale_hits(order_by_end(of_side)[::step], exploding, vanishing)
 
 
 def list_rows(
@@ -70,4 +71,5 @@ def list_rows(
     for tally in calls.values():
         norm = norm_of(tally.call) if tally.call.side == "param" else None
         rows.append(tally.row(sparsities.get(tally.call.layer.module_path), norm))
-    return tuple(sorted(rows, key=lambda row: (row.order, row.side)))
+    targets = [*dict.fromkeys(row.target for row in rows)]  # one block of rows for each
+    return tuple(sorted(rows, key=lambda r: (targets.index(r.target), r.order, r.side)))

@@ -287,10 +287,13 @@ def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
         classes = ", ".join(f"{name} {number}" for name, number in best.most_common(_CLASSES))
         if best and trained:
             yield f"predicted: {classes}{and_more(len(best) - _CLASSES)}"
-        scores = [i.score.value for i in images if i.score and i.score.value is not None]
-        if says_score and scores:
-            ends = f"{finite_text(min(scores))} to {finite_text(max(scores))}"
-            yield f"score: {ends}; report.json has that of every image"
+        scores = ((image.score, *image.other_scores) for image in images if image.score)
+        for column in zip(*scores, strict=True) if says_score else ():
+            values = [score.value for score in column if score.value is not None]
+            labels = {score.name for score in column}
+            ends = f"{finite_text(min(values))} to {finite_text(max(values))}" if values else "none"
+            what = labels.pop() if len(labels) == 1 else "score"
+            yield f"{what}: {ends}; report.json has that of every image"
         return
     most = 1 if images[1:] else None
     width = max(len(image.file) for image in images) + 1
@@ -299,16 +302,15 @@ def _answer_lines(result: RunResult, *, says_score: bool) -> Iterator[str]:
         texts = [_join(known[:most])] if known else []
         if known and image.unedited:
             texts.append(f"without changes: {_join(image.unedited[:most])}")
-        if says_score and image.score:
-            texts.append(f"score: {_with_plain(score_text(image.score), image)}")
+        scored = (image.score, *image.other_scores) if says_score else ()
+        texts += [f"score: {_with_plain(score_text(s), s, image)}" for s in scored if s]
         lines = ["; ".join(texts)] if most and texts else texts
-        heads = [f"{image.file}:", "", ""]
+        heads = [f"{image.file}:", *[""] * len(lines)]
         yield from (f"{head:<{width}} {line}" for head, line in zip(heads, lines, strict=False))
 
 
 def _cam_look(result: RunResult) -> Look[Any]:
     images = {image.key: image for image in result.images}
-    scores = {key: image.score for key, image in images.items() if image.score}
 
     def say_where(cam: HeatPicture) -> str:
         if cam.peak is None:
@@ -320,8 +322,12 @@ def _cam_look(result: RunResult) -> Look[Any]:
     columns: dict[str, Callable[[HeatPicture], str]] = {
         "image": lambda cam: images[cam.image].file,
         "CAM of": lambda cam: cam.call_id,
-        "class": lambda cam: scores[cam.image].label,
-        "score": lambda cam: _with_plain(finite_text(scores[cam.image].value), images[cam.image]),
+        "class": lambda cam: "" if cam.score is None else cam.score.label,
+        "score": lambda cam: (
+            ""
+            if cam.score is None
+            else _with_plain(finite_text(cam.score.value), cam.score, images[cam.image])
+        ),
         "hottest at": say_where,
         "half within": lambda cam: "" if cam.half is None else f"{figure_text(100 * cam.half)}%",
     }
@@ -428,9 +434,11 @@ def score_text(score: Score) -> str:
     return f"{score.name} = {finite_text(score.value)}"
 
 
-def _with_plain(text: str, image: ImageResult) -> str:
+def _with_plain(text: str, score: Score, image: ImageResult) -> str:
     plain = image.unedited_score
-    return f"{text}, without changes {finite_text(plain.value)}" if plain else text
+    if plain is None or plain.target != score.target:  # that of another target
+        return text
+    return f"{text}, without changes {finite_text(plain.value)}"
 
 
 def _join(predictions: Sequence[Prediction]) -> str:

@@ -345,7 +345,7 @@ def backward(model, style, **words):
     wanted = BackwardStyle(score="sum", **words)
     score = partial(score_output, style=wanted, target=None, categories=())
     return BackwardSettings(
-        EagerRunner(model, select_layers(model, ["conv"])), style, score, wanted
+        EagerRunner(model, select_layers(model, ["conv"])), style, {"": score}, wanted
     )
 
 

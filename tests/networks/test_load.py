@@ -463,4 +463,4 @@ def test_a_parameter_without_a_shape_is_said_before_gradients():
     with pytest.raises(
         ModelError, match=r"(?m)^own has parameters without a shape, such as weight$"
     ):
-        own_model(nn.LazyConv2d(2, 1)).scorer(ScoreRequest())
+        own_model(nn.LazyConv2d(2, 1)).scorer(ScoreRequest(), "predicted")

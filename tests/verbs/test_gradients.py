@@ -390,6 +390,50 @@ def test_the_terminal_says_what_a_grad_cam_shows(run, net, words, said, warning)
     assert err.splitlines()[-1] == "open first: out/report.html"
 
 
+def test_several_targets_are_a_block_of_rows_and_a_map_each(run, net):
+    words = ("gradients", net, *OWN, "--cam", "relu", "--saliency", "--save", "tensors")
+    expected, maps = [], []
+    for target in ("1", "0"):
+        assert run(*words, "--target", target, "--overwrite").code == 0
+        expected += [row | {"call_id": f"{call}@{target}"} for call, row in rows().items()]
+        maps += [Path("out", heat["file"]).read_bytes() for heat in document()["heats"]]
+    targets = ("--target", "1", "--target", "0", "--target", "1")
+    code, out, _ = run(*words, *targets, "--overwrite")
+    found, heats = [row | {"target": ""} for row in rows().values()], document()["heats"]
+    assert (code, found) == (0, expected)
+    assert [Path("out", heat["file"]).read_bytes() for heat in heats][1::2] == maps[1::2]
+    assert [(heat["call_id"], heat["score"]["value"]) for heat in heats] == [
+        *(("relu@1", 48.0), ("", 48.0), ("relu@0", 24.0), ("", 24.0))
+    ]
+    saved = load_run("out")
+    assert saved["grad_input:fc@1"].tolist() == [[0, 3]]
+    assert saved["grad_input:fc@0"].tolist() == [[2, 0]]
+    told = ("logit of class 1 (1) = 48", "logit of class 0 (0) = 24")
+    assert all(f"score: {each}" in out for each in told)
+
+
+STEADY = """
+import torch
+from torch import nn
+
+
+def make():
+    blocks = [nn.Sequential(nn.Linear(2, 2, bias=False), nn.Identity()) for _ in range(4)]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), *blocks, nn.Linear(2, 2, bias=False))
+    for each in net.modules():
+        if isinstance(each, nn.Linear) and each.weight.shape == (2, 2):
+            nn.init.eye_(each.weight)
+    net[-1].weight.data[1] *= 1e6
+    return net
+"""
+
+
+def test_the_gradient_of_one_class_is_not_measured_against_that_of_another(run, net):
+    Path("steady.py").write_text(STEADY)
+    words = ("steady.py:make", *OWN, "--target", "0", "--target", "1")
+    assert run("gradients", *words, "--fail-on", "vanishing,exploding").code == 0
+
+
 def test_predictions_of_several_images_are_a_column_and_of_many_a_count(run, net):
     pixels = np.zeros((11, 3, 2, 2), np.float32)
     pixels[:, 0], pixels[8:, 1] = 1, -1

@@ -66,7 +66,7 @@ def test_a_model_of_transformers_with_a_head_returns_no_features():
 
 @pytest.mark.parametrize("score", ["logit", "cross-entropy"])
 def test_a_model_without_a_classifier_has_no_predicted_class_to_score(score):
-    scorer = loaded(backbone()).scorer(BackwardStyle(score=score))
+    scorer = loaded(backbone()).scorer(BackwardStyle(score=score), "predicted")
     with pytest.raises(RequestError) as caught:
         scorer(ROWS[:1].requires_grad_())
     assert caught.value.message == (

@@ -20,7 +20,7 @@ from tests.world.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow
 
-STYLE = BackwardStyle(target="7")
+STYLE = BackwardStyle(targets=("7",))
 SMALL = 96  # pixels, where a model takes any size
 
 
@@ -38,8 +38,8 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     }
     made.zero_grad(set_to_none=True)
     leaves = select_layers(made, ["leaf"])
-    score = partial(score_output, style=STYLE, target=7, categories=())
-    settings = BackwardSettings(EagerRunner(made, leaves), GridStyle(mode="none"), score, STYLE)
+    scorers = {"": partial(score_output, style=STYLE, target=7, categories=())}
+    settings = BackwardSettings(EagerRunner(made, leaves), GridStyle(mode="none"), scorers, STYLE)
     (result,) = run_backward(settings, ["photo"], pixels)
     assert all(parameter.grad is None for parameter in made.parameters())
     sides: dict[str, set[str]] = {}

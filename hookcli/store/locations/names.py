@@ -30,7 +30,9 @@ INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION})  # with a folder per image
+FOLDERS_BY_IMAGE = frozenset(
+    {GRIDS, MAPS, HEAT, CAM, ATTENTION, SALIENCY}
+)  # may have one per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 
@@ -100,7 +102,8 @@ def grid_name(call: Call) -> str:
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
-    name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}"
+    of = f".{call.target}" if call.target else ""
+    name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}{of}"
     return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
 
@@ -112,8 +115,8 @@ def sheet_file(image_key: str) -> str:
     return f"{SHEETS}/{image_key}.png"
 
 
-def saliency_file(image_key: str) -> str:
-    return f"{SALIENCY}/{image_key}.png"
+def saliency_file(image_key: str, target: str) -> str:
+    return f"{SALIENCY}/{image_key}{f'/000_saliency.{target}' if target else ''}.png"
 
 
 def is_usual(name: str) -> bool:
