@@ -270,7 +270,8 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
         return ()
     parameters, shared = list_parameters(module, extra), ", ".join(extra.shared)
     is_unused = parameters and not (extra.uses_pixels or extra.find_pixel_names(parameters))
-    return (_UNUSED if is_unused and not extra.as_dict else "", shared and f"{_WHOLE}{shared}")
+    whole = shared and f"{_WHOLE}{shared}; a row for each image: `inputs` NAME=[[…]]"
+    return (_UNUSED if is_unused and not extra.as_dict else "", whole)
 
 
 def _prepare_like(

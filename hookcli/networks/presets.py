@@ -89,7 +89,7 @@ def _crop_text(size: int | Iterable[int]) -> str:
 
 
 def _normalization_text(how: Any) -> str:
-    if not any(how.mean) and all(float(each) == 1 for each in how.std) and len(how.std) > 1:
+    if not any(how.mean) and all(float(each) == 1 for each in how.std):
         return "not normalized"
     if not any(how.mean) and all(round(float(each) * 255, 6) == 1 for each in how.std):
         return "multiplied by 255"

@@ -191,7 +191,10 @@ def describe_failure(
     if isinstance(weight, Tensor) and got and int(got[1]) > weight.shape[1:2].numel() > 1:
         bands = (2, 1, 0) if weight.shape[1] == 3 else tuple(range(weight.shape[1]))
         facts.append(f"choose bands of the pictures: `bands={bands}`")
-    facts += _hint_inputs(model, failed, error, frame)
+    if observed and "mat1 and mat2 shapes" in reason:
+        facts.append("was it made for pictures of another size? `size=28`, `size=32`, …")
+    else:
+        facts += _hint_inputs(model, failed, error, frame)
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     return f"the model failed in {path} ({type(failed).__name__}): {reason}", "; ".join(facts)
@@ -226,7 +229,7 @@ def _hint_inputs(
         )
     if names:
         given = " ".join(f"`inputs` {name}=FILE.npy" for name in names)
-        yield f"give a value for all images: {given}"
+        yield f"give a value for all images: {given}, or as '{names[0]}=[[0.5, 2.0]]'"
 
 
 def explain_refusal(model: nn.Module, error: BaseException) -> str:

@@ -28,7 +28,8 @@ def check_folder(location: Location, planned: PlannedNames) -> None:
 
 def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | None:
     name, held = repr(str(folder.path)), find_run(folder)
-    if held is not None and not (planned.replace_run or planned.replace_any):
+    may_replace = planned.replace_run or planned.replace_any
+    if held is not None and held.has_results and not may_replace:
         if held.complete is not None:
             raise OutputError(
                 f"{name} already holds a run",

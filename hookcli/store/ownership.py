@@ -12,7 +12,15 @@ from hookcli.outside.files import ANOTHER, real_path
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import LOCK, MANIFEST, REQUEST, UNJOURNALED, is_run_file
+from hookcli.store.locations.names import (
+    JOURNAL,
+    LOCK,
+    MANIFEST,
+    REQUEST,
+    UNJOURNALED,
+    is_chunk,
+    is_run_file,
+)
 from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
@@ -29,6 +37,12 @@ class HeldRun:
     known: frozenset[str]  # the names of the run's files
     journal: frozenset[str]  # of files that a killed run may have left as ``.partial-NAME``
     complete: FileList | None  # the files in the manifest; None for an unfinished run
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the run has finished a chunk, or all of them; a run without a journal may have."""
+        has_journal = JOURNAL in self.known
+        return self.complete is not None or not has_journal or any(map(is_chunk, self.known))
 
 
 def find_run(folder: Folder) -> HeldRun | None:

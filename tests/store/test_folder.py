@@ -24,7 +24,7 @@ from hookcli.records.runs import ModelInfo
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.locations.directory import Directory
-from hookcli.store.locations.names import LOCK, PlannedNames
+from hookcli.store.locations.names import LOCK, PlannedNames, chunk_file
 
 MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
 REQUEST = RequestFile(
@@ -177,6 +177,15 @@ def test_a_run_is_protected_whether_it_is_complete_or_not():
     finished_run()
     assert refusal() == "'run' already holds a run"
     Path("run/manifest.json").unlink()
+    assert refusal() == "'run' holds a run that did not finish"
+
+
+def test_a_run_that_stopped_before_its_first_chunk_is_replaced_and_a_later_one_is_not():
+    with open_folder() as run:
+        run.write("layers.csv", b"old")
+    with open_folder() as run:
+        assert run.read("layers.csv") is None
+        run.write(chunk_file(0), b"{}")
     assert refusal() == "'run' holds a run that did not finish"
 
 

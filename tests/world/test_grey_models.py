@@ -32,7 +32,21 @@ def test_a_picture_becomes_its_brightness_and_is_normalized():
     torch.testing.assert_close(pixels, torch.full_like(pixels, (brightness - 0.5) / 0.2))
 
 
-def test_without_the_two_numbers_the_hint_names_them(run):
+def test_a_model_whose_first_layer_takes_one_channel_gets_grey_pictures(run):
     ended = run("inspect", "net.py:make", *WORDS)
+    assert ended.code == 0
+    said = "input: 1x1x224x224, turned grey, scaled to 0 to 1, and not normalized; other: --size"
+    assert said in ended.out
+
+
+def test_where_grey_pictures_are_not_sure_the_hint_names_the_two_numbers(run):
+    """A layer with three channels may come first, whatever the order of the definitions."""
+    Path("net.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.a = nn.Conv2d(1, 3, 1)\n"
+        "        self.b = nn.Conv2d(3, 2, 1)\n"
+        "    def forward(self, x):\n        return self.b(self.a(x))\n"
+    )
+    ended = run("inspect", "net.py:Net", *WORDS)
     assert ended.code == 4
     assert ended.err.endswith("a model of grey pictures: --mean M and --std S, one number each\n")

@@ -78,6 +78,10 @@ def lock_file(number: int) -> str:
     return f"{LOCKS}/{number:06d}.json"
 
 
+def is_chunk(name: str) -> bool:
+    return name.startswith(f"{PARTS}/") and name.endswith(".json")
+
+
 def is_journal(name: str) -> bool:
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
 
