@@ -30,5 +30,10 @@ def __getattr__(name: str) -> Any:
 
         return metadata.version("hookcli")
     if name not in _HOMES:
-        raise AttributeError(f"module 'hookcli' has no attribute {name!r}")
+        known = ", ".join(_HOMES)
+        raise AttributeError(f"module 'hookcli' has no attribute {name!r}; there are {known}")
     return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -123,6 +123,16 @@ class Outcome:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {count(len(getattr(self, 'rows', ())), 'row')}>"
 
+    def __str__(self) -> str:
+        return repr(self.table()) if (text := self.text()) is None else text
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            known = ", ".join(each for each in dir(self) if not each.startswith("_"))
+            what = f"{type(self).__name__!r} object has no attribute {name!r}; it has {known}"
+            raise AttributeError(what, name=name, obj=self)
+
     def _repr_html_(self) -> str:
         text = self.text()
         return self.table()._repr_html_() if text is None else f"{_PRE}{html.escape(text)}</pre>"

@@ -448,7 +448,8 @@ def test_a_run_without_tensors_still_has_its_images_and_tables():
     hint = "run `hookcli.inspect` again, with `save='tensors'`"
     what = "the run in 'run' saved no tensors"
     assert refusal(lambda: choose_calls(run, ["*"])) == (what, hint)
-    assert refusal(lambda: run["conv"]) == (what, f"{hint}; a run loaded from its folder has {has}")
+    more = f"{hint}; the statistics are in run.rows or, if it was loaded, in {has}"
+    assert refusal(lambda: run["conv"]) == (what, more)
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,16 @@ def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
     assert re.search(r'<td style="[^"]*text-align:right">112<', html)
 
 
+def test_a_result_prints_its_table_and_names_what_it_has(model, picture):
+    run = hookcli.inspect(model.eval(), picture, layers="conv")
+    assert "| 1 | conv" in str(run)
+    with pytest.raises(AttributeError, match=r"no attribute 'layers'; it has .*\brows, run,"):
+        run.layers  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'load'; there are .*\bload_run, insp"):
+        hookcli.load  # noqa: B018
+    assert {"inspect", "load_run", "capture"} <= set(dir(hookcli))
+
+
 def test_python_shows_the_hint_of_an_error_below_the_traceback(model, picture):
     with pytest.raises(hookcli.HookcliError) as raised:
         hookcli.inspect(model, picture, layer="conv")
