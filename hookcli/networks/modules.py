@@ -6,6 +6,7 @@ import copy
 import inspect
 import re
 import sys
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,23 @@ _EAGER = ExitStack()  # undoes what the first of these blocks did
 def find_modules(model: nn.Module, *, remove_duplicate: bool = True) -> dict[str, nn.Module]:
     pairs = model.named_modules(remove_duplicate=remove_duplicate)
     return {strip_wrapped(path): each for path, each in pairs if not _is_wrapper(each)}
+
+
+def find_blocks(model: nn.Module) -> str:
+    """Return the class of the blocks that have most of the parameters; "" if there are none.
+
+    Blocks are modules with parts, and several of a class are in one ``Sequential`` or list.
+    """
+    sizes = Counter[str]()
+    lists = (nn.Sequential, nn.ModuleList)
+    for parent in model.modules():
+        parts = [*parent] if isinstance(parent, lists) else []
+        blocks = [each for each in parts if any(each.children()) and not isinstance(each, lists)]
+        kinds = Counter(type(each).__name__ for each in blocks)
+        for each in blocks:
+            if kinds[type(each).__name__] > 1:
+                sizes[type(each).__name__] += sum(map(torch.numel, each.parameters()))
+    return max(sizes, key=sizes.__getitem__, default="")
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:

@@ -63,7 +63,7 @@ def _near(text: str, categories: Sequence[str]) -> str:
     close = close or difflib.get_close_matches(wanted, lowered, n=3)
     if "," in text and not any(wanted in low for low in close):
         each = (f"`target={part.strip()!r}`" for part in text.split(","))
-        return f"give each class by itself: {' and '.join(each)}"
+        return f"one class each: {' '.join(each)}"
     names = ", ".join(repr(lowered[low]) for low in close[:4])
     return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
 

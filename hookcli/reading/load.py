@@ -208,7 +208,8 @@ class Run:
         """
         if call_id not in self.saved:
             error = _no_tensor(self, call_id)
-            error.hint += "" if self.saved else f"; the statistics are in run.rows or, if it was loaded, in {_TABLES}"
+            tables = f"; the statistics are in run.rows or, if it was loaded, in {_TABLES}"
+            error.hint += "" if self.saved else tables
             raise error
         known = {key for tensor in self.saved[call_id] for key in tensor.images}
         strangers = sorted(known.difference(self.images))

@@ -40,7 +40,7 @@ class HeldRun:
 
     @property
     def has_results(self) -> bool:
-        """Whether the run has finished a chunk, or all of them; a run without a journal may have."""
+        """Whether the run is complete or has a finished chunk; without a journal, it may have."""
         has_journal = JOURNAL in self.known
         return self.complete is not None or not has_journal or any(map(is_chunk, self.known))
 

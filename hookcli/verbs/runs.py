@@ -56,6 +56,14 @@ def prepare(call: VerbCall, config: RunConfig, *, keeps: bool = True) -> Prepare
         prepared = prepare_run(config)
     call.plan(plan_text(config, prepared.settings.plan, keeps=keeps))
     messages.begin(call, prepared.model.skipped, prepared.model.loaded.info)
+    from hookcli.networks.modules import find_blocks
+    from hookcli.passes.eager import EagerRunner  # loads torch, which a wrong request does not need
+
+    runner = prepared.model.runner
+    is_alone = "layers" not in call.given and len(runner.layers) == 1
+    if is_alone and isinstance(runner, EagerRunner) and (blocks := find_blocks(runner.module)):
+        only = runner.layers[0].label
+        call.say(f"`layers={('conv',)}` finds {only} alone; the blocks: `layers={(blocks,)}`")
     return prepared
 
 
