@@ -46,6 +46,7 @@ _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
     f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
 )
+_MODEL = re.compile(r".+:\w+|(?!bf|fp|float|int|uint)[a-z_]+\d\w*")  # net.py:make, resnet34
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
 _BARE = ("channels-last", "compile")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
@@ -197,11 +198,14 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
 
 
 def _guess_form(word: str) -> str:
-    if word in DTYPES:
-        return f"dtype={word}"
+    dtype = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}.get(word, word)
+    if dtype in DTYPES:
+        return f"dtype={dtype}"
     if word in MODES:
         return f"mode={word}"
-    return f"weights={word}" if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")) else ""
+    if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
+        return f"weights={word}"
+    return f"model={word}" if _MODEL.fullmatch(word) else ""
 
 
 def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:

@@ -78,6 +78,9 @@ GUESSES = """\
 2 | compare resnet18 cat.png | --against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B
 2 | compare resnet18 cat.png --against train | did you mean mode=train?
 2 | compare resnet18 cat.png --against b.pth | did you mean weights=b.pth?
+2 | compare a.py:make cat.png --against b.py:make | did you mean model=b.py:make?
+2 | compare resnet18 cat.png --against resnet34 | did you mean model=resnet34?
+2 | compare resnet18 cat.png --against fp16 | did you mean dtype=float16?
 2 | compare resnet18 cat.png --against seed=1 --against seed=2 | one run B at a time: compare twice
 3 | inspect resnet18 nofile.png | give one or more image files, for example photo.jpg
 4 | inspect resnet18 cat.png --weights imagenet | resnet18 has: IMAGENET1K_V1, DEFAULT, auto, pretrained, random, FILE
