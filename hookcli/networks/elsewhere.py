@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME, hf:NAME or FILE.py:FUNCTION"
 _OFFERED = {  # by the form of their names: what to type for models of other libraries
-    r"RN\d+(x\d+)?|ViT-(\w|bigG)[-/]\d+(-\w+)*": "open_clip:{}",
-    r"\w+\.\w*in\d+k\w*|\w+_patch\d+_\w+": "timm:{}",
-    r"(?i:unet|unetplusplus|linknet|manet|fpn|pan|pspnet|upernet)": "smp:{}/resnet34",
+    r"(?:(?:open-?)?clip:)?((?:RN\d+(?:x\d+)?|ViT-(?:\w|bigG)[-/]\d+)(?:-\w+)*)": "open_clip:{}",
+    r"(\w+\.\w*in\d+k\w*|\w+_patch\d+_\w+)": "timm:{}",
+    r"((?i:unet|unetplusplus|linknet|manet|fpn|pan|pspnet|upernet))": "smp:{}/resnet34",
 }
 _LIBRARIES = {  # by the form of their names: the library, and the code that makes a model
     r"(yolo\w*?\d\w*)(?:\.pt)?": (
@@ -76,13 +76,13 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
         return None
     if _is_file(name):
         return _explain_file(name)
-    if "/" in origin and _is_file(f"{origin}.py"):
-        hint = f"is it {origin}.py:{function or 'FUNCTION'}?"
-        return RequestError(f"no model is called {name!r}", hint)
+    file, _, made = (origin, "", function or "FUNCTION") if "/" in origin else name.rpartition(".")
+    if _is_file(f"{file}.py"):
+        return RequestError(f"no model is called {name!r}", f"is it {file}.py:{made}?")
     for form, typed in _OFFERED.items():
-        if re.fullmatch(form, name):
+        if found := re.fullmatch(form, name):
             text = f"torchvision has no {name!r}, but {typed.partition(':')[0]} has"
-            return RequestError(text, typed.format(name.replace("/", "-")))
+            return RequestError(text, typed.format(found[1].replace("/", "-")))
     if error := next(filter(None, (source.correct(name) for source in sources)), None):
         return error
     for form, (library, code) in _LIBRARIES.items():

@@ -121,10 +121,12 @@ def check_kept(file: Path, way: str) -> None:
 
 def _check_words(request: RunRequest) -> None:
     name, images = request.model.name, request.images.names
-    if images and Path(name).suffix.lower() in _PICTURES:
+    is_folder = os.path.isdir(name) and not any(map(os.path.exists, images))  # noqa: PTH112
+    if images and (is_folder or Path(name).suffix.lower() in _PICTURES):
+        what = "a folder" if is_folder else "an image"
         raise RequestError(
-            f"the model comes before the images, and {name!r} is an image",
-            f"give {images[0]!r} as the model, and {name!r} as an image",
+            f"the model comes before the images, and {name!r} is {what}",
+            f"give {images[0]!r} as the model, and {name!r} as {what.replace('a f', 'the f')}",
         )
     for word in images:
         is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)

@@ -85,6 +85,14 @@ GUESSES = """\
 3 | inspect resnet18 nofile.png | give one or more image files, for example photo.jpg
 4 | inspect resnet18 cat.png --weights imagenet | resnet18 has: IMAGENET1K_V1, DEFAULT, auto, pretrained, random, FILE
 2 | layers resnet-18 | resnet18
+2 | inspect -m resnet18 cat.png | the model is named without an option: hookcli inspect MODEL IMAGE...
+2 | inspect resnet18 cat.png -w random | --weights WEIGHTS
+2 | inspect resnet18 cat.png --save-tensors | --save tensors
+2 | --list-models | hookcli models
+2 | duplicates photos | hookcli map resnet18 PHOTOS
+2 | inspect . resnet18 | give 'resnet18' as the model, and '.' as the folder
+2 | layers openclip:ViT-B-32 | open_clip:ViT-B-32
+2 | layers clip:RN50 | open_clip:RN50
 2 | layers resnet | did you mean resnet18, resnet34, resnet50?
 2 | layers vit_b_17 | did you mean vit_b_16, vit_l_16, vit_h_14?
 2 | layers mask_rcnn | did you mean maskrcnn_resnet50_fpn, maskrcnn_resnet50_fpn_v2?
