@@ -64,7 +64,10 @@ def take_tiles(
     channels = _choose_channels(maps, style, scores)
     chosen = maps[channels]
     low, high = _finite_range(chosen, (1, 2))
-    figures = _tile_figures(chosen, low, high)
+    means = chosen.mean((1, 2))
+    rest = torch.linalg.vector_norm(chosen - means.view(-1, 1, 1), dim=(1, 2))
+    spreads = rest / max(1, chosen[0].numel() if len(chosen) else 1) ** 0.5
+    figures = torch.stack([low.flatten(), high.flatten(), means, spreads])
     whole = None
     if style.scale == "layer":
         low, high = _finite_range(maps, (0, 1, 2))
@@ -150,13 +153,6 @@ def _rank_scores(maps: Tensor, rank: str) -> Tensor:
         return maps.amax((1, 2)) + 0 * means  # an Inf or NaN anywhere is in the mean too
     spreads: Tensor = torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
     return spreads
-
-
-def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    means = chosen.mean((1, 2))
-    rest = torch.linalg.vector_norm(chosen - means.view(-1, 1, 1), dim=(1, 2))
-    spreads = rest / max(1, chosen[0].numel() if len(chosen) else 1) ** 0.5
-    return torch.stack([low.flatten(), high.flatten(), means, spreads])
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -101,7 +101,10 @@ def letters_of(
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
         inside, arrow, out = equation.replace(" ", "").partition("->")
-        terms = [*inside.split(","), out if arrow else _output_letters(inside)]
+        if not arrow:
+            once = [each for each in sorted(set(inside) - set(",.")) if inside.count(each) == 1]
+            out = ("..." if "..." in inside else "") + "".join(once)
+        terms = [*inside.split(","), out]
         tensors = (*factors, output)
         left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
         return (factors[0], left), (factors[1], right), made
@@ -124,9 +127,3 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
     before, dots, after = term.partition("...")
     count = tensor.dim() - len(before) - len(after)
     return [*before, *(f"{dots}{index}" for index in range(count, 0, -1)), *after]
-
-
-def _output_letters(inside: str) -> str:
-    once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
-    dots = "..." if "..." in inside else ""
-    return dots + "".join(once)

@@ -27,7 +27,11 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     # Pooling by ``mean`` and ``max`` returns (rows, C), over frames and the tokens on the image,
     # too. Pooling to N returns (rows, C, N, N), for a clip (rows, C, D, N, N), and for a sequence
     # (rows, C, N). Tensors without height and width are not pooled.
-    values = _as_plain(activation)
+    values = to_dense(activation)
+    if values.is_quantized:
+        values = values.dequantize()
+    elif values.is_complex():
+        values = values.to(torch.complex64)
     if style.channels is not None and layout.channel_axis is not None:
         inside = _present(style.channels, values.shape[layout.channel_axis])
         chosen = torch.tensor(inside, dtype=torch.int64, device=values.device)
@@ -67,13 +71,6 @@ def _present(channels: tuple[int, ...], count: int) -> list[int]:
 
 def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
     return style.pool != "none" and layout.height * layout.width > 0
-
-
-def _as_plain(activation: Tensor) -> Tensor:
-    values = to_dense(activation)
-    if values.is_quantized:
-        return values.dequantize()
-    return values.to(torch.complex64) if values.is_complex() else values
 
 
 def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:

@@ -55,7 +55,9 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
         fast = _reduce_fast(values, low.amin(1).tolist(), high.amax(1).tolist())
     table: Sequence[Sequence[float]] | Tensor
     if fast is None:
-        table = _reduce_exact(values)
+        flat = values.flatten(1)
+        pieces = torch.split(flat, max(1, _PIECE // flat.shape[1]))
+        table = torch.cat([_reduce_piece(piece) for piece in pieces])
     else:
         table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
     return RowStats(table, *((None, None) if channel_axis is None else (low, high)))
@@ -159,12 +161,6 @@ def _count_zeros(values: Tensor) -> list[int]:
         return [numel - int(torch.count_nonzero(row)) for row in values]
     nonzero = values.sgn().abs_().sum(list(range(1, values.dim())))
     return [numel - int(count) for count in nonzero.tolist()]
-
-
-def _reduce_exact(values: Tensor) -> Tensor:
-    flat = values.flatten(1)
-    pieces = torch.split(flat, max(1, _PIECE // flat.shape[1]))
-    return torch.cat([_reduce_piece(piece) for piece in pieces])
 
 
 def _reduce_piece(flat: Tensor) -> Tensor:

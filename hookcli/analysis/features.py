@@ -110,7 +110,11 @@ class SavedCall:
         ``how`` says what becomes the features: the class token, or the mean or maximum over all
         places (tokens, or pixels of maps). Values without places are flattened instead.
         """
-        self._check_pool(how)
+        if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
+            raise RequestError(
+                f"{self.call_id!r} was saved with `pool={self.pool!r}`, which has no {_NAMES[how]}",
+                _saving_hint(self.run, "none"),
+            )
         order = _number(self.images if keys is None else keys)
         rows: Features | None = None
         for block in self.read():
@@ -136,13 +140,6 @@ class SavedCall:
         layout = self._find_layout(shape, next(iter(self.pixels.values()), None))
         has_places = layout.is_spatial and layout.channel_axis is not None
         return layout.height * layout.width if has_places else 0
-
-    def _check_pool(self, how: Pool) -> None:
-        if self.pool != "none" and how != self.pool and (how != "mean" or self.pool == "max"):
-            raise RequestError(
-                f"{self.call_id!r} was saved with `pool={self.pool!r}`, which has no {_NAMES[how]}",
-                _saving_hint(self.run, "none"),
-            )
 
     def _reduce(self, block: Block, how: Pool) -> Array:
         layout, values = block.layout, block.values

@@ -17,7 +17,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.urls import to_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hookcli.reading.load import Run
 
@@ -94,24 +94,19 @@ def _read_file(name: str) -> dict[str, str]:
     except (ValueError, csv.Error) as error:
         raise RequestError(f"{name!r} is not a CSV file: {error}", _HEADER) from error
     found: dict[str, str] = {}
-    for image, label in _list_pairs(name, rows):
-        if found.setdefault(image, label) != label:
-            raise RequestError(
-                f"{name!r} has two labels for {image!r}: {found[image]} and {label}",
-                "give each image one label",
-            )
-    return found
-
-
-def _list_pairs(name: str, rows: list[dict[str, str]]) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(rows, 2):
         image, label = row.get("image"), row.get("label")
         if image is None or label is None:
             raise RequestError(f"{name!r} has no image and label in line {number}", _HEADER)
-        if label:
-            yield image, _show(label)
+        shown = _show(label)
+        if label and found.setdefault(image, shown) != shown:
+            raise RequestError(
+                f"{name!r} has two labels for {image!r}: {found[image]} and {shown}",
+                "give each image one label",
+            )
     if not rows:
         raise RequestError(f"{name!r} has no labels", _HEADER)
+    return found
 
 
 def _show(label: object) -> str:

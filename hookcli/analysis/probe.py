@@ -160,6 +160,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
+    from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
     check_labels(labels, folds)
@@ -172,7 +173,11 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     split = StratifiedKFold(folds, shuffle=True, random_state=0)
     for train, test in split.split(features, known):
         fitted, tested = features[train], features[test]
-        _standardize(fitted, tested)
+        for start in range(0, features.shape[1], _COLUMNS):
+            columns = slice(start, start + _COLUMNS)
+            scaler = StandardScaler(copy=False).fit(fitted[:, columns])
+            scaler.transform(fitted[:, columns])
+            scaler.transform(tested[:, columns])
         model = LogisticRegression(max_iter=_STEPS)
         # With several threads, these small products took 13 to 40 times as long.
         with threadpool_limits(1), warnings.catch_warnings():
@@ -181,16 +186,6 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
         predicted[test] = model.predict(tested)
         shares.append(float(np.mean(predicted[test] == known[test])))
     return ProbeScore(tuple(shares), predicted)
-
-
-def _standardize(fitted: Features, tested: Features) -> None:
-    from sklearn.preprocessing import StandardScaler
-
-    for start in range(0, fitted.shape[1], _COLUMNS):
-        columns = slice(start, start + _COLUMNS)
-        scaler = StandardScaler(copy=False).fit(fitted[:, columns])
-        scaler.transform(fitted[:, columns])
-        scaler.transform(tested[:, columns])
 
 
 def check_labels(labels: Sequence[str], folds: int) -> None:

@@ -112,13 +112,10 @@ def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) 
 
 def _describe_call(row: RecordRow, sketch: bytes | None) -> GoldenCall:
     columns = {each.name: getattr(row, each.name) for each in fields(GoldenCall)}
-    columns |= {name: _finite(figure) for name, figure in figures_of(row).items()}
+    for name, figure in figures_of(row).items():
+        columns[name] = figure if figure is None or math.isfinite(figure) else None
     columns["sketch"] = None if sketch is None else sketches.to_text(sketch)
     return GoldenCall(**columns)
-
-
-def _finite(figure: float | None) -> float | None:
-    return figure if figure is None or math.isfinite(figure) else None
 
 
 def _render_fact(fact: object) -> str:

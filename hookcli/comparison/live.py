@@ -18,7 +18,7 @@ from hookcli.comparison.diff import check_comparison, pair_ids
 from hookcli.comparison.left_out import find_idle, list_left_out
 from hookcli.comparison.own_errors import Blamer, run_again
 from hookcli.comparison.seen_calls import SeenCalls
-from hookcli.comparison.side import list_side_changes, list_uncalled, naming, pixels_of, run_side
+from hookcli.comparison.side import list_side_changes, naming, pixels_of, run_side
 from hookcli.distance.answer import sum_up
 from hookcli.distance.comparison import Comparison, LeftOut
 from hookcli.distance.culprits import name_merged
@@ -26,6 +26,7 @@ from hookcli.distance.judge import CallPair, Judge
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.passes.graph_runner import GraphRunner
+from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import ImageResult, SkippedImage, describe_intensities
 
@@ -201,7 +202,11 @@ class _Sides:
             changed=tuple(list_side_changes(a, b)),
             images=tuple(self.keys),
             skipped=(*skipped_before, *self.skipped),
-            uncalled=list_uncalled(a, self.effects.called),
+            uncalled=tuple(
+                Uncalled(layer, a.runner.explain_uncalled(layer))
+                for layer in a.layers
+                if layer.module_path not in self.effects.called
+            ),
             left_out=left_out,
             notes=tuple(dict.fromkeys(filter(None, notes))),
             image_rows=tuple(_add_own(self.judge.image_rows(), own)),

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hookcli.config import Theme
     from hookcli.distance.comparison import Comparison, DiffRow
     from hookcli.reading.shards import Array
-    from hookcli.records.golden import ImageFacts
     from hookcli.render.draw.compared_picture import ComparedMaps
 
 MOST_PICTURES = 12
@@ -126,15 +125,12 @@ def read_maps(a: ComparedRun, b: ComparedRun) -> Callable[[DiffRow], CallMaps]:
     def read(row: DiffRow) -> CallMaps:
         one = _find_call(a, row.image, row.call_id)
         two = _find_call(b, others[row.image], row.other_call_id)
-        layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
+        pixels = a.images[row.image].pixels_shape
+        size = (pixels[-2], pixels[-1]) if len(pixels) > 1 else None
+        layout = recall_layout(one.layout, one.tensor.shape, size)
         return CallMaps(compare_maps(_read(one), _read(two), layout), layout.name)
 
     return read
-
-
-def _size_of(image: ImageFacts) -> tuple[int, int] | None:
-    shape = image.pixels_shape
-    return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
 def _find_call(run: ComparedRun, image: str, call_id: str) -> RunCall:

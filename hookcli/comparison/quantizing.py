@@ -65,8 +65,10 @@ class QuantizingNoise:
         values = self._seen.values.get(call.id)
         if values is None or values.dtype.kind != "f" or values.shape != tensor.shape:
             return
-        weight = self._find_weight(call.id)
-        own = 0.0 if weight is None else quantizing_error(to_array(weight.detach()))
+        module = self._modules.get(self._seen.a[call.id].call.layer.module_path)
+        weight, own = getattr(module, "weight", None), 0.0
+        if torch.is_tensor(weight) and weight.dim() > 1:
+            own = quantizing_error(to_array(weight.detach()))
         size, off = np.linalg.norm(values), np.linalg.norm(np.subtract(to_array(tensor), values))
         self._errors[call.id] = math.hypot(off / size if size and off < math.inf else 0.0, own)
 
@@ -81,11 +83,6 @@ class QuantizingNoise:
     def find(self, call_id: str, *, has_output: bool) -> float:
         output = quantizing_error(self._seen.values[call_id]) if has_output else 0.0
         return math.hypot(self._errors.get(call_id, 0.0), output)
-
-    def _find_weight(self, call_id: str) -> Tensor | None:
-        module = self._modules.get(self._seen.a[call_id].call.layer.module_path)
-        weight = getattr(module, "weight", None)
-        return weight if torch.is_tensor(weight) and weight.dim() > 1 else None
 
     def _move(self, values: Array, share: float) -> Array:
         noise = self._random.standard_normal(values.shape, dtype=np.float32)

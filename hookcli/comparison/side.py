@@ -13,11 +13,10 @@ from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
 from hookcli.hooks.nested import to_dense
 from hookcli.passes.runner import Batch
-from hookcli.records.calls import Uncalled
 from hookcli.records.command import command_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -83,14 +82,6 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
         yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")
     if one.run.images != two.run.images:
         yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
-
-
-def list_uncalled(side: Side, called: Collection[str]) -> tuple[Uncalled, ...]:
-    return tuple(
-        Uncalled(layer, side.runner.explain_uncalled(layer))
-        for layer in side.layers
-        if layer.module_path not in called
-    )
 
 
 def _facts(side: Side) -> dict[str, object]:

@@ -99,8 +99,10 @@ class Judge:
         judged = self.judge(pair)
         if is_hidden:
             self._hidden.add(key)
-        else:
-            self._count(pair, judged)
+        elif judged.is_unknown:
+            self.missing = self.missing or judged.row.reason
+        elif pair.distance is not None:
+            self.measured += bool(pair.distance.difference.values or judged.row.reason)
         if self.keeps_images:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
@@ -159,12 +161,6 @@ class Judge:
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
-
-    def _count(self, pair: CallPair, judged: JudgedRow) -> None:
-        if judged.is_unknown:
-            self.missing = self.missing or judged.row.reason
-        elif pair.distance is not None:
-            self.measured += bool(pair.distance.difference.values or judged.row.reason)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))

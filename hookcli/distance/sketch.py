@@ -29,7 +29,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,20 +40,6 @@ if TYPE_CHECKING:
 
 ROWS = 2039  # rows of 67 values, after which the signs in ``own`` repeat
 PERIOD = BUCKETS * ROWS
-
-PRECISION = math.sqrt(2 / BUCKETS) / 2
-"""The standard deviation of an estimated norm, divided by the true norm n: 0.086.
-
-With independent signs, the square of a sketch's norm has the mean n**2 and the variance 2 * (the
-sum of the squares of the buckets' energies, minus the sum of the values' fourth powers). If the
-energy is spread evenly, that is at most 2 * n**4 / 67. The relative standard deviation of a norm is
-half that of its square, so two of three estimates are within 9 %, and 19 of 20 within 17 %. The
-estimate is better if few values make up the difference, and worse if several values in one bucket
-hold most of the energy: two equal ones give 0 or 1.41 times their norm. No usual layer produces
-such a difference, but a change in one column of a tensor whose rows are a multiple of 67 wide does.
-
-The values of a sketch are float32: differences below about 1e-7 of the norm are rounding errors.
-"""
 
 _OWN_SEED = 0x686F6F6B636C6931  # "hookcli1"
 _ROW_SEED = 0x686F6F6B636C6932  # "hookcli2"

@@ -97,11 +97,6 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
     return pruning
 
 
-def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    for text in texts:
-        select_layers(model, [read_prune(text).layers])
-
-
 def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
     chosen = select_layers(model, [asked.layers])
     found = find_modules(model)

@@ -188,7 +188,9 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
             low, high = (None if end is None else _round(end, values) for end in ends)
             return values.clamp(low, high)
         case "clip-norm":
-            return _clip_norm(values, edit.value, together)
+            wide = _widen(values)
+            norms = vector_norm(wide, dim=together, keepdim=True) if together else wide.abs()
+            return (wide * (edit.value / norms.clamp(min=edit.value))).to(values.dtype)
         case "mean":
             axes = [axis for axis in together if axis != channel_axis]
             means = _widen(values).mean(axes, keepdim=True) if axes else values
@@ -198,12 +200,6 @@ def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int |
 def _round(number: float, values: Tensor) -> float:
     """Round ``number`` to the dtype of ``values``; return Inf if it is too large for the dtype."""
     return values.new_tensor(number, device="cpu").item()  # torch refuses numbers beyond the range
-
-
-def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
-    wide = _widen(values)
-    norms = vector_norm(wide, dim=axes, keepdim=True) if axes else wide.abs()
-    return (wide * (limit / norms.clamp(min=limit))).to(values.dtype)
 
 
 def _widen(values: Tensor) -> Tensor:

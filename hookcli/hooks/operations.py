@@ -105,7 +105,7 @@ def listen_to_operations(
             module = modules[layer.module_path]
             running = layer.module_path, is_torch_leaf(module)
             placed.put_before(layer.label, module, partial(mode.entered, running))
-            placed.put_after(layer.label, module, mode.left, always=True)
+            placed.put_after(layer.label, module, mode.left)
         with mode:
             yield
         placed.check()
@@ -250,10 +250,8 @@ def writes_in_place(
         return True
     if name.startswith("__"):
         return name[2:3] == "i" and name[3:-2] in _OPERATORS
-    return name.endswith("_") or _is_inplace(function, args)
-
-
-def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bool:
+    if name.endswith("_"):
+        return True
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount]
     return "inplace" in names and args[names.index("inplace") :][:1] == (True,)

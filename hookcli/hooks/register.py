@@ -143,16 +143,15 @@ class PlacedHooks:
         module: nn.Module,
         hook: Callable[..., object],
         *,
-        always: bool = False,
         first: bool = False,
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 
-        ``label`` names the module in error messages. With ``always``, a pass that raises also calls
-        ``hook``, with None as the output. With ``first``, ``hook`` runs before other hooks.
+        ``label`` names the module in error messages. A pass that raises also calls ``hook``, with
+        None as the output. With ``first``, ``hook`` runs before other hooks.
         """
         own = Hook(hook)
-        handle = nn.Module.register_forward_hook(module, own, always_call=always, prepend=first)
+        handle = nn.Module.register_forward_hook(module, own, always_call=True, prepend=first)
         self._placed.append(_PlacedHook(label, module, "_forward_hooks", handle, begin(module)))
 
     def check(self) -> None:

@@ -75,9 +75,9 @@ def watch(
                     "keep the module in place; an unused module need not be called",
                 )
             placed.put_before(layer.label, module, partial(watched.before, layer))
-            # always: even a call that raised ends (with None), so ``running`` stays correct
+            # even a call that raised ends (with None), so ``running`` stays correct
             after = partial(watched.after, layer)
-            placed.put_after(layer.label, module, after, always=True, first=ends_first)
+            placed.put_after(layer.label, module, after, first=ends_first)
         with run_eagerly(), ExitStack() as stack:
             if operations:
                 watchable = list_watchable(model)

@@ -96,12 +96,6 @@ def make_fitter(
     return Fitter(loaded.prepare, _read_pair(request.pair, style))
 
 
-def fit_sources(
-    fitter: Fitter, sources: Sequence[ImageSource]
-) -> tuple[list[ImageSource], list[SkippedImage]]:
-    return replace_kept(sources, lambda source: fitter.fit(source) if source.kept else None)
-
-
 def replace_kept(
     sources: Sequence[ImageSource], convert: Callable[[ImageSource], ImageContent | None]
 ) -> tuple[list[ImageSource], list[SkippedImage]]:

@@ -162,17 +162,13 @@ def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
     cores = os.cpu_count() or 1
     if len(sources) < _WORTH_WORKERS:
         return 0
-    if _are_large(sources):
-        return min(_MOST_WORKERS, cores)
-    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one worker costs more than it saves
-
-
-def _are_large(sources: Sequence[ImageSource]) -> bool:
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):
             sizes.append(os.stat(source.file).st_size)  # noqa: PTH116
-    return sum(sizes) > _LARGE * len(sizes)
+    if sum(sizes) > _LARGE * len(sizes):
+        return min(_MOST_WORKERS, cores)
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one worker costs more than it saves
 
 
 def prepare_images(

@@ -93,7 +93,11 @@ class CompiledRunner(GraphRunner):
             given = {name: each for name, each in fed.items() if name.startswith(prefix)}
             bare = [[name.removeprefix(prefix) for name in names] for names in (wanted, given)]
             whole = expose_values(module, *bare)
-            fakes = _make_fake(examples, [*given.values()])
+            fakes = [*given.values()]
+            # If torch could make the shapes symbols, it would check them at every call, and miss
+            # the names of the tensors.
+            if (mode := torch._guards.detect_fake_mode(examples)) is not None:
+                fakes = [mode.from_tensor(each, static_shapes=True) for each in fakes]
             compiled = torch._inductor.compile(whole, [*examples, *fakes])
 
             def run(*inputs: Tensor) -> object:
@@ -120,15 +124,6 @@ class CompiledRunner(GraphRunner):
 
 def _list_paths(module: nn.Module) -> dict[str, str]:
     return {str(id(each)): path for path, each in find_modules(module).items()}
-
-
-def _make_fake(examples: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-    # If torch could make the shapes symbols, it would check them at every call, and miss the names
-    # of the tensors.
-    mode = torch._guards.detect_fake_mode(examples)
-    if mode is None:
-        return list(tensors)
-    return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
 
 def _run_with(

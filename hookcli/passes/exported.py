@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from hookcli.errors import ModelError, OutputError
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import tensors_in
 from hookcli.networks.graph_file import GraphInput, fit_inputs
 from hookcli.networks.inputs import split_arguments
 from hookcli.networks.torch_archive import list_members, load_archive
@@ -23,7 +23,7 @@ from hookcli.passes.call import call_model, explain_refusal
 from hookcli.passes.flops import FlopCounter
 from hookcli.passes.fx_graph import list_nodes, list_returned
 from hookcli.passes.graph import Graph
-from hookcli.passes.graph_runner import GraphRunner, flatten, quiet
+from hookcli.passes.graph_runner import GraphRunner, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -145,13 +145,13 @@ class ProgramRunner(GraphRunner):
             return fed[name].clone() if name in fed else result
 
         watched = _Watched(self.module, pass_on)
-        given = iter(fit_inputs(flatten(arguments), self.inputs))
+        given = iter(fit_inputs(tensors_in(arguments), self.inputs))
         nodes = self.module.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("val") for node in nodes]  # a number is part of the program
         taken = (next(given).to(e.dtype) if isinstance(e, Tensor) else e for e in examples)
         with torch.no_grad():
             returned = call_model(watched, tuple(taken))
-        return [each for _, each in named_tensors(returned)]
+        return tensors_in(returned)
 
 
 class _Watched(nn.Module):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
-from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
@@ -188,10 +187,6 @@ def _starting(call: GraphCall) -> tuple[int, int]:
 
 def name_outputs(outputs: Sequence[object]) -> list[str]:
     return [str(number) for number in range(len(outputs))] if len(outputs) != 1 else [""]
-
-
-def flatten(arguments: tuple[object, ...]) -> list[Tensor]:
-    return [tensor for _, tensor in named_tensors(arguments)]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import torch
 from hookcli.distance.tolerance import coarser
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.layers import family_of_operation
+from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.operations import name_aten
 from hookcli.networks.graph_file import (
     GraphInput,
@@ -36,7 +37,7 @@ from hookcli.outside.foreign import first_line, require_package
 from hookcli.passes.call import explain_refusal
 from hookcli.passes.fx_graph import count_functions, explain_missing, list_module_calls, name_calls
 from hookcli.passes.graph import ONNX, Graph, GraphNode, ModuleScope
-from hookcli.passes.graph_runner import GraphRunner, flatten, name_outputs, quiet
+from hookcli.passes.graph_runner import GraphRunner, name_outputs, quiet
 from hookcli.passes.node_names import NamedValues, read_names
 from hookcli.passes.onnx_operators import (
     count_flops,
@@ -203,7 +204,7 @@ class OnnxRunner(GraphRunner):
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
         arguments = self.arguments_of(pixels)
-        graph, known = self._model.graph, zip(self.inputs, flatten(arguments), strict=False)
+        graph, known = self._model.graph, zip(self.inputs, tensors_in(arguments), strict=False)
         shapes = {each.name: tuple(tensor.shape) for each, tensor in known}
         shapes |= {each.name: tuple(each.dims) for each in graph.initializer}
         wanted = {name for node in graph.node for name in list_multiplied(node)} - shapes.keys()
@@ -287,7 +288,7 @@ class OnnxRunner(GraphRunner):
         }
         while True:
             session = self._session(values, tuple(fed))
-            feeds = self._feeds(session, fit_inputs(flatten(arguments), self.inputs)) | given
+            feeds = self._feeds(session, fit_inputs(tensors_in(arguments), self.inputs)) | given
             names = [each.name for each in session.get_outputs()]
             try:
                 arrays = session.run(names, feeds)
@@ -456,7 +457,10 @@ def _list_nodes(
                 found = (each.scopes, each.function, each.step, outputs)
                 yield GraphNode(*found, *common, None, inputs)
         elif scopes is None or is_blocked:
-            name = _find_name(node.name or own[0] if own else node.op_type, names)
+            base = node.name or own[0] if own else node.op_type
+            numbered = (f"{base}_{number}" for number in itertools.count(1))
+            name = next(each for each in itertools.chain([base], numbered) if each not in names)
+            names.add(name)
             left_out = "only quantizes" if node.op_type in _QUANTIZING else ""
             left_out = "has a memory layout of ONNX Runtime" if is_blocked else left_out
             if alive.isdisjoint(node.output):
@@ -495,13 +499,6 @@ def _find_dependent(graph: Any) -> set[str]:
         if node.op_type not in _OF_SHAPES and not found.isdisjoint(_list_read(node)):
             found.update(filter(None, node.output))
     return found
-
-
-def _find_name(name: str, taken: set[str]) -> str:
-    numbered = (f"{name}_{number}" for number in itertools.count(1))
-    name = next(each for each in itertools.chain([name], numbered) if each not in taken)
-    taken.add(name)
-    return name
 
 
 def _list_read(node: Any) -> Iterator[str]:

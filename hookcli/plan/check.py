@@ -6,7 +6,6 @@ import difflib
 import math
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
+from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import HELD, IN_MEMORY, choose
 from hookcli.records.rules import RULES, SHARES
 from hookcli.records.text import count
@@ -166,10 +166,7 @@ def _check_machine(config: RunConfig) -> None:
         if given is not None:
             raise RequestError(f"`{name}` is for one image, and `cluster` for many")
     _check_cluster(machine.cluster, config.run.model.device)
-    if find_spec("ray") is None:
-        raise RequestError(
-            "`cluster` needs Ray, which is not installed", "pip install 'hookcli[ray]'"
-        )
+    require_package("`cluster` needs", "ray", "Ray", "ray")
 
 
 def _check_locations(config: RunConfig) -> None:

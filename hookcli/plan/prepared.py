@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from hookcli.config import SIDES, InspectConfig
-from hookcli.edits.pruning import Pruning, check_prunes, prune_model
+from hookcli.edits.grammar import read_prune
+from hookcli.edits.pruning import Pruning, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
 from hookcli.errors import HookcliError, NoImageError, NoLayerMatchedError, RequestError
 from hookcli.hooks.filter import read_forms, select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
-from hookcli.images.fit import fit_sources, make_fitter
+from hookcli.images.fit import make_fitter, replace_kept
 from hookcli.images.prepare import FirstImage, count_workers, release_pictures
 from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
@@ -162,7 +163,13 @@ def prepare_model(
     # Without weights, only to plan a run. With ``finds_operations``, the runner knows all
     # operations. Modules and parameters whose Python ``id`` is in ``taken`` are copied.
     if request.model.is_file:
-        return _prepare_file(request, found)
+        check_graph_request(request.model)
+        graph_runner, described = open_graph(request.model)
+        described, images = _fit_images(described, request, found)
+        graph_runner = graph_runner.choosing(request.layers, request.exclude)
+        model = PreparedModel(request, described, graph_runner, *images)
+        _refuse_unless_eager(model, {})
+        return model
     load = partial(load_model, taken=taken) if has_weights else build_skeleton
     loaded = load(request.model)
     loaded, images = _fit_images(loaded.for_bands(request.model, found.bands), request, found)
@@ -171,16 +178,6 @@ def prepare_model(
     also = ("op:*",) if finds_operations else ()
     runner = _make_eager(loaded, request, at, edited_side, also, has_weights=has_weights)
     return EagerModel(request, loaded, runner, *images)
-
-
-def _prepare_file(request: RunRequest, found: FoundImages) -> PreparedModel:
-    check_graph_request(request.model)
-    runner, described = open_graph(request.model)
-    described, images = _fit_images(described, request, found)
-    runner = runner.choosing(request.layers, request.exclude)
-    model = PreparedModel(request, described, runner, *images)
-    _refuse_unless_eager(model, {})
-    return model
 
 
 def _make_eager(
@@ -202,7 +199,8 @@ def _make_eager(
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
     choose = partial(select_layers, module, request.layers, request.exclude)
     chosen = choose(operations)
-    check_prunes(module, request.prunes)
+    for text in request.prunes:
+        select_layers(module, [read_prune(text).layers])
     pruning = Pruning()
     if has_weights:
         pruning = prune_model(module, request.prunes, request.model.seed)
@@ -437,7 +435,9 @@ def _fit_images(
     loaded: M, request: RunRequest, found: FoundImages
 ) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
     fitter = make_fitter(request.images, loaded, request.model.bands)
-    sources, unfit = fit_sources(fitter, found.sources)
+    sources, unfit = replace_kept(
+        found.sources, lambda each: fitter.fit(each) if each.kept else None
+    )
     sources, unprepared = release_pictures(fitter, sources)
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):

@@ -90,7 +90,11 @@ def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWrit
         name, call_id = names.grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
             file = names.picture_file(names.ATTENTION, image, name)
-            what, labels = f"of {each.call.layer.label}", _label_heads(each.row)
+            labels = [
+                f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
+                for head, entropy in enumerate(each.row.entropy)
+            ]
+            what = f"of {each.call.layer.label}"
             _write_heads(writer, file, image, seen, each.query, labels, what)
             chunk.heats.append(HeatPicture(image, "attention", call_id, file))
         if each.maps is not None:
@@ -108,13 +112,6 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
     grids = call.row.query_grid, maps.query_grid, maps.map_grid
     tokens = maps.is_thinned, maps.has_class_token
     return AttentionMaps(image, call.call.id, file, call.row.heads, *grids, *tokens)
-
-
-def _label_heads(row: AttentionRow) -> list[str]:
-    return [
-        f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
-        for head, entropy in enumerate(row.entropy)
-    ]
 
 
 def _write_heads(

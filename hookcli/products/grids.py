@@ -8,8 +8,6 @@ from hookcli.products.product import Cost, Product
 from hookcli.store.locations import names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hookcli.activations.collector import BatchResult
     from hookcli.activations.feature_maps import Picture
     from hookcli.products.product import Job, Outlook, RunEnd, RunningChunk
@@ -54,7 +52,13 @@ class Grids(Product):
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
         pictures = result.pictures
         if self.scope.style.mode == "sheet":
-            files = _queue_sheets(pictures, writer)
+            by_image: dict[str, list[Picture]] = {}
+            for picture in pictures:
+                by_image.setdefault(picture.image, []).append(picture)
+            files = [
+                writer.write_sheet(image, sorted(rows, key=lambda picture: picture.call.order))
+                for image, rows in by_image.items()
+            ]
         else:
             files = [writer.write_grid(picture) for picture in pictures]
         self.note_pictures(running.chunk, files)
@@ -70,13 +74,3 @@ class Grids(Product):
 
     def describe(self, end: RunEnd) -> dict[str, object]:
         return {"grids": end.totals.grids}
-
-
-def _queue_sheets(pictures: Sequence[Picture], writer: GridWriter) -> list[str]:
-    by_image: dict[str, list[Picture]] = {}
-    for picture in pictures:
-        by_image.setdefault(picture.image, []).append(picture)
-    return [
-        writer.write_sheet(image, sorted(rows, key=lambda picture: picture.call.order))
-        for image, rows in by_image.items()
-    ]

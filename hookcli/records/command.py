@@ -102,7 +102,11 @@ def list_differences(
         if old == new:
             continue
         if key == "code" and isinstance(new, dict) and isinstance(old, dict):
-            yield from _list_changed_files(old, new)
+            for file in new:
+                if file in old and old[file] != new[file]:
+                    yield f"before {file} changed"
+            if old.keys() != new.keys():
+                yield f"with other code: {_tell_difference(sorted(old), sorted(new))}"
         elif isinstance(new, dict) and isinstance(old, dict):
             yield from list_differences(old, new, f"{name} ")
         elif key == "command" and isinstance(new, list) and isinstance(old, list):
@@ -118,14 +122,6 @@ def list_differences(
             yield f"with other weights: sha256 {old}, not {new}"
         else:
             yield f"with a different {name}: {old}, not {new}"
-
-
-def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
-    for file in new:
-        if file in old and old[file] != new[file]:
-            yield f"before {file} changed"
-    if old.keys() != new.keys():
-        yield f"with other code: {_tell_difference(sorted(old), sorted(new))}"
 
 
 def list_value_options(

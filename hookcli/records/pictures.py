@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
@@ -99,6 +100,16 @@ class Grid:
     def __post_init__(self) -> None:
         if self.score and len(self.score) != len(self.channels):
             raise ValueError(f"{len(self.score)} scores of {len(self.channels)} tiles")
+
+
+def list_focused(grid: Grid) -> list[tuple[int, float | None]]:
+    """Return (channel, score) of the channels that ``--focus`` puts first, at most five.
+
+    Channels with a score of 0 or less are left out. A score of None (NaN or Inf) comes first.
+    """
+    pairs = zip(grid.channels, grid.score, strict=True)
+    more = [(channel, score) for channel, score in pairs if score is None or score > 0]
+    return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,6 @@ def _merge_shares(name: str, pairs: Pairs) -> float:
     return (round(one * size) + round(two * other_size)) / (size + other_size)
 
 
-def _merge_means(name: str, pairs: Pairs) -> float:
-    return _average(*pairs[name], pairs)
-
-
 def _merge_deviations(name: str, pairs: Pairs) -> float:
     (one, two), (mean_one, mean_two) = pairs[name], pairs["mean"]
     mean = _average(mean_one, mean_two, pairs)
@@ -87,7 +83,7 @@ class Statistics:
 
     mean: float | None = Statistic(
         text="mean of the finite values, or magnitudes if complex, in their unit; null if none",
-        merge=_merge_means,
+        merge=lambda name, pairs: _average(*pairs[name], pairs),
         heading="mean",
     ).with_default(None)
     std: float | None = Statistic(

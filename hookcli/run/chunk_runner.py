@@ -130,7 +130,10 @@ class ChunkRunner:
         if not isinstance(done, _Failure):
             self._first_shape = self._first_shape or tuple(pixels.shape[1:])
             for result in done:
-                self._collect(result)
+                self.running.images |= {image.key: image for image in result.images}
+                self._add(result)
+                for kind in sorted(result.not_finite, reverse=True):  # NaN before Inf
+                    self.running.chunk.broken.setdefault(kind, result.keys[0])
             return 0
         if len(batch) == 1:
             self.running.skip(batch[0], done.reason)
@@ -140,7 +143,11 @@ class ChunkRunner:
         half = len(batch) // 2
         failed = self._run_batch(batch[:half]) + self._run_batch(batch[half:])
         if not (failed or done.is_memory or self._alone):
-            self._run_one_at_a_time(len(batch), done.reason)
+            self._alone = True
+            self._warn(
+                f"a batch of {len(batch)} images failed ({done.reason}), and its halves do not: "
+                "from here on images go through one at a time, as with `batch_size=1`"
+            )
         return failed
 
     def _run_forward(
@@ -193,12 +200,6 @@ class ChunkRunner:
         found = [] if output is None else self._model.loaded.read(output, sizes)
         return found if len(found) == len(images) else [()] * len(images)
 
-    def _collect(self, result: BatchResult) -> None:
-        self.running.images |= {image.key: image for image in result.images}
-        self._add(result)
-        for kind in sorted(result.not_finite, reverse=True):  # NaN before Inf
-            self.running.chunk.broken.setdefault(kind, result.keys[0])
-
     def _add(self, result: BatchResult) -> None:
         running, chunk = self.running, self.running.chunk
         chunk.called |= result.called
@@ -221,13 +222,6 @@ class ChunkRunner:
             )
         self._has_halved = True
         self.running.chunk.halved += 1
-
-    def _run_one_at_a_time(self, count: int, reason: str) -> None:
-        self._alone = True
-        self._warn(
-            f"a batch of {count} images failed ({reason}), and its halves do not: "
-            "from here on images go through one at a time, as with `batch_size=1`"
-        )
 
 
 def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:

@@ -124,7 +124,13 @@ class RunFolder:
             old = self._folder.read(REQUEST)
             if old and self._resume:
                 _refuse_other_run(old, self.path, text)
-                _refuse_other_names(self.path, held.known)
+                for name in itertools.filterfalse(is_usual, sorted(held.known)):
+                    raise RequestError(
+                        f"`resume`: the run in {str(self.path)!r} has a file {name!r}, a name that "
+                        "not every system allows",
+                        "start again with `overwrite=True`, or finish it with the version that "
+                        "began it",
+                    )
             self._folder.remove(self._folder.list_partial(held.journal))
             if old or held.complete:
                 # Write the journal first: if hookcli is killed while it deletes files, the journal
@@ -151,12 +157,3 @@ def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
                 f"`resume`: the run in {str(path)!r} was started {difference}",
                 f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
             )
-
-
-def _refuse_other_names(path: Location, known: Iterable[str]) -> None:
-    for name in itertools.filterfalse(is_usual, sorted(known)):
-        raise RequestError(
-            f"`resume`: the run in {str(path)!r} has a file {name!r}, a name that not every system "
-            "allows",
-            "start again with `overwrite=True`, or finish it with the version that began it",
-        )

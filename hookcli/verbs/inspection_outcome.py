@@ -13,6 +13,7 @@ from hookcli.outside.foreign import require_package
 from hookcli.outside.urls import HELD, Url, to_location
 from hookcli.records.attention_records import mean_over_heads
 from hookcli.records.command import command_words, repeatable
+from hookcli.records.pictures import list_focused
 from hookcli.records.rows import LayerRow
 from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED, weights_text
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from hookcli.verbs.call import Note, VerbCall
     from hookcli.verbs.documents import RunDocument
 
-_FOCUSED = 5  # for each layer, name at most this many channels that fire more inside the box
 _OWN_LINES = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
 _IMAGES = 10  # show the predictions of each of at most this many images
 _CLASSES = 5  # of more images, count this many predicted classes
@@ -263,9 +263,7 @@ def _caption(outcome: Inspection) -> Iterator[str]:
     if focused:
         yield "channels that fire more inside the box than outside, in standard deviations:"
     for grid in focused:
-        more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
-        more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
-        fired = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
+        fired = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in list_focused(grid))
         yield f"  {grid.call_id}: {', '.join(fired) or 'none fires more inside'}"
     yield from _attention_lines(result.attention)
     findings = [finding for finding in result.findings if finding.rule not in _OWN_LINES]

@@ -112,6 +112,6 @@ def copy(value: Any) -> Any:
 
 def put_in_place(monkeypatch: Any, ray: FakeRay) -> FakeRay:
     """Let hookcli use the stand-in, whether Ray is installed or not."""
-    monkeypatch.setattr(check, "find_spec", lambda name: True)
+    monkeypatch.setattr(check, "require_package", lambda *names: None)
     monkeypatch.setattr(ray_cluster, "_import_ray", lambda: ray)
     return ray

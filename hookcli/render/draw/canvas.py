@@ -77,7 +77,10 @@ class Canvas:
     def to_image(self, palette: list[int], *, has_text: bool = True) -> Image.Image:
         pixels = self.pixels.copy()
         for text in self.texts if has_text else ():
-            _blend(pixels, text)
+            mask = draw_text(text.words, text.size)[:, : text.width]
+            area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
+            mask = mask[: area.shape[0], : area.shape[1]]
+            np.maximum(area, mask, out=area, where=area >= BACKGROUND)
         image = to_image(pixels, palette)
         if self.photos:
             image = image.convert("RGB")
@@ -229,13 +232,6 @@ def fill_bars(
     inside = (heights >= first) & (heights <= last)
     bars: Pixels = np.where(inside, levels, BACKGROUND + 1).astype(np.uint8)
     return bars[::-1]
-
-
-def _blend(pixels: Pixels, text: Text) -> None:
-    mask = draw_text(text.words, text.size)[:, : text.width]
-    area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
-    mask = mask[: area.shape[0], : area.shape[1]]
-    np.maximum(area, mask, out=area, where=area >= BACKGROUND)
 
 
 @functools.lru_cache

@@ -278,21 +278,17 @@ def draw_compared_maps(
 
 def list_labels(compared: ComparedMaps) -> list[str]:
     if compared.is_flat:
-        return _list_bar_labels(compared)
+        low, high = _bar_range(compared)
+        largest = float(compared.largest[0])
+        difference = _difference_text(largest, int(compared.broken[0]))
+        of_difference = f"{0 - largest:.3g} to {largest:.3g},  {difference}"  # 0 must not become -0
+        ranges = (*[f"{low:.3g} to {high:.3g}"] * 2, of_difference)
+        return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
     columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
     return [
         f"channel {channel}:  {low:.3g} to {high:.3g},  {_difference_text(largest, broken)}"
         for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
     ]
-
-
-def _list_bar_labels(compared: ComparedMaps) -> list[str]:
-    low, high = _bar_range(compared)
-    largest = float(compared.largest[0])
-    difference = _difference_text(largest, int(compared.broken[0]))
-    of_difference = f"{0 - largest:.3g} to {largest:.3g},  {difference}"  # 0 must not become -0
-    ranges = (*[f"{low:.3g} to {high:.3g}"] * 2, of_difference)
-    return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
 
 
 def _bar_range(compared: ComparedMaps) -> tuple[float, float]:

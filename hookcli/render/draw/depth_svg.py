@@ -133,7 +133,13 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     _draw_norms(chart, layers)
     base = _draw_ratios(chart, layers)
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
-    return _legend(layers) + chart.draw("Gradients over depth", "depth flow", base, calls)
+    line = '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>'
+    entries = [(line, "of outputs"), ('<circle r="2.5" class="param"/>', "of parameters")]
+    for mark, text in MARKS.items():
+        if any(layer.mark == mark for layer in layers):
+            entries.append((_mark(mark, 0, 0), text))
+    drawn = chart.draw("Gradients over depth", "depth flow", base, calls)
+    return svg.legend("depth flow", entries) + drawn
 
 
 def _draw_norms(chart: svg.Chart, layers: Sequence[FlowLayer]) -> None:
@@ -182,15 +188,6 @@ def _draw_ratios(chart: svg.Chart, layers: Sequence[FlowLayer]) -> int:
 
 def _mark(mark: str, x: float, y: float) -> str:
     return f'<path d="{_SHAPES[mark]}" transform="translate({x:.1f} {y:.1f})" class="{mark}"/>'
-
-
-def _legend(layers: Sequence[FlowLayer]) -> str:
-    line = '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>'
-    entries = [(line, "of outputs"), ('<circle r="2.5" class="param"/>', "of parameters")]
-    for mark, text in MARKS.items():
-        if any(layer.mark == mark for layer in layers):
-            entries.append((_mark(mark, 0, 0), text))
-    return svg.legend("depth flow", entries)
 
 
 def _title(layer: FlowLayer) -> str:

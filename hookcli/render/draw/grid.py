@@ -42,7 +42,9 @@ def draw_grid(
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
     step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
-    columns = _columns(count, step_y, step_x)
+    square = (count * step_y / step_x) ** 0.5
+    near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
+    columns = min(near, key=lambda each: (-count % each, abs(each - square)), default=1)
     whole = columns * step_x - _GAP
     heading = wrap_heading(heading, whole)
     top = heading_height(heading) + LABEL_ROW
@@ -81,7 +83,10 @@ def draw_bars(
         y = heading_height(heading) + row * (_BAR_HEIGHT + LABEL_ROW + _GAP)
         shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), size=LABEL_SIZE, width=width)
-        strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
+        shares = (np.where(np.isfinite(shown), shown, 0) - low) / span
+        own = MIDDLE + 80 * np.sign(shown) if signed else 80 + shares * 90  # visible in both themes
+        levels = np.where(np.isfinite(shown), own, LEVELS).astype(np.uint8)
+        strip = fill_bars(shown, levels, low, span, _BAR_HEIGHT).repeat(max(2, thick), 1)
         rows_of_strip = slice(y + LABEL_ROW, y + LABEL_ROW + _BAR_HEIGHT)
         canvas.pixels[rows_of_strip, MARGIN : MARGIN + strip.shape[1]] = strip
     return canvas
@@ -174,19 +179,3 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
 def _enlarge(tiles: Pixels, tile_size: int) -> Pixels:
     factor = max(1, tile_size // max(1, *tiles.shape[1:]))
     return tiles.repeat(factor, 1).repeat(factor, 2)
-
-
-def _columns(count: int, row_height: int, column_width: int) -> int:
-    square = (count * row_height / column_width) ** 0.5
-    near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
-    return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
-
-
-def _bar_strip(
-    values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
-) -> Pixels:
-    finite = np.isfinite(values)
-    shares = (np.where(finite, values, 0) - low) / span
-    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # visible in both themes
-    levels = np.where(finite, own, LEVELS).astype(np.uint8)
-    return fill_bars(values, levels, low, span, _BAR_HEIGHT).repeat(thick, 1)

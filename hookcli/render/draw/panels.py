@@ -87,7 +87,11 @@ def _list_panels(
     opened = {}
     for key, data in photos.items():
         grid = next(maps[key].grid for maps in layers.values() if key in maps)
-        opened[key] = _open_photo(data, grid, side)
+        # without a picture, the photo is black and has the proportions of ``grid`` (rows, columns)
+        with Image.open(io.BytesIO(data)) if data else Image.new("RGB", grid[::-1]) as photo:
+            scale = side / max(photo.size)
+            size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
+            opened[key] = photo.convert("RGB").resize(size)
         if not is_pair:
             yield opened[key], key if data else "no picture in the run"
     for layer, maps in layers.items():
@@ -105,14 +109,6 @@ def _list_panels(
             pixels = Image.fromarray(np.asarray(colours).reshape(*shown.grid, 3))
             drawn = pixels.resize(photo.size, Image.Resampling.NEAREST)
             yield _mark(drawn, shown.marks), caption
-
-
-def _open_photo(data: bytes | None, grid: tuple[int, int], side: int) -> Image.Image:
-    # without a picture, the photo is black and has the proportions of ``grid`` (rows, columns)
-    with Image.open(io.BytesIO(data)) if data else Image.new("RGB", grid[::-1]) as photo:
-        scale = side / max(photo.size)
-        size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
-        return photo.convert("RGB").resize(size)
 
 
 def _colour_heat(values: NDArray[np.float64], low: float) -> NDArray[np.uint8]:

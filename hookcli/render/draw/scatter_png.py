@@ -33,7 +33,10 @@ def draw_scatter(
 ) -> bytes:
     coordinates, colors = np.asarray(points), colors_of(theme)
     above = 14 + 18 * len(heading)
-    drawn = _limit(groups, len(colors.series))
+    drawn, most = list(groups.items()), len(colors.series)
+    if len(drawn) > most:
+        rest = [index for _, indices in drawn[most - 1 :] for index in indices]
+        drawn = [*drawn[: most - 1], (f"{len(drawn) - most + 1} others", rest)]
     legend = _LEGEND if len(drawn) > 1 else 0
     width, height = _SIDE + 2 * _EDGE + legend, _SIDE + above + _EDGE
     figure = start_figure(width, height, heading, theme)
@@ -70,12 +73,3 @@ def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_parse_math(False)
         text.set_text(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
-
-
-def _limit(groups: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, Sequence[int]]]:
-    """Return at most ``most`` groups (name, indices of points); the last may join all others."""
-    listed = list(groups.items())
-    if len(listed) <= most:
-        return listed
-    rest = [index for _, indices in listed[most - 1 :] for index in indices]
-    return [*listed[: most - 1], (f"{len(listed) - most + 1} others", rest)]

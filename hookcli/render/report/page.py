@@ -17,6 +17,7 @@ from hookcli.outside.files import OutsideError
 from hookcli.outside.flags import REFERENCE
 from hookcli.records.attention_records import mean_over_heads
 from hookcli.records.images import describe_intensities
+from hookcli.records.pictures import list_focused
 from hookcli.records.report import AS_LEFT
 from hookcli.records.rows import MAY_FIND_NOTHING
 from hookcli.records.runs import MOST_IMAGES, choose_pictured
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from hookcli.records.images import ImageResult
-    from hookcli.records.pictures import Grid
     from hookcli.records.report import FolderState, ReportDocument
     from hookcli.records.rows import LayerRow
 
@@ -75,7 +75,7 @@ def _compile_template() -> Template:
     environment.filters |= {
         "count_named": contact.count_named,
         "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
-        "focused": _channels_in_focus,
+        "focused": list_focused,
         "breakable": templates.breakable,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
@@ -212,16 +212,6 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
     names = ("change", "sparsity")
     known = {name: name for name in names if any(getattr(row, name) is not None for row in layers)}
     return (_GRADIENT_COLUMNS if backwards else _COLUMNS) | known
-
-
-def _channels_in_focus(grid: Grid) -> list[tuple[int, float | None]]:
-    """Return (channel, score) of the channels that ``--focus`` puts first, at most five.
-
-    Channels with a score of 0 or less are left out. A score of None (NaN or Inf) comes first.
-    """
-    pairs = zip(grid.channels, grid.score, strict=True)
-    more = [(channel, score) for channel, score in pairs if score is None or score > 0]
-    return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
 def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
