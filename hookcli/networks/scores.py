@@ -42,7 +42,10 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
             hint = one if len(categories) == 1 else f"classes are {known}"
             raise RequestError(f"`target`: there is no class {index}", hint)
         return index
-    named = [i for i, name in enumerate(categories) if name.lower() == text.lower()]
+    given, known = text.lower(), [name.lower() for name in categories]
+    named = [index for index, name in enumerate(known) if name == given]
+    if not named:  # such as ``tabby, tabby cat``
+        named = [index for index, name in enumerate(known) if given in name.split(", ")]
     if len(named) == 1:
         return named[0]
     if named:

@@ -111,6 +111,7 @@ def test_a_score_that_is_not_finite_is_no_number():
 
 def test_a_class_is_found_by_its_name_unless_two_have_it():
     assert find_target("Tabby CAT", ["dog", "tabby cat", "crane", "crane"]) == 1
+    assert find_target("tabby", ["cat, tabby cat", "Tabby, tabby cat", "tabby cat"]) == 1
     with pytest.raises(RequestError, match="2 classes are called 'crane'") as caught:
         find_target("crane", ["dog", "tabby cat", "crane", "crane"])
     assert caught.value.hint == "give the index: 2 or 3"
