@@ -42,10 +42,10 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
             hint = one if len(categories) == 1 else f"classes are {known}"
             raise RequestError(f"`target`: there is no class {index}", hint)
         return index
-    given, known = text.lower(), [name.lower() for name in categories]
-    named = [index for index, name in enumerate(known) if name == given]
+    given, names = text.lower(), [name.lower() for name in categories]
+    named = [index for index, name in enumerate(names) if name == given]
     if not named:  # such as ``tabby, tabby cat``
-        named = [index for index, name in enumerate(known) if given in name.split(", ")]
+        named = [index for index, name in enumerate(names) if given in name.split(", ")]
     if len(named) == 1:
         return named[0]
     if named:
