@@ -30,7 +30,7 @@ from hookcli.records.layer_records import TensorStats as TensorStats
 __version__: str
 __all__: list[str]
 _HOMES: dict[str, str]
-_Many: TypeAlias = str | int | Iterable[str]
+_Many: TypeAlias = str | Iterable[str]
 _Path: TypeAlias = str | PathLike[str]
 
 @overload
@@ -381,6 +381,9 @@ def golden(
 ) -> Golden:
     """Write a run as one small file; hookcli diff compares later runs with this file.
 
+    The file has the layers of the run or, with a model, those of --layers; by default, the
+    convolutions and the output of the model.
+
     Args:
         layers: Layers to observe; FORM is explained below.  [default: conv]
         exclude: Layers to leave out.
@@ -429,7 +432,7 @@ def gradients(
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     score: str | float | None = None,
-    target: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    target: int | _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
@@ -578,7 +581,7 @@ def gradients(
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     score: str | float | None = None,
-    target: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    target: int | _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,

@@ -41,7 +41,7 @@ def render() -> str:
         "__version__: str",
         "__all__: list[str]",
         "_HOMES: dict[str, str]",
-        "_Many: TypeAlias = str | int | Iterable[str]",
+        "_Many: TypeAlias = str | Iterable[str]",
         "_Path: TypeAlias = str | PathLike[str]",
         "",
         body,
@@ -105,7 +105,8 @@ def _render_kind(option: Any) -> str:
         return f"Literal[{', '.join(map(repr, choices))}]"
     kinds = get_args(option.field.kind) or (option.field.kind,)
     if option.flag.many:
-        return "_Many | Iterable[Any] | Mapping[str, Any]"
+        index = "int | " * ("int" in str(option.field.kind))
+        return f"{index}_Many | Iterable[Any] | Mapping[str, Any]"
     names = {bool: "bool", int: "int", float: "float", str: "str | float", Path: "_Path"}
     plain = [names[each] for each in kinds if each in names]
     if option.flag.read is not None or not plain:

@@ -52,7 +52,7 @@ class BatchResult:
     kept: tuple[tuple[str, str, Tensor], ...] = ()  # (call id, image, tensor (1, …) on the host)
     unedited: object = None
     scores: tuple[Score, ...] = ()  # of each target
-    unedited_score: Score | None = None
+    unedited_scores: tuple[Score, ...] = ()
     heats: tuple[Heat, ...] = ()
     attention: ImageAttention | None = None
     effects: EditEffects = field(default_factory=EditEffects)

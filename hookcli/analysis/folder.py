@@ -10,6 +10,7 @@ from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, Document, decode, keywords
 from hookcli.outside.json_text import render_json
 from hookcli.records.shared_fields import Command
+from hookcli.store.locations.names import ANALYSIS
 from hookcli.store.results import Kind, check_results, make_results
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.store.results import ResultFolder
-
-LIST = "analysis.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +61,4 @@ def _read_list(data: bytes) -> Iterable[str] | None:
         return None
 
 
-_ANALYSIS = Kind("analysis", "an", LIST, _read_list)
+_ANALYSIS = Kind("analysis", "an", ANALYSIS, _read_list)

@@ -101,7 +101,7 @@ class PredictionRow:
     """The label of an image, and the label that the best layer predicts.
 
     Attributes:
-        image: the image's key, its unique name in the run.
+        image: the image's key, its unique name in the run; in ``predictions.csv``, its file.
         label: the label.
         predicted: the label predicted by a classifier that was fitted without the image.
     """

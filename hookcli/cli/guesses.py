@@ -41,6 +41,8 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     if form := _read_table().get(words[0].lower()):
+        if form.endswith(" IMAGE") and words[1:] and os.path.lexists(f"{words[1]}/manifest.json"):
+            form = "hookcli report RUN --open"
         return _fill(form, words[1:])
     if near := _list_near(words[0], list(commands)):
         return shlex.join(["hookcli", near[0], *words[1:]])

@@ -77,9 +77,15 @@ class PanelCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments; raise a RequestError if an option for a single value is given twice."""
-        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        """Parse arguments; raise a RequestError if an option lacks its value, or has two."""
+        values, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        options = (each for each in self.get_params(ctx) if each.param_type_name == "option")
+        known = {name for option in options for name in option.opts}
         for option, number in Counter[Any](given).items():
+            taken = values.get(option.name)
+            if not known.isdisjoint(taken if isinstance(taken, list) else [taken]):
+                hint = ": ".join(describe_option(option, ctx))
+                raise RequestError(f"{option.opts[-1]} needs a value", hint)
             has_one = option.param_type_name == "option" and not option.multiple
             if number > 1 and has_one and (not option.is_flag or option.secondary_opts):
                 hint = ": ".join(describe_option(option, ctx))

@@ -14,6 +14,7 @@ from hookcli.errors import ForwardError
 from hookcli.hooks.nested import to_dense
 from hookcli.passes.runner import Batch
 from hookcli.records.command import command_words
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,6 +81,12 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if two.export is not None:
         file = "" if two.export.file is None else f", from {str(two.export.file)!r}"
         yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")
+    types = [{e.module_path: e.module_type for e in each.runner.layers} for each in (a, b)]
+    other = [(p, kind) for p, kind in types[0].items() if p and types[1].get(p, kind) != kind]
+    if two.export is None and other:
+        path, kind = other[0]
+        name = f"type of {path}{and_more(len(other) - 1, ' and of {} more layer{s}')}"
+        yield ChangedFact(name, kind, types[1][path])
     if one.run.images != two.run.images:
         yield ChangedFact("image", a.sources[0].name, b.sources[0].name)
 

@@ -103,8 +103,11 @@ def _identify(folder: str) -> tuple[int, int]:
 
 
 def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    marks = {names.REQUEST, names.MANIFEST}
-    return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
+    """Return whether hookcli wrote the folder: a run, or an analysis."""
+    found = {entry.name for entry in inside}
+    if names.ANALYSIS in found:
+        return b'"hookcli"' in Path(folder, names.ANALYSIS).read_bytes()
+    return not found.isdisjoint({names.REQUEST, names.MANIFEST}) and ownership.is_run(Path(folder))
 
 
 def _choose(

@@ -35,7 +35,7 @@ from hookcli.networks.tasks import (
 from hookcli.networks.weights import add_weights
 from hookcli.outside.foreign import ask
 from hookcli.outside.urls import IN_MEMORY
-from hookcli.records.runs import ModelInfo
+from hookcli.records.runs import GREY, ModelInfo
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class LoadedModel(ModelDescription):
         plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
         prepare = self.source.prepare(plain, self.module, self.source.preset)
         info = replace(self.info, preprocessing=prepare.words, input_shape=prepare.nominal_shape)
-        return replace(self, info=info, prepare=prepare)
+        notes = (*info.notes, GREY) if bands == 1 else info.notes
+        return replace(self, info=replace(info, notes=notes), prepare=prepare)
 
     def seen(self, pixels: Tensor) -> Tensor:
         return self.task.seen(self.module, pixels)

@@ -46,7 +46,16 @@ def find_blocks(model: nn.Module) -> str:
         for each in blocks:
             if kinds[type(each).__name__] > 1:
                 sizes[type(each).__name__] += sum(map(torch.numel, each.parameters()))
-    return max(sizes, key=sizes.__getitem__, default="")
+    best = max(sizes, key=sizes.__getitem__, default="")
+    inside = {
+        type(part).__name__: sizes[type(part).__name__]
+        for outer in model.modules()
+        if type(outer).__name__ == best
+        for part in outer.modules()
+        if type(part).__name__ != best
+    }
+    inner = max(inside, key=inside.__getitem__, default="")  # the blocks of a Swin's stages
+    return inner if inside.get(inner, 0) > sizes[best] / 2 else best
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:

@@ -31,7 +31,7 @@ class ScoreTensor:
     score: Score
 
 
-def find_target(text: str, categories: Sequence[str]) -> int | None:
+def find_target(text: str, categories: Sequence[str], *, several: bool = False) -> int | None:
     if text == "predicted":
         return None
     if re.fullmatch(r"-?\d{1,18}", text):
@@ -53,20 +53,24 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
             f"`target`: {len(named)} classes are called {text!r}",
             f"give the index: {' or '.join(map(str, named))}",
         )
-    raise RequestError(f"`target`: no category is called {text!r}", _near(text, categories))
+    near = _near(text, categories, several)
+    raise RequestError(f"`target`: no category is called {text!r}", near)
 
 
-def _near(text: str, categories: Sequence[str]) -> str:
+def _near(text: str, categories: Sequence[str], several: bool) -> str:  # noqa: FBT001
+    parts = [part.strip() for part in text.split(",")]
+    one = " or ".join(f"`target={part!r}`" for part in parts)
+    listed = f"name each class: `targets={parts}`" if several else f"one class at a time: {one}"
     if not categories:
-        return "the names of this model's classes are not known: give an index"
+        unknown = "the names of this model's classes are not known: give an index"
+        return listed if parts[1:] else unknown
     lowered = {name.lower(): name for name in reversed(categories)}
     wanted = text.lower()
     close = [low for low in lowered if wanted in low]
     close.sort(key=lambda low: wanted not in low.replace(",", " ").split())  # cat: tiger cat
     close = close or difflib.get_close_matches(wanted, lowered, n=3)
     if "," in text and not any(wanted in low for low in close):
-        each = (f"`target={part.strip()!r}`" for part in text.split(","))
-        return f"one class each: {' '.join(each)}"
+        return listed
     names = ", ".join(repr(lowered[low]) for low in close[:4])
     return f"did you mean {names}?" if names else "give an index, counted from 0, or predicted"
 
@@ -100,8 +104,8 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
         raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
         raise ModelError(
-            "no gradient leads back from the score: the model runs without gradients",
-            "does its forward use torch.no_grad, detach, or integers?",
+            "no gradient leads back from the score",
+            "does the model or the score use torch.no_grad, detach, or integers?",
         )
     return value
 

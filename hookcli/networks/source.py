@@ -182,22 +182,20 @@ class Source:
                 f"{len(request.bands)}",
                 f"choose {known}",
             )
-        inputs = [ask(each, "in_channels") for each in module.modules() if known is None]
-        taken = [each for each in inputs if isinstance(each, int)]
-        usual = 1 if taken[:1] == [1] and COLOURS not in taken else COLOURS
-        bands = known or given or (len(request.bands) if len(request.bands) > 1 else usual)
+        bands = known or given or (len(request.bands) if len(request.bands) > 1 else COLOURS)
         made = self.prepare_as_trained(request, module, preset)
         if bands != len(made.task.normalisation(module, made.transform)[0]):
             # No mean and standard deviation are known, so the values stay from 0 to 1.
             plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
             made = self.prepare_as_trained(plain, module, preset)
+        taken = (ask(each, "in_channels") for each in module.modules() if known is None)
         return replace(
             made,
             channels=known,
             fixed=find_fixed_size(module),
             grey=bands == 1,
             bands=COLOURS if bands == 1 else bands,
-            taken=frozenset(taken),
+            taken=frozenset(each for each in taken if isinstance(each, int)),
         )
 
 

@@ -194,7 +194,7 @@ def _judge(
         for key, each in tensors.items()
         if key in unexpected or getattr(expected.get(key), "shape", None) == each.shape
     }
-    wanted = {*kept, *missing} - {*head}
+    wanted = {*kept, *missing} - ({*head} if not unexpected else set())
     check_fit(file, kept, {key: expected[key] for key in expected if key in wanted})
     return head
 

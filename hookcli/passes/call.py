@@ -90,6 +90,22 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
     return False
 
 
+def takes_grey(loaded: LoadedModel) -> bool:
+    """Run the model on a black picture, if its first convolution is for one channel.
+
+    Return whether it fails there, since it got the three channels of a colour picture.
+    """
+    taken = (ask(each, "in_channels") for each in loaded.module.modules())
+    if loaded.knows_input or next((each for each in taken if isinstance(each, int)), 0) != 1:
+        return False
+    try:
+        with unchanged(loaded.module):
+            run_model(loaded, loaded.convert(torch.zeros(loaded.prepare.nominal_shape)))
+    except ForwardError as error:
+        return "to have 1 channels, but got 3 channels" in error.message
+    return False
+
+
 def has_rows(output: object, rows: int) -> bool:
     if _is_list_of_images(output):
         return len(output) == rows
@@ -191,7 +207,8 @@ def describe_failure(
     if isinstance(weight, Tensor) and got and int(got[1]) > weight.shape[1:2].numel() > 1:
         bands = (2, 1, 0) if weight.shape[1] == 3 else tuple(range(weight.shape[1]))
         facts.append(f"choose bands of the pictures: `bands={bands}`")
-    if observed and "mat1 and mat2 shapes" in reason:
+    is_picture = any("Conv2d" in type(each).__name__ for each in model.modules())
+    if is_picture and "mat1 and mat2 shapes" in reason:
         facts.append("was it made for pictures of another size? `size=28`, `size=32`, …")
     else:
         facts += _hint_inputs(model, failed, error, frame)

@@ -172,7 +172,7 @@ def run_backward(
             _observe_image(settings, key, pixels[i : i + 1], each, sample=first_image and i == 0)
             for each in settings.scorers
         ]
-        names = ("records", "pictures", "kept", "scores", "heats")
+        names = ("records", "pictures", "kept", "scores", "unedited_scores", "heats")
         chain = itertools.chain.from_iterable
         joined: dict[str, Any] = {
             name: (*chain(getattr(each, name) for each in found),) for name in names
@@ -226,7 +226,7 @@ def _observe_image(
         output=passed.output,
         unedited=None if plain is None else plain.output,
         scores=(passed.score,),
-        unedited_score=None if plain is None else plain.score,
+        unedited_scores=() if plain is None else (plain.score,),
         heats=tuple(heats),
         effects=effects,
     )

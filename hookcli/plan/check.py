@@ -119,9 +119,14 @@ def check_kept(file: Path, way: str) -> None:
         raise OutputError(f"cannot write {str(file)!r}", "name a file in an existing folder")
 
 
+_MODEL = re.compile(r"[a-z]+[\w:/-]*\d[\w:/-]*")  # resnet18, timm:resnet18, vit_b_16
+
+
 def _check_words(request: RunRequest) -> None:
     name, images = request.model.name, request.images.names
-    is_folder = os.path.isdir(name) and not any(map(os.path.exists, images))  # noqa: PTH112
+    first = images[0] if images else ""
+    is_model = _MODEL.fullmatch(first) and not _MODEL.fullmatch(name) and "." not in first
+    is_folder = is_model and os.path.isdir(name) and not os.path.lexists(first)  # noqa: PTH112
     if images and (is_folder or Path(name).suffix.lower() in _PICTURES):
         what = "a folder" if is_folder else "an image"
         raise RequestError(

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 def prepare_run(config: RunConfig) -> PreparedRun:
     clock = Clock()
-    found = _find_run(config, cleans_up=True)
+    found = _find_run(config, clock, cleans_up=True)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
-    clock.lap("read images")
     from hookcli.plan.prepared import prepare_model, settle_run
 
     clock.lap("import torch")
@@ -55,7 +54,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def plan_run(config: RunConfig) -> Plan:
-    found = _find_run(config, cleans_up=False)
+    found = _find_run(config, Clock(), cleans_up=False)
     from hookcli.plan.prepared import prepare_model, settle_run
 
     model = prepare_model(config.run, found, config.edited_side, config.at, has_weights=False)
@@ -63,10 +62,11 @@ def plan_run(config: RunConfig) -> Plan:
     return replace(plan, skipped=tuple(model.skipped))
 
 
-def _find_run(config: RunConfig, *, cleans_up: bool) -> FoundImages:
+def _find_run(config: RunConfig, clock: Clock, *, cleans_up: bool) -> FoundImages:
     check_run(config)
     found = find_images(config.run, config.folder.out, config.machine.storage)
-    from hookcli.products.product import Scope  # imports numpy
+    clock.lap("read images")
+    from hookcli.products.product import Scope  # imports torch
 
     scope = Scope.of(config, found.sources)
     if str(config.folder.out).startswith(HELD):

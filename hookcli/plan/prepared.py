@@ -11,7 +11,13 @@ from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import Pruning, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import HookcliError, NoImageError, NoLayerMatchedError, RequestError
+from hookcli.errors import (
+    HookcliError,
+    NoBoxError,
+    NoImageError,
+    NoLayerMatchedError,
+    RequestError,
+)
 from hookcli.hooks.filter import read_forms, select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
@@ -23,7 +29,7 @@ from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
 from hookcli.networks.scores import find_target
 from hookcli.passes.attention_run import AttentionSettings
-from hookcli.passes.call import goes_through
+from hookcli.passes.call import goes_through, run_model, takes_grey
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
 from hookcli.passes.find_operations import find_named_operations, infer_layouts
@@ -31,6 +37,7 @@ from hookcli.passes.find_reading import settle_reading
 from hookcli.passes.graph_runner import GraphRunner
 from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
+from hookcli.passes.unchanged import unchanged
 from hookcli.plan.folder import name_folder
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
@@ -172,7 +179,8 @@ def prepare_model(
         return model
     load = partial(load_model, taken=taken) if has_weights else build_skeleton
     loaded = load(request.model)
-    loaded, images = _fit_images(loaded.for_bands(request.model, found.bands), request, found)
+    bands = 1 if takes_grey(loaded) else found.bands
+    loaded, images = _fit_images(loaded.for_bands(request.model, bands), request, found)
     if has_weights:
         loaded = settle_reading(loaded)
     also = ("op:*",) if finds_operations else ()
@@ -342,8 +350,20 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         channels_last=isinstance(loaded, LoadedModel) and is_many and loaded.use_channels_last(),
     )
     ready = add_score(model, settings, attention)
+    if has_weights and config.folder.overwrite and config.run.on_error == "stop":
+        _try_first(config, loaded)
     workers = count_workers(config.machine.workers, sources)
     return replace(ready, focus=focus, workers=workers, features=features)
+
+
+def _try_first(config: RunConfig, loaded: ModelDescription) -> None:
+    """Run the model on the first image: if it fails, the run to be replaced must be kept."""
+    if isinstance(loaded, LoadedModel):
+        with unchanged(loaded.module), suppress(NoBoxError):
+            output = run_model(loaded, loaded.pixels_to_try())
+            if (backward := config.backward) is not None:
+                for target in backward.targets:
+                    loaded.scorer(backward, str(target), needs_gradient=False)(output)
 
 
 def _restrict(
@@ -410,7 +430,8 @@ def add_score(
 def _make_scorers(
     loaded: LoadedModel, backward: BackwardStyle
 ) -> dict[str, Callable[..., ScoreTensor]]:
-    indices = (find_target(str(each), loaded.categories) for each in backward.targets)
+    known = loaded.categories
+    indices = [find_target(str(each), known, several=True) for each in backward.targets]
     names = dict.fromkeys("predicted" if index is None else str(index) for index in indices)
     return {name * (len(names) > 1): loaded.scorer(backward, name) for name in names}
 

@@ -55,10 +55,10 @@ class Grids(Product):
             by_image: dict[str, list[Picture]] = {}
             for picture in pictures:
                 by_image.setdefault(picture.image, []).append(picture)
-            files = [
-                writer.write_sheet(image, sorted(rows, key=lambda picture: picture.call.order))
-                for image, rows in by_image.items()
-            ]
+            targets = [*dict.fromkeys(picture.call.target for picture in pictures)]
+            for rows in by_image.values():
+                rows.sort(key=lambda each: (targets.index(each.call.target), each.call.order))
+            files = [writer.write_sheet(image, rows) for image, rows in by_image.items()]
         else:
             files = [writer.write_grid(picture) for picture in pictures]
         self.note_pictures(running.chunk, files)

@@ -66,9 +66,8 @@ class Scope:
     @property
     def passes(self) -> int:
         """The number of images, times the number of targets."""
-        return self.images * (
-            1 if self.config.backward is None else len(self.config.backward.targets)
-        )
+        backward = self.config.backward
+        return self.images * (1 if backward is None else len({*backward.targets}))
 
     @property
     def formats(self) -> int:

@@ -222,6 +222,7 @@ class ImageResult:
         note: how a clip, a pair, a page or a part of the image became the input; otherwise empty.
         score: the number from which the backward pass started; null without a backward pass.
         other_scores: the scores of the second target and of further ones.
+        other_unedited_scores: the same of the model without edits.
         unedited: the predictions of the model without edits; empty in a run without edits.
         unedited_score: the score of the model without edits; null without edits or a backward pass.
     """
@@ -239,6 +240,7 @@ class ImageResult:
     unedited: tuple[Prediction, ...] = ()
     unedited_score: Score | None = None
     other_scores: tuple[Score, ...] = field(default=(), metadata=LEFT_OUT)
+    other_unedited_scores: tuple[Score, ...] = field(default=(), metadata=LEFT_OUT)
     part: Box | None = field(default=None, metadata=LEFT_OUT)
     intensities: Intensities | None = field(default=None, metadata=LEFT_OUT)
 

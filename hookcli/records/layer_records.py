@@ -149,12 +149,14 @@ class RecordRow(Statistics, _RecordColumns):
         grid: the file of the tensor's picture, relative to the run folder; empty without one.
         sketch: 67 little-endian float32 that sum up the tensor, as ``hookcli.distance.sketch``
             computes them; null if none are kept.
+        target: of gradients for several classes, the class's index or predicted; else empty.
     """
 
     change: float | None = None
     reason: str = ""
     grid: str = ""
     sketch: bytes | None = None
+    target: str = ""
 
 
 _RECORD_COLUMNS = frozenset(each.name for each in fields(RecordRow))

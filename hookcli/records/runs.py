@@ -18,6 +18,10 @@ ASSUMED = (
     "the model does not say how its images are prepared, so they are prepared as for ImageNet: "
     "`like=MODEL` prepares them as for another model"
 )
+GREY = (
+    "the model takes one channel, so pictures are turned grey, scaled to 0 to 1, and not "
+    "normalized: `mean=M` and `std=S` normalize them"
+)
 UNPREPARED = "none: exact pixels"  # the preprocessing of tensor files
 MOST_IMAGES = 200  # a run over more images draws feature maps only if the user asks for them
 MOST_THUMBNAILS = 2_000  # images that a page shows

@@ -184,10 +184,11 @@ class ChunkRunner:
         read = (
             replace(
                 image.record(predicted),
-                score=result.scores[0] if result.scores else None,
-                other_scores=tuple(result.scores[1:]),
+                score=next(iter(result.scores), None),
+                other_scores=result.scores[1:],
                 unedited=plain,
-                unedited_score=result.unedited_score,
+                unedited_score=next(iter(result.unedited_scores), None),
+                other_unedited_scores=result.unedited_scores[1:],
             )
             for image, predicted, plain in zip(images, predictions, unedited, strict=True)
         )

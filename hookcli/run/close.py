@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -100,10 +101,16 @@ def close_run(
 
 
 def _list_undrawn(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
-    cam_ids = [heat.call_id for heat in totals.heats if heat.kind == "cam"]
-    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?(@\w+)?$", "", call_id) for call_id in cam_ids}
-    undrawn = [layer.label for layer in prepared.cams if layer.label not in drawn]
-    return {label: totals.heatless.get(label, "no gradient reached it") for label in undrawn}
+    drawn = [heat.call_id for heat in totals.heats if heat.kind == "cam"]
+    undrawn = {}
+    for layer, target in itertools.product(prepared.cams, prepared.scorers):
+        of = f"@{target}" if target else ""
+        form = re.compile(rf"{re.escape(layer.label)}(#\d+)?(\[[^\]]*\])?{re.escape(of)}")
+        if not any(map(form.fullmatch, drawn)):
+            reason = totals.heatless.get(layer.label)
+            of = "" if reason else of
+            undrawn[f"{layer.label}{of}"] = reason or "no gradient reached it"
+    return undrawn
 
 
 def write_tables(

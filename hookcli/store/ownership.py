@@ -14,11 +14,12 @@ from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
 from hookcli.store.locations.names import (
     JOURNAL,
+    LAYERS,
     LOCK,
     MANIFEST,
     REQUEST,
+    SEEN,
     UNJOURNALED,
-    is_chunk,
     is_run_file,
 )
 from hookcli.store.locations.storage import StorageError
@@ -40,9 +41,12 @@ class HeldRun:
 
     @property
     def has_results(self) -> bool:
-        """Whether the run is complete or has a finished chunk; without a journal, it may have."""
-        has_journal = JOURNAL in self.known
-        return self.complete is not None or not has_journal or any(map(is_chunk, self.known))
+        """Whether the run is complete or has written results; without a journal, it may have."""
+        if self.complete is not None or JOURNAL not in self.known:
+            return True
+        # A run whose model fails writes the layers that ran before.
+        rest = self.known - {REQUEST, JOURNAL, LAYERS}
+        return any(not name.startswith(f"{SEEN}/") for name in rest)
 
 
 def find_run(folder: Folder) -> HeldRun | None:

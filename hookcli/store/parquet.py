@@ -80,4 +80,5 @@ def to_row(record: LayerRecord, picture: str = "") -> dict[str, object]:
         "reason": record.reason,
         "grid": picture,
         "sketch": record.sketch or None,
+        "target": call.target,
     }

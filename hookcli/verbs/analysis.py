@@ -282,7 +282,7 @@ def _name(source: RunOrModel) -> str:
     if source.is_run:
         names = [to_location(each).resolve().name for each in (source.model, *source.images)]
     else:
-        names = [source.model, Path(source.images[0]).stem]
+        names = [source.model, Path(source.images[0]).resolve().stem]
     return "-".join(map(safe_name, names))
 
 

@@ -46,7 +46,8 @@ _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
     f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
 )
-_MODEL = re.compile(r".+:\w+|(?!bf|fp|float|int|uint)[a-z_]+\d\w*")  # net.py:make, resnet34
+# net.py:make, timm:NAME, resnet34
+_MODEL = re.compile(r".+\.py:\w+|(timm|hf|open_clip|smp):.+|[a-z]+(net|vgg|vit|swin)[a-z_]*\d\w*")
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
 _BARE = ("channels-last", "compile")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
@@ -173,6 +174,9 @@ def _run(
     for note in result.notes:
         if note not in (*a.info.notes, *b.info.notes):
             call.say(note)
+    is_default = "layers" not in call.given and config.run.layers == DEFAULTS.run.layers
+    if result.first is not None and is_default and not config.blame:
+        call.say("only `layers=('conv',)` and the output are compared; all: `layers=('all',)`")
     return result
 
 

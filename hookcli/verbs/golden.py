@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from hookcli.config import DEFAULTS, ObservedSide, TensorRequest
 from hookcli.errors import DONE
 from hookcli.outside.flags import Flag
+from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.verbs.call import VerbCall
@@ -79,6 +80,9 @@ def golden(
 ) -> Golden:
     """Write a run as one small file; hookcli diff compares later runs with this file.
 
+    The file has the layers of the run or, with a model, those of --layers; by default, the
+    convolutions and the output of the model.
+
     Examples:
         hookcli golden hookcli-runs/resnet34-cat -o golden.json
         hookcli golden resnet34 cat.jpg --layers all -o golden.json
@@ -93,7 +97,13 @@ def golden(
         document = make_golden(run)
     else:
         config = replace(source.make_config(call, TensorRequest(sketch=True)), at=at)
+        if "layers" not in call.given:
+            layers = (*config.run.layers, ROOT_LABEL)
+            config = replace(config, run=replace(config.run, layers=layers))
         with run_model(call, config) as (run, exit_code):
             document = make_golden(run)
+    names = (each.call_id.partition("[")[0] for each in document.calls)
+    if out is not None and ROOT_LABEL not in names:
+        call.say(f"the output of the model is not in it; with `layers=({ROOT_LABEL!r},)`, it is")
     files = {} if out is None else {out.name: write_golden(document, out)}
     return Golden(notes=call.notes, golden=document, files=files, exit_code=exit_code)

@@ -434,10 +434,10 @@ def score_text(score: Score) -> str:
 
 
 def _with_plain(text: str, score: Score, image: ImageResult) -> str:
-    plain = image.unedited_score
-    if plain is None or plain.target != score.target:  # that of another target
-        return text
-    return f"{text}, without changes {finite_text(plain.value)}"
+    for plain in (image.unedited_score, *image.other_unedited_scores):
+        if plain is not None and plain.target == score.target:
+            return f"{text}, without changes {finite_text(plain.value)}"
+    return text
 
 
 def _join(predictions: Sequence[Prediction]) -> str:

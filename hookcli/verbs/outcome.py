@@ -124,7 +124,8 @@ class Outcome:
         return f"<{type(self).__name__}: {count(len(getattr(self, 'rows', ())), 'row')}>"
 
     def __str__(self) -> str:
-        return repr(self.table()) if (text := self.text()) is None else text
+        table = repr(self.table()).replace("\\_", "_")  # call ids as they are
+        return table if (text := self.text()) is None else text
 
     if not TYPE_CHECKING:
 

@@ -115,7 +115,8 @@ class PlacesOutcome(AnalysisOutcome["PlacesDocument"]):
             parts = [f"{layer.places:,} places of {count(layer.features, 'feature')}"]
             if layer.explained:
                 shares = ", ".join(f"{share:.1%}" for share in layer.explained)
-                parts.append(f"the three components have {shares} of the variance")
+                where = " of the places in `basis`" * ("--basis" in (self.result.command or ()))
+                parts.append(f"the three components have {shares} of the variance{where}")
             if layer.prefix:
                 parts.append(f"{count(layer.prefix, 'prefix token')} left out")
             yield f"{layer.layer}: {'; '.join(parts)}"

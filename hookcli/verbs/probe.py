@@ -183,7 +183,10 @@ def _look(document: ProbeDocument) -> Look[ProbeRow]:
 
 def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:
     best = next(row for row in document.layers if row.layer == document.best)
-    yield f"the best layer: {best.layer}, {best.accuracy:.1%} (std over folds {best.spread:.1%})"
+    like = sum(row.accuracy == best.accuracy and not row.control for row in document.layers) - 1
+    also = f", as {count(like, 'other layer')}" if like else ""
+    std = f"(std over folds {best.spread:.1%})"
+    yield f"the best layer: {best.layer}, {best.accuracy:.1%}{also} {std}"
     yield f"chance, the most common of {len(document.classes)} labels: {document.chance:.1%}"
     wrong = [row for row in document.confusions if row.label != row.predicted]
     for row in sorted(wrong, key=lambda row: -row.images)[:_CONFUSED]:
@@ -200,6 +203,7 @@ def _list_lines(document: ProbeDocument, analysis: Analysis) -> Iterator[str]:
 
 
 def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | bytes]:
+    from hookcli.analysis.images import name_images
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.analysis.probe import ConfusionRow, PredictionRow, ProbeRow
     from hookcli.outside.tables import render_csv
@@ -214,7 +218,9 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(ProbeRow, document.layers).encode())
         folder.write(_CONFUSIONS, render_csv(ConfusionRow, document.confusions).encode())
-        folder.write(_PREDICTIONS, render_csv(PredictionRow, document.predictions).encode())
+        named = name_images(analysis.runs[0])
+        predictions = [replace(row, image=named[row.image]) for row in document.predictions]
+        folder.write(_PREDICTIONS, render_csv(PredictionRow, predictions).encode())
         layers, curves, levels = _list_curves(document)
         images, labels = count(len(said), "image"), count(len(document.classes), "label")
         what = f"accuracy over folds of {images} with {labels}; bands: std over folds"

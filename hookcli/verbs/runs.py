@@ -60,7 +60,10 @@ def prepare(call: VerbCall, config: RunConfig, *, keeps: bool = True) -> Prepare
     from hookcli.passes.eager import EagerRunner  # loads torch, which a wrong request does not need
 
     runner = prepared.model.runner
-    is_alone = "layers" not in call.given and len(runner.layers) == 1
+    is_default = (
+        not {"layers", "exclude"} & {*call.given} and config.run.layers == DEFAULTS.run.layers
+    )
+    is_alone = is_default and len(runner.layers) == 1
     if is_alone and isinstance(runner, EagerRunner) and (blocks := find_blocks(runner.module)):
         only = runner.layers[0].label
         call.say(f"`layers={('conv',)}` finds {only} alone; the blocks: `layers={(blocks,)}`")
@@ -81,9 +84,12 @@ def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> Run
     except KeyboardInterrupt as error:
         if not (keeps and is_long):
             raise
-        none = "no chunk is finished: `resume` begins with the first image again"
-        kept = "finished chunks are kept; `resume` continues a long run"
-        raise errors.InterruptError("interrupted", kept if bar.done else none) from error
+        from hookcli.summary.chunks import chunk_size  # imports numpy
+
+        each = chunk_size(prepared.settings.config.batch_size)
+        done = f"the first {bar.done} images are kept; `resume` continues after them"
+        none = f"images are kept {each} at a time: `resume` begins with the first one again"
+        raise errors.InterruptError("interrupted", done if bar.done else none) from error
     messages.warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
     return result
 

@@ -125,7 +125,7 @@ def _list_kinds() -> Mapping[str, type[DataclassInstance]]:
         names.MANIFEST: Manifest,
         names.DOCUMENT: ReportDocument,
         names.INDEX.rpartition("/")[2]: TensorIndex,
-        folder.LIST: folder.AnalysisList,
+        names.ANALYSIS: folder.AnalysisList,
     }
 
 

@@ -66,7 +66,7 @@ GUESSES = """\
 2 | inspect resnet18 cat.png --dtype fp16 | --dtype float16
 2 | inspect resnet18 cat.png --save | --save tensors
 2 | gradients resnet18 cat.png --cam | --cam 'conv[-1]'
-2 | gradients resnet18 cat.png --target 281,207 | one class each: --target 281 --target 207
+2 | gradients resnet18 cat.png --target 281,207 | name each class: --target 281 --target 207
 2 | layers resnet18 cat.png | hookcli layers resnet18, or with images: hookcli inspect resnet18 cat.png
 2 | layers resnet18 --checkpoint w.pth |
 2 | layers resnet18 --sort flop | --sort flops

@@ -136,8 +136,8 @@ def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own)
 
 
 def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run):
-    kept = "hint: finished chunks are kept; --resume continues a long run"
-    none = "hint: no chunk is finished: --resume begins with the first image again"
+    kept = "hint: the first 8 images are kept; --resume continues after them"
+    none = "hint: images are kept 8 at a time: --resume begins with the first one again"
     assert interrupt(run, WORDS, at=0)[-2:] == ["error: interrupted", none]
     shutil.rmtree("out")
     assert interrupt(run, WORDS)[-2:] == ["error: interrupted", kept]

@@ -39,7 +39,7 @@ def test_of_a_model_the_document_is_that_of_a_run():
     np.save("a.npy", np.ones((3, 2, 2), "f4"))
     with pytest.warns(hookcli.HookcliWarning, match="as nets.py:Net made them, trained or not"):
         made = hookcli.golden("nets.py:Net", "a.npy", layers="leaf", at="both", out="g.json")
-    assert [note.level for note in made.notes] == ["plan", "warning"]
+    assert [note.level for note in made.notes] == ["plan", "warning", "note"]
     assert [call.call_id for call in made.rows][:2] == ["input:conv", "conv"]
     assert hookcli.diff("g.json", "g.json").exit_code == 0
 

@@ -157,7 +157,7 @@ def test_the_reason_is_shown_if_there_is_no_gradient(run, net):
 def test_a_model_that_no_gradient_can_pass_is_refused(run, net):
     code, _, err = run("gradients", "net.py:Still", *OWN)
     assert code == 4
-    assert "error: no gradient leads back from the score: the model runs without gradients" in err
+    assert "error: no gradient leads back from the score\n" in err
     Path("whole.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -391,25 +391,70 @@ def test_the_terminal_says_what_a_grad_cam_shows(run, net, words, said, warning)
 
 
 def test_several_targets_are_a_block_of_rows_and_a_map_each(run, net):
+    noise = np.random.default_rng(0).normal(size=(3, 32, 32)).astype(np.float32)
+    noise[:2] += np.array([3, -4], np.float32)[:, None, None]
+    np.save("pixels.npy", noise)
     words = ("gradients", net, *OWN, "--cam", "relu", "--saliency", "--save", "tensors")
-    expected, maps = [], []
+    expected, maps, said = [], [], []
     for target in ("1", "0"):
         assert run(*words, "--target", target, "--overwrite").code == 0
         expected += [row | {"call_id": f"{call}@{target}"} for call, row in rows().items()]
         maps += [Path("out", heat["file"]).read_bytes() for heat in document()["heats"]]
+        said += [(heat["peak"], heat["half"]) for heat in document()["heats"]]
     targets = ("--target", "1", "--target", "0", "--target", "1")
     code, out, _ = run(*words, *targets, "--overwrite")
     found, heats = [row | {"target": ""} for row in rows().values()], document()["heats"]
     assert (code, found) == (0, expected)
     assert [Path("out", heat["file"]).read_bytes() for heat in heats][1::2] == maps[1::2]
-    assert [(heat["call_id"], heat["score"]["value"]) for heat in heats] == [
-        *(("relu@1", 48.0), ("", 48.0), ("relu@0", 24.0), ("", 24.0))
-    ]
+    assert [(heat["peak"], heat["half"]) for heat in heats] == said
+    assert said[0] != said[2]
+    names = [(heat["call_id"], heat["score"]["category"]) for heat in heats]
+    one, two = "class 1", "class 0"
+    assert names == [("relu@1", one), ("", one), ("relu@0", two), ("", two)]
     saved = load_run("out")
     assert saved["grad_input:fc@1"].tolist() == [[0, 3]]
     assert saved["grad_input:fc@0"].tolist() == [[2, 0]]
-    told = ("logit of class 1 (1) = 48", "logit of class 0 (0) = 24")
-    assert all(f"score: {each}" in out for each in told)
+    assert out.index("score: logit of class 1 (1) = ") < out.index("score: logit of class 0 (0) = ")
+
+
+def test_a_class_that_does_not_exist_costs_no_finished_run(run, net):
+    assert run("gradients", net, *OWN).code == 0
+    before = sorted(Path("out").rglob("*"))
+    ended = run("gradients", net, *OWN, "--target", "1", "--target", "2", "--overwrite")
+    assert (ended.code, sorted(Path("out").rglob("*"))) == (2, before)
+
+
+HEADS = """
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 1, 1), nn.Conv2d(3, 1, 1)
+
+    def forward(self, x):
+        return [self.a(x).mean((1, 2, 3)), self.b(x).mean((1, 2, 3))]
+
+
+def head(output, target):
+    return output[target].sum()
+"""
+
+
+def test_a_map_that_one_of_several_targets_lacks_is_named(run):
+    Path("heads.py").write_text(HEADS)
+    np.save("pixels.npy", np.ones((3, 4, 4), np.float32))
+    words = ("gradients", "heads.py:Heads", *OWN, "--cam", "a,b", "--score", "heads.py:head")
+    err = run(*words, "--target", "0", "--target", "1").err
+    assert "warning: --cam: no map of a@1 and 1 more: no gradient reached it" in err.splitlines()
+
+
+def test_each_of_several_targets_has_its_score_without_changes(run, net):
+    edit = ("--edit", "output:fc{1}:scale=2", "--edit", "output:fc{0}:scale=3")
+    out = run("gradients", net, *OWN, *edit, "--target", "1", "--target", "0").out
+    assert "logit of class 1 (1) = 96, without changes 48" in out
+    assert "logit of class 0 (0) = 72, without changes 24" in out
 
 
 STEADY = """
@@ -430,8 +475,9 @@ def make():
 
 def test_the_gradient_of_one_class_is_not_measured_against_that_of_another(run, net):
     Path("steady.py").write_text(STEADY)
-    words = ("steady.py:make", *OWN, "--target", "0", "--target", "1")
-    assert run("gradients", *words, "--fail-on", "vanishing,exploding").code == 0
+    words = ("gradients", "steady.py:make", *OWN, "--fail-on", "vanishing,exploding")
+    assert run(*words, "--target", "0", "--target", "1").code == 0
+    assert run(*words, "--target", "1", "--target", "0", "--overwrite").code == 0
 
 
 def test_predictions_of_several_images_are_a_column_and_of_many_a_count(run, net):

@@ -39,14 +39,15 @@ def test_a_model_whose_first_layer_takes_one_channel_gets_grey_pictures(run):
     assert said in ended.out
 
 
-def test_where_grey_pictures_are_not_sure_the_hint_names_the_two_numbers(run):
-    """A layer with three channels may come first, whatever the order of the definitions."""
-    Path("net.py").write_text(
+def test_a_model_that_makes_grey_itself_gets_colours(run):
+    source = (
         "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
-        "        super().__init__()\n        self.a = nn.Conv2d(1, 3, 1)\n"
-        "        self.b = nn.Conv2d(3, 2, 1)\n"
-        "    def forward(self, x):\n        return self.b(self.a(x))\n"
+        "        super().__init__()\n        self.a = nn.Conv2d(1, 2, 1)\n"
+        "    def forward(self, x):\n        return self.a({})\n"
     )
+    Path("net.py").write_text(source.format("x.mean(1, keepdim=True)"))
     ended = run("inspect", "net.py:Net", *WORDS)
-    assert ended.code == 4
-    assert ended.err.endswith("a model of grey pictures: --mean M and --std S, one number each\n")
+    assert "input: 1x3x224x224, prepared as for ImageNet" in ended.out
+    Path("net.py").write_text(source.format("x[:, :2]"))  # two channels are no grey picture
+    ended = run("inspect", "net.py:Net", *WORDS)
+    assert (ended.code, "turned grey" in ended.err) == (4, False)

@@ -27,8 +27,8 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    of = rows[0].target if rows else ""  # the first of several targets
-    rows = sort_by_end(r for r in rows if r.side != "grad_input" and r.target == of)
+    target = rows[0].target if rows else ""  # the first of several
+    rows = sort_by_end(r for r in rows if r.side != "grad_input" and r.target == target)
     first: dict[str, str] = {}
     for row in rows:
         if row.side == "grad_output":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
 REQUEST, MANIFEST = "run.json", "manifest.json"
+ANALYSIS = "analysis.json"  # lists the files of an analysis
 LAYERS, SKIPPED, TOP_IMAGES = "layers.csv", "skipped.csv", "top_images.csv"
 ATTENTION_TABLE = "attention.csv"
 DOCUMENT, PAGE = "report.json", "report.html"
@@ -78,10 +79,6 @@ def lock_file(number: int) -> str:
     return f"{LOCKS}/{number:06d}.json"
 
 
-def is_chunk(name: str) -> bool:
-    return name.startswith(f"{PARTS}/") and name.endswith(".json")
-
-
 def is_journal(name: str) -> bool:
     return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
 
@@ -106,8 +103,8 @@ def grid_name(call: Call) -> str:
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
-    of = f".{call.target}" if call.target else ""
-    name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}{of}"
+    target = f".{call.target}" if call.target else ""
+    name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}{target}"
     return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
 
