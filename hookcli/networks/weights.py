@@ -158,15 +158,10 @@ def _load(
             file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
             check_fit(file, saved.tensors, expected)
             raise WeightsError(f"{file} does not fit the model: {reason}") from error
-    kept = _list_unchanged(before, real, saved.tensors) if found is None else ()
+    same = [key for key, old in before.items() if found is None and _equal(old, real[key])]
+    given = saved.tensors.values()
+    kept = [key for key in same if not any(_equal(real[key], each) for each in given)]
     return ask(found, "missing_keys", kept), ask(found, "unexpected_keys", ())
-
-
-def _list_unchanged(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
-) -> list[str]:
-    same = [key for key, old in before.items() if _equal(old, after[key])]
-    return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
 
 def _equal(one: Tensor, two: Tensor) -> bool:
