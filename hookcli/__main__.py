@@ -24,7 +24,6 @@ from hookcli.cli.output.wording import to_words
 from hookcli.verbs.subjects import COMMANDS, SUBJECTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
 # Typer has its own copy of click; this is the base class of the errors of that copy.
@@ -142,22 +141,19 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
     """Print an error to stderr. If stdout must be JSON and is empty, print the error there, too."""
     message, hint = to_words(message), to_words(hint)
     console.print_error(message, hint)
-    output_format = _find_format(sys.argv[1:])
+    words = sys.argv[1:]
+    given = [
+        word.partition("=")[2] or following
+        for word, following in zip(words, (*words[1:], ""), strict=True)
+        if word.partition("=")[0] == "--format"
+    ]
+    output_format = given[-1] if given else ""
     if output_format in ("json", "jsonl") and console.is_unused():
         from hookcli.cli.output.table import print_error_document
 
         with contextlib.suppress(errors.OutputError):  # the first error counts
             print_error_document(code, message, hint, output_format)
     return code
-
-
-def _find_format(words: Sequence[str]) -> str:
-    given = [
-        word.partition("=")[2] or following
-        for word, following in zip(words, (*words[1:], ""), strict=True)
-        if word.partition("=")[0] == "--format"
-    ]
-    return given[-1] if given else ""
 
 
 def _report_interrupt() -> int:

@@ -103,7 +103,8 @@ class PanelCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters: list[Any] = self.get_params(ctx)
-        first = choose_first(parameters)
+        by_name = {each.name: each for each in parameters} if len(parameters) >= _MANY else {}
+        first = [by_name[name] for name in MOST_USED if name in by_name][:_MOST_OF_THEM]
         panels = {"Arguments": [], _MOST_USED_PANEL: [describe_option(each, ctx) for each in first]}
         for each in parameters:
             if each.param_type_name == "argument":
@@ -123,13 +124,6 @@ class PanelCommand(TyperCommand):
         if lines := [line.strip() for line in examples if line.strip()]:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in lines))
-
-
-def choose_first(parameters: list[Any]) -> list[Any]:
-    if len(parameters) < _MANY:
-        return []
-    by_name = {each.name: each for each in parameters}
-    return [by_name[name] for name in MOST_USED if name in by_name][:_MOST_OF_THEM]
 
 
 def name_argument(argument: Any) -> str:

@@ -93,6 +93,9 @@ class WorkerFailure:
 def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
     loaded = model.loaded
     weights = hash_weights(loaded.module) if isinstance(loaded, LoadedModel) else loaded.info.sha256
+    package, code = Path(__file__).parent.parent, hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        code.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
     return WorkerFacts(
         platform.node(),
         {
@@ -100,7 +103,7 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
             **model.runner.libraries(),
             "Python": platform.python_version(),
             **list_packages(),
-            "code of this package": _hash_code(),
+            "code of this package": code.hexdigest(),
             "code of your own": hash_own_code(config),
             "weights": weights,
             "device": loaded.info.device.partition(":")[0],
@@ -116,11 +119,3 @@ def _hash_request(folder: Location) -> str:
     except (OSError, errors.HookcliError):
         data = None
     return "missing" if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _hash_code() -> str:
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()

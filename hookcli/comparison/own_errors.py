@@ -91,7 +91,11 @@ class Blamer:
         run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         noise = self._measure_noise(image, pixels[0], own)
-        for error in own.list_errors(moved.errors, self._list_dtypes(seen), self.dtype):
+        dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
+        models = self.a.info.dtype, self.b.info.dtype
+        for call_id, partner in seen.partners.items():
+            dtypes[partner] = coarser(dtypes[partner], seen.b[call_id].tensor.coarsest, *models)
+        for error in own.list_errors(moved.errors, dtypes, self.dtype):
             each = replace(error, noise=noise.get(error.call_id, 0.0))
             self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
@@ -133,13 +137,6 @@ class Blamer:
         paths = {one: seen.b[two].call.layer.module_path for one, two in pairs.items()}
         known = {one: path for one, path in paths.items() if path in outputs}
         return {one: noise.find(one, has_output=outputs[path]) for one, path in known.items()}
-
-    def _list_dtypes(self, seen: SeenCalls) -> dict[str, str]:
-        dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
-        models = self.a.info.dtype, self.b.info.dtype
-        for call_id, partner in seen.partners.items():
-            dtypes[partner] = coarser(dtypes[partner], seen.b[call_id].tensor.coarsest, *models)
-        return dtypes
 
     def blame(self, rtol: float | None) -> Blame:
         """Find the culprits: calls whose own error exceeds ``rtol`` and is unusual for such calls.
@@ -346,22 +343,6 @@ class _Measured:
         is_idle = self.reshapes or may_be_idle(kind)
         return kind in _PARTS or (is_idle and any(self._is_same(each, array) for each in others))
 
-    def _list_merged(
-        self, moved: Mapping[str, OwnError | None]
-    ) -> Mapping[str, list[OwnError | None]]:
-        """Map the id of each shared call to the errors of the calls just before it that B lacks.
-
-        ``moved`` has the errors by call id; the error of a call that ``moved`` lacks is None.
-        """
-        found: dict[str, list[OwnError | None]] = defaultdict(list)
-        waiting: list[OwnError | None] = []
-        for call_id in self.seen.values:
-            if self.errors.get(call_id) is None:
-                waiting.append(moved.get(call_id))
-            else:
-                found[call_id], waiting = waiting, []
-        return found
-
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
@@ -371,7 +352,14 @@ class _Measured:
         inputs to neighbouring numbers of ``dtype``, the coarsest dtype of the models. ``dtypes``
         maps call ids to the dtypes in which the calls round.
         """
-        merged = self._list_merged(moved)
+        # by shared call: the errors of the calls just before it that B lacks
+        merged: dict[str, list[OwnError | None]] = defaultdict(list)
+        waiting: list[OwnError | None] = []
+        for call_id in self.seen.values:
+            if self.errors.get(call_id) is None:
+                waiting.append(moved.get(call_id))
+            else:
+                merged[call_id], waiting = waiting, []
         # An operation may use the output of a layer anywhere in A that B does not show.
         hidden = [e.module_type for n, e in moved.items() if e and self.errors.get(n) is None]
         for call_id, error in self.errors.items():

@@ -47,7 +47,9 @@ def hash_code(module: nn.Module, names: Iterable[str], libraries: Set[str]) -> d
         seen.add(name)
         if found is not None:
             label, file, package = found
-            source = _read(file)
+            source = b""
+            with suppress(OSError):
+                source = file.read_bytes()
             hashes[label] = hashlib.sha256(source).hexdigest()
             wanted += _list_imports(source, package)
     return dict(sorted(hashes.items()))
@@ -114,9 +116,3 @@ def _list_imports(source: bytes, package: str) -> Iterator[str]:
         for name in names:
             parts = name.split(".")
             yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
-
-
-def _read(file: Path) -> bytes:
-    with suppress(OSError):
-        return file.read_bytes()
-    return b""

@@ -88,7 +88,9 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     for form, (library, code) in _LIBRARIES.items():
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} is a model of {library}", code.format(*found.groups()))
-    if _may_be_file(name):
+    folder = os.path.dirname(name)  # noqa: PTH120
+    is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
+    if name.lower().endswith(_FILES) or is_in_folder:
         return RequestError(f"there is no file {name!r}", _NAMES)
     if on_hub := _ON_HUB.fullmatch(name):
         return RequestError(f"{name!r} is the name of a model on the hub", f"hf:{on_hub[1]}")
@@ -115,12 +117,6 @@ def suggest_hub_names(name: str, others: Iterable[str] = ()) -> str:
 
 def _is_file(name: str) -> bool:
     return "." in name and os.path.isfile(name)  # noqa: PTH113  pathlib's may raise
-
-
-def _may_be_file(name: str) -> bool:
-    folder = os.path.dirname(name)  # noqa: PTH120
-    is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
-    return name.lower().endswith(_FILES) or is_in_folder
 
 
 def _explain_file(name: str) -> RequestError:

@@ -120,7 +120,13 @@ def describe_graph(
     _check_picture(request, inputs[0].shape)
     is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
     if is_whole:
-        request = _scale_to_bytes(request, inputs[0])
+        if request.mean is not None or request.std is not None:
+            raise RequestError(
+                f"{request.name!r} takes {inputs[0].dtype}, so its pixels are from 0 to 255",
+                "leave out `mean` and `std`",
+            )
+        bands = (inputs[0].shape[1] if request.like is None else None) or COLOURS
+        request = replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)
     if request.like is not None:
         prepare, categories, task = _prepare_like(request, request.like, inputs)
     else:
@@ -167,16 +173,6 @@ def fit_inputs(tensors: Sequence[Tensor], inputs: Sequence[GraphInput]) -> list[
                     "compare with model=FILE, which prepares pixels from 0 to 255",
                 )
     return fitted
-
-
-def _scale_to_bytes(request: ModelRequest, taken: GraphInput) -> ModelRequest:
-    if request.mean is not None or request.std is not None:
-        raise RequestError(
-            f"{request.name!r} takes {taken.dtype}, so its pixels are from 0 to 255",
-            "leave out `mean` and `std`",
-        )
-    bands = (taken.shape[1] if request.like is None else None) or COLOURS
-    return replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)
 
 
 class _Rounding:

@@ -91,23 +91,18 @@ def score_output(
         computed, index, kind = _add_up(output), None, "sum"
     else:
         computed, index, kind = _score_of_form(output, style.score, target, own)
-    value = _check_value(computed, style, needs_gradient=needs_gradient)
-    word = "output" if kind == "value" else "class"
-    name = "" if index is None else name_class(index, categories, word)
-    figure = float(value.detach())
-    score = Score(kind, figure if math.isfinite(figure) else None, index, name)
-    return ScoreTensor(value.reshape(()), score)
-
-
-def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
-    if not isinstance(value, Tensor) or value.numel() != 1:
+    if not isinstance(computed, Tensor) or computed.numel() != 1:
         raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
-    if needs_gradient and not value.requires_grad:
+    if needs_gradient and not computed.requires_grad:
         raise ModelError(
             "no gradient leads back from the score",
             "does the model or the score use torch.no_grad, detach, or integers?",
         )
-    return value
+    word = "output" if kind == "value" else "class"
+    name = "" if index is None else name_class(index, categories, word)
+    figure = float(computed.detach())
+    score = Score(kind, figure if math.isfinite(figure) else None, index, name)
+    return ScoreTensor(computed.reshape(()), score)
 
 
 def _score_of_form(

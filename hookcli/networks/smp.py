@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -145,7 +146,10 @@ class Smp(hub.FileSource):
             _check_size(request, stride if ask(module, "requires_divisible_input_shape") else 1)
         side = request.size or request.resize or _SHORT
         smp = import_smp(self.name)
-        parameters = _find_parameters(smp, self.encoder)
+        hub.fail_fast_offline()
+        parameters: dict[str, Any] | None = None
+        with suppress(OSError, ValueError, LookupError):
+            parameters = dict(smp.encoders.get_preprocessing_params(self.encoder))
         is_usual = parameters is None
         parameters = parameters or _USUAL.copy()
         for key in ("mean", "std"):
@@ -207,14 +211,6 @@ def _check_size(request: ModelRequest, stride: int) -> None:
         raise RequestError(
             f"`size` {size}: {request.name} takes only multiples of {stride}", f"`size={near}`"
         )
-
-
-def _find_parameters(smp: Any, encoder: str) -> dict[str, Any] | None:
-    hub.fail_fast_offline()
-    try:
-        return dict(smp.encoders.get_preprocessing_params(encoder))
-    except (OSError, ValueError, LookupError):
-        return None
 
 
 def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:

@@ -198,7 +198,11 @@ class Preprocessing:
         """Return the pixels of one input: (C, H, W), a clip (3, T, H, W) or a pair (2, 3, H, W)."""
         transform = self.transform
         if self.bands != COLOURS and not hasattr(transform, "takes_bands"):
-            pictures, transform = _to_tensors(pictures, transform, self.bands)
+            tensors = (torch.tensor(spread_bands(each, self.bands)) for each in pictures)
+            pictures = [each.permute(2, 0, 1) / 255 for each in tensors]
+            if isinstance(transform, torchvision.transforms.Compose):
+                steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
+                transform = torchvision.transforms.Compose(steps)
         elif self.grey:
             pictures = [picture.convert("L") for picture in pictures]
         return self.task.to_pixels(pictures, transform, self.size)
@@ -219,13 +223,3 @@ def spread_bands(picture: Picture, bands: int) -> NDArray[Any]:
     """
     values = getattr(picture, "values", None)
     return np.asarray(picture)[..., :1].repeat(bands, 2) if values is None else values
-
-
-def _to_tensors(
-    pictures: Sequence[Any], transform: Any, bands: int
-) -> tuple[list[Tensor], Transform]:
-    tensors = [torch.tensor(spread_bands(each, bands)).permute(2, 0, 1) / 255 for each in pictures]
-    if isinstance(transform, torchvision.transforms.Compose):
-        steps = [each for each in transform.transforms if type(each).__name__ != "ToTensor"]
-        transform = torchvision.transforms.Compose(steps)
-    return tensors, transform

@@ -174,7 +174,13 @@ class BoxTask(Task):
     def score(self, found: list[Boxes], kind: str, target: int | None) -> Scored:
         require_logit(kind, "boxes have only a score")
         labels, scores = found[0]["labels"], found[0]["scores"]
-        best = _find_best(labels, scores, target)
+        every = torch.arange(len(labels))
+        eligible = every if target is None else (labels == target).nonzero().flatten()
+        if not len(eligible):
+            what = "no box" if target is None else f"no box of class {target}"
+            hint = "choose a different `target`, or `score='sum'`"
+            raise NoBoxError(f"the model found {what} in an image", hint)
+        best = int(eligible[int(scores[eligible].argmax())])
         return scores[best], int(labels[best]), "score of the best box"
 
 
@@ -233,17 +239,6 @@ def _is_boxes(value: object) -> TypeGuard[Boxes]:
     if not (isinstance(labels, Tensor) and is_floats(boxes, 2) and is_floats(scores, 1)):
         return False
     return scores.shape == labels.shape == boxes.shape[:1]
-
-
-def _find_best(labels: Tensor, scores: Tensor, target: int | None) -> int:
-    every = torch.arange(len(labels))
-    eligible = every if target is None else (labels == target).nonzero().flatten()
-    if not len(eligible):
-        what = "no box" if target is None else f"no box of class {target}"
-        raise NoBoxError(
-            f"the model found {what} in an image", "choose a different `target`, or `score='sum'`"
-        )
-    return int(eligible[int(scores[eligible].argmax())])
 
 
 def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ...]:

@@ -114,7 +114,14 @@ class Transformers(hub.FileSource):
         files = None if is_type else hub.find_files(location)
         with hub.guard_library(name, files), _using(name):
             if files is None:
-                config = _default_config(transformers, name)
+                asked, known = name.removeprefix(_CONFIG), list_types(transformers)
+                if asked not in known:
+                    hint = hint_near(
+                        asked.lower(), known, "a type is named as in config.json: dinov2"
+                    )
+                    what = f"transformers has no vision models of the type {asked!r}"
+                    raise RequestError(what, hint)
+                config = transformers.AutoConfig.for_model(asked)
             else:
                 config = _read_config(transformers, name, files)
             kind, config, outer = _choose_class(transformers, name, config)
@@ -217,17 +224,6 @@ def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
         derived |= {"out_features", "out_indices", "stage_names"}
     known = {key: value for key, value in known.items() if key not in derived}
     return type(config).from_dict({**known, **given})
-
-
-def _default_config(transformers: Any, name: str) -> Any:
-    kind = name.removeprefix(_CONFIG)
-    known = list_types(transformers)
-    if kind not in known:
-        raise RequestError(
-            f"transformers has no vision models of the type {kind!r}",
-            hint_near(kind.lower(), known, "a type is named as in config.json: dinov2"),
-        )
-    return transformers.AutoConfig.for_model(kind)
 
 
 def list_types(transformers: Any) -> list[str]:

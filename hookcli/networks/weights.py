@@ -146,7 +146,13 @@ def _load(
     # Hooks of the model may rename the tensors of the file, and its own method may do anything.
     expected = _state_of(request, module)
     others = {key: each for key, each in saved.others.items() if key in expected}
-    state = _with_versions({**saved.tensors, **others}, module, saved.versions)
+    # Some modules load nothing without a version. A module without one gets its class's version.
+    state: OrderedDict[str, object] = OrderedDict({**saved.tensors, **others})
+    versions = saved.versions
+    vars(state)["_metadata"] = {  # the attribute in which torch keeps versions
+        path: {"version": versions.get(path, versions.get(_bare(path), submodule._version))}
+        for path, submodule in module.named_modules(remove_duplicate=False)
+    }
     is_own = type(module).load_state_dict is not nn.Module.load_state_dict
     real = {key: p for key, p in module.named_parameters() if not (p.is_meta or is_lazy(p))}
     before = {key: each.detach().clone() for key, each in real.items()} if is_own else {}
@@ -158,15 +164,10 @@ def _load(
             file, reason = str(Path(request.weights)), str(error).rpartition("\n\t")[2]
             check_fit(file, saved.tensors, expected)
             raise WeightsError(f"{file} does not fit the model: {reason}") from error
-    kept = _list_unchanged(before, real, saved.tensors) if found is None else ()
+    same = [key for key, old in before.items() if found is None and _equal(old, real[key])]
+    given = saved.tensors.values()
+    kept = [key for key in same if not any(_equal(real[key], each) for each in given)]
     return ask(found, "missing_keys", kept), ask(found, "unexpected_keys", ())
-
-
-def _list_unchanged(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], given: Mapping[str, Tensor]
-) -> list[str]:
-    same = [key for key, old in before.items() if _equal(old, after[key])]
-    return [key for key in same if not any(_equal(after[key], each) for each in given.values())]
 
 
 def _equal(one: Tensor, two: Tensor) -> bool:
@@ -236,18 +237,6 @@ def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
 
 def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}
-
-
-def _with_versions(
-    state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
-) -> OrderedDict[str, object]:
-    # Some modules load nothing without a version. A module without one gets its class's version.
-    versioned = OrderedDict(state)
-    vars(versioned)["_metadata"] = {  # the attribute in which torch keeps versions
-        path: {"version": versions.get(path, versions.get(_bare(path), submodule._version))}
-        for path, submodule in module.named_modules(remove_duplicate=False)
-    }
-    return versioned
 
 
 def _is_counter(key: str, missing: Collection[str]) -> bool:

@@ -55,7 +55,13 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
             f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
         )
     state, note = _unwrap(file, part)
-    tensors, values = _list_tensors(file, state), dict.items(state)
+    tensors, values = dict[str, Tensor](), dict.items(state)
+    for name, value in values:
+        if isinstance(name, str) and isinstance(value, Tensor):
+            _refuse_odd(file, name, value)
+            tensors[name] = Tensor.detach(value)
+    if not tensors:
+        raise WeightsError(f"{file} holds no tensors")
     if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
         raise _refuse_kind(file, elsewhere.ZERO)
     others = {n: value for n, value in values if isinstance(n, str) and n not in tensors}
@@ -88,7 +94,12 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if isinstance(error, NotRegularError):
         return WeightsError(f"cannot read the weights {file}: it is not a regular file")
     if isinstance(error, pickle.UnpicklingError):
-        return _refuse_pickle(file)
+        kind = elsewhere.find_kind(file)
+        if kind.join:
+            return _refuse_kind(file, kind)
+        if kind in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
+            kind = elsewhere.FileKind("more than tensors")
+        return _refuse_kind(file, kind, "and loading it would run its code")
     kind = elsewhere.name_shard([file.suffix]) or elsewhere.find_kind(file)
     if kind not in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
         return _refuse_kind(file, kind)
@@ -115,15 +126,6 @@ def _load(file: Path, stream: BufferedReader) -> object:
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     return torch.load(stream, map_location="cpu", weights_only=True)
-
-
-def _refuse_pickle(file: Path) -> WeightsError:
-    kind = elsewhere.find_kind(file)
-    if kind.join:
-        return _refuse_kind(file, kind)
-    if kind in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
-        kind = elsewhere.FileKind("more than tensors")
-    return _refuse_kind(file, kind, "and loading it would run its code")
 
 
 def _refuse_kind(
@@ -221,17 +223,6 @@ def _bare_names(state: dict[object, object]) -> set[str]:
         for key, value in dict.items(state)
         if isinstance(key, str) and isinstance(value, Tensor)
     }
-
-
-def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for key, value in dict.items(state):
-        if isinstance(key, str) and isinstance(value, Tensor):
-            _refuse_odd(file, key, value)
-            tensors[key] = Tensor.detach(value)
-    if not tensors:
-        raise WeightsError(f"{file} holds no tensors")
-    return tensors
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:

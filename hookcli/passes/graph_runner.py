@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import logging
 import re
 import warnings
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ import torch
 
 from hookcli.hooks.filter import Entry, choose_layers, make_entry
 from hookcli.hooks.operations import FoundOperation
+from hookcli.networks import hub
 from hookcli.passes.runner import ForwardOutcome, Runner
 from hookcli.records.calls import Call, LayerInfo
 
@@ -192,12 +192,7 @@ def name_outputs(outputs: Sequence[object]) -> list[str]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     # If torch.export fails, it prints the graph to stderr.
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
     nowhere = contextlib.redirect_stderr(io.StringIO())
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(None), nowhere:
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with hub.quiet(), warnings.catch_warnings(), contextlib.redirect_stdout(None), nowhere:
+        warnings.simplefilter("ignore")
+        yield

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from hookcli.records.layer_records import LayerRecord, TensorStats
+    from hookcli.records.layer_records import LayerRecord
 
 _ACTIVATION = GridStyle(top=16)
 _GRADIENT = GridStyle(top=16, signed=True)
@@ -54,18 +54,15 @@ def write_log(
     tensors: Mapping[str, Tensor],
 ) -> None:
     for record in records:
-        for name, value in _list_figures(record.call.side, record.stats):
-            writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
+        stats = record.stats
+        largest = None if stats.min is None or stats.max is None else max(stats.max, -stats.min)
+        figures = {"norm": stats.norm, "max_abs": largest}
+        if record.call.side in ("output", "input"):
+            names = (name for name in STATISTICS if name not in ("min", "max"))
+            figures = {name: getattr(stats, name) for name in names}
+        counts = (name for name in STATISTICS if STATISTICS[name].unit == "count")
+        for name, value in (figures | {name: getattr(stats, name) for name in counts}).items():
+            if value is not None:
+                writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
     for call_id, image in draw_kept(records, tensors):
         writer.add_image(f"{prefix}/{call_id}", np.asarray(image).transpose(2, 0, 1), step)
-
-
-def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
-    largest = None if stats.min is None or stats.max is None else max(stats.max, -stats.min)
-    figures = {"norm": stats.norm, "max_abs": largest}
-    if side in ("output", "input"):
-        figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}
-    counts = {name: getattr(stats, name) for name in STATISTICS if STATISTICS[name].unit == "count"}
-    for name, value in (figures | counts).items():
-        if value is not None:
-            yield name, value

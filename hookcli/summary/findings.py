@@ -81,7 +81,11 @@ def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[F
             call_id, hit = max(group, key=lambda pair: pair[1].number)
             more = and_more(len(group) - 1, " (and {} more call{s} like it)")
             call, against = (evidence.calls[key].call for key in (call_id, hit.against))
-            than = _expected(call, against)
+            side = "before" if against.order < call.order else "after"
+            than = f"that of {against.id}, the {against.layer.module_type} {side} it"
+            if role_of(call.layer.module_path).is_in_block:
+                kind = f"the {against.layer.module_type} in the same place of the block {side}"
+                than = f"expected from {against.id}, {kind}"
             sentence = f"the std of {call_id} is {hit.number:.3g} times {verb} {than}{more}"
             yield Finding(rule, call_id, hit.number, sentence=sentence, images=tuple(hit.images))
 
@@ -120,14 +124,6 @@ def _find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[
         largest, share = hit.number * FLOAT16_LARGEST, hit.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
         yield Finding("float16", call_id, share, sentence=sentence, images=tuple(hit.images))
-
-
-def _expected(call: Call, against: Call) -> str:
-    side = "before" if against.order < call.order else "after"
-    kind = against.layer.module_type
-    if role_of(call.layer.module_path).is_in_block:
-        return f"expected from {against.id}, the {kind} in the same place of the block {side}"
-    return f"that of {against.id}, the {kind} {side} it"
 
 
 def _list_hits(evidence: Evidence, rule: str) -> dict[str, RuleHit]:

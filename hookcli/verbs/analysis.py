@@ -212,7 +212,11 @@ def open_analysis(
     command = repeatable(command_words(call.verb, InspectConfig(chosen), style))
     location = output.out
     if location is None and call.listener.writes:
-        location = _FOLDER / f"{call.verb}-{_name(source)}"
+        if is_run:
+            parts = [to_location(each).resolve().name for each in (source.model, *source.images)]
+        else:
+            parts = [source.model, Path(source.images[0]).resolve().stem]
+        location = _FOLDER / "-".join([call.verb, *map(safe_name, parts)])
     if location is not None:
         check_folder(location, overwrite=output.overwrite or output.out is None)
     if output.keep_run is not None and not is_run:
@@ -276,14 +280,6 @@ def _describe_run(run: Run, folder: str) -> AnalysedRun:
     except DamagedError as error:
         raise cannot_read(run.folder / MANIFEST, error) from error
     return AnalysedRun(folder, model, len(run.images))
-
-
-def _name(source: RunOrModel) -> str:
-    if source.is_run:
-        names = [to_location(each).resolve().name for each in (source.model, *source.images)]
-    else:
-        names = [source.model, Path(source.images[0]).resolve().stem]
-    return "-".join(map(safe_name, names))
 
 
 def group_by_label(images: Mapping[str, Collection[str]], total: int) -> Iterator[Group]:

@@ -102,7 +102,12 @@ def export(
             message = f"{str(folder)!r} is a file, not a folder"
             raise OutputError(message, "choose another with `out`")
         refuse_run_folder(folder)
-    _check_shapes(opened, chosen, to)
+    for call_id in chosen:
+        values = math.prod(opened.shape_of(call_id)[1:])
+        if to == "csv" and values > _MOST_COLUMNS:
+            what = f"{call_id!r} has {values:,} values per image"
+            hint = "save with `pool='mean'`, or export `to='npy'`"
+            raise RequestError(f"{what}, and a table at most {_MOST_COLUMNS:,} columns", hint)
     planned = dict(_plan_files(opened, chosen, to))
     if folder is None:
         values = sum(math.prod(opened.shape_of(call_id)) for call_id in chosen)
@@ -149,15 +154,6 @@ def _plan_files(run: Run, chosen: Sequence[str], to: str) -> Iterator[tuple[File
         keys = run.images_of(call_id)
         own = FileRow(f"{name}.{_IMAGES}.csv", call_id)
         yield of_all if keys == run.images else own, partial(_write_keys, run=run, keys=keys)
-
-
-def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    for call_id in chosen:
-        values = math.prod(run.shape_of(call_id)[1:])
-        if to == "csv" and values > _MOST_COLUMNS:
-            what = f"{call_id!r} has {values:,} values per image"
-            hint = "save with `pool='mean'`, or export `to='npy'`"
-            raise RequestError(f"{what}, and a table at most {_MOST_COLUMNS:,} columns", hint)
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:

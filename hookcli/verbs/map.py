@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.analysis.map import MapDocument, MapRow
-    from hookcli.config import Theme
     from hookcli.render.report.contact import Group
 
 _TABLE, _NEIGHBOURS, _PICTURE = "map.csv", "neighbours.csv", "map.png"
@@ -191,6 +190,7 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
     from hookcli.analysis.map import MapRow, NeighbourRow
     from hookcli.analysis.pictures import copy_pictures
     from hookcli.outside.tables import render_csv
+    from hookcli.render.draw.scatter_png import draw_scatter
     from hookcli.render.report.analysis_page import arrange_images
     from hookcli.render.report.contact import Sort
 
@@ -198,13 +198,24 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
     names = name_images(analysis.runs[0])
     key_of = {name: key for key, name in names.items()}
     title = f"The images of {analysis.facts[0].model.name} by {document.layer}"
-    by_label = _group_by_label(rows)
+    labelled: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        labelled.setdefault(row.label or "no label", []).append(index)
+    by_label = dict(sorted(labelled.items(), key=lambda each: (-len(each[1]), each[0])))
     groups = _list_groups(document, by_label, key_of)
     ranked = Sort("outlier score", {key_of[row.image]: row.rank for row in rows})
+    rings = [index for index, row in enumerate(rows) if row.rank <= _count_outliers(rows)]
+    points = [(row.x, row.y) for row in rows]
+    said = f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores"
+    one, two = (
+        f"component {number}: {share:.1%} of the variance"
+        for number, share in enumerate(document.explained, 1)
+    )
+    heading, theme = [title, said], analysis.output.theme
     with analysis.folder() as folder:
         folder.write(_TABLE, render_csv(MapRow, rows).encode())
         folder.write(_NEIGHBOURS, render_csv(NeighbourRow, document.neighbours).encode())
-        folder.write(_PICTURE, _draw(document, by_label, title, analysis.output.theme))
+        folder.write(_PICTURE, draw_scatter(points, by_label, rings, (one, two), heading, theme))
         named = [row for row in rows if row.group or row.rank <= _count_outliers(rows)]
         first = {key_of[row.image] for row in named}
         pictures = copy_pictures(analysis.runs[0], folder, first=first)
@@ -214,19 +225,12 @@ def _write(analysis: Analysis, document: MapDocument) -> Mapping[str, Path | byt
             "contact": arrange_images(pictures, groups, {"rank": ranked}, len(rows)),
             "data": {"seen": seen, **_make_data(document, tile_of, by_label)},
             "tile_of": tile_of,
-            "axes": _name_axes(document),
+            "axes": [one, two],
             "labels": [reversible(label) for label in by_label] if len(by_label) > 1 else [],
             "tables": (_TABLE, _NEIGHBOURS, _PICTURE),
         }
         analysis.write_page(folder, title, document, values)
     return folder.files
-
-
-def _group_by_label(rows: Sequence[MapRow]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        groups.setdefault(row.label or "no label", []).append(index)
-    return dict(sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])))
 
 
 def _list_groups(
@@ -248,26 +252,6 @@ def _list_groups(
 
 def _count_outliers(rows: Sequence[MapRow]) -> int:
     return min(_OUTLIERS, math.ceil(len(rows) / 10))  # of twelve images, not all are outliers
-
-
-def _name_axes(document: MapDocument) -> list[str]:
-    return [
-        f"component {number}: {share:.1%} of the variance"
-        for number, share in enumerate(document.explained, 1)
-    ]
-
-
-def _draw(
-    document: MapDocument, by_label: Mapping[str, Sequence[int]], title: str, theme: Theme
-) -> bytes:
-    from hookcli.render.draw.scatter_png import draw_scatter
-
-    rows = document.images
-    rings = [index for index, row in enumerate(rows) if row.rank <= _count_outliers(rows)]
-    points = [(row.x, row.y) for row in rows]
-    said = f"{count(len(rows), 'image')}; rings: the {len(rings)} largest outlier scores"
-    one, two = _name_axes(document)
-    return draw_scatter(points, by_label, rings, (one, two), [title, said], theme)
 
 
 def _make_data(

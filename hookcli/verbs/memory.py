@@ -21,8 +21,6 @@ from hookcli.outside.urls import HELD, Url
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from hookcli.records.golden import GoldenFile
-
 _ROOT = Url(HELD)
 _COPIED = {"weights", "prune", "save_weights"}  # keywords that write weights
 _NEEDS_FILES = {"resume": "continues a run", "dry_run": "plans", "cluster": "runs elsewhere"}
@@ -97,7 +95,13 @@ def _name(stack: ExitStack, name: str, value: Any, given: Mapping[str, Any]) -> 
             raise RequestError("`against` cannot be a run", "compare runs with `hookcli.diff`")
         return folder
     if hasattr(value, "golden"):
-        return _hold_golden(stack, value.golden)
+        from hookcli.comparison.golden import render_golden
+        from hookcli.store.locations import storage
+
+        held_folder = new_folder()
+        stack.callback(forget, held_folder)
+        storage.write_file(held_folder / "golden.json", render_golden(value.golden).encode())
+        return held_folder / "golden.json"
     if name in _PICTURES:
         names = _hold_pictures(stack, value)
         if name == "pair" and isinstance(names, list):
@@ -114,16 +118,6 @@ def find_folder(value: Any) -> str:
     if reading is not None and isinstance(value, reading.Run):
         return str(value.folder)
     return str(getattr(value, "run_folder", ""))
-
-
-def _hold_golden(stack: ExitStack, golden: GoldenFile) -> str:
-    from hookcli.comparison.golden import render_golden
-    from hookcli.store.locations import storage
-
-    folder = new_folder()
-    stack.callback(forget, folder)
-    storage.write_file(folder / "golden.json", render_golden(golden).encode())
-    return folder / "golden.json"
 
 
 def _is_module(value: Any) -> bool:

@@ -225,7 +225,11 @@ def _write(analysis: Analysis, document: ProbeDocument) -> Mapping[str, Path | b
         images, labels = count(len(said), "image"), count(len(document.classes), "label")
         what = f"accuracy over folds of {images} with {labels}; bands: std over folds"
         folder.write(_CURVE, draw_curves(layers, curves, levels, [title, what], theme))
-        names, shares = _share_confusions(document)
+        totals = {row.label: row.images for row in document.classes}
+        found = {(row.label, row.predicted): row.images for row in document.confusions}
+        drawn = list(totals)[:_DRAWN]
+        shares = [[found.get((one, two), 0) / totals[one] for two in drawn] for one in drawn]
+        names = [reversible(name) for name in drawn]
         more = "" if len(names) == len(document.classes) else f", the {_DRAWN} most common labels"
         heading = [f"What {document.best} predicts", f"rows: labels; columns: predictions{more}"]
         folder.write(_MATRIX, draw_matrix(shares, (names, names), heading, theme))
@@ -278,12 +282,3 @@ def _list_curves(
         if row.control == "pixels"
     ]
     return [row.layer for row in layers], curves, [*pixels, ("chance", document.chance)]
-
-
-def _share_confusions(document: ProbeDocument) -> tuple[list[str], list[list[float]]]:
-    """Return the labels, and a matrix of shares of images: labels are rows, predictions columns."""
-    totals = {row.label: row.images for row in document.classes}
-    found = {(row.label, row.predicted): row.images for row in document.confusions}
-    names = list(totals)[:_DRAWN]
-    shares = [[found.get((one, two), 0) / totals[one] for two in names] for one in names]
-    return [reversible(name) for name in names], shares

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hookcli.config import RunConfig, TensorRequest
     from hookcli.plan.prepared import Plan, PreparedRun
     from hookcli.reading.load import Run
-    from hookcli.run.listener import ProgressListener
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import VerbCall
 
@@ -76,7 +75,15 @@ def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> Run
     bar = call.listener.count(len(prepared.model.sources), "images", is_long=is_long)
     try:
         with call.listener.no_data(), bar as progress:
-            result = _run(prepared, progress)
+            cluster = prepared.settings.config.machine.cluster
+            if cluster is None:
+                from hookcli.run.pipeline import run
+
+                result = run(prepared, progress)
+            else:
+                from hookcli.cluster.run import run_on_cluster
+
+                result = run_on_cluster(prepared, cluster, progress)
     except (errors.ForwardError, errors.NoBoxError) as error:
         if keeps and prepared.settings.has_several:
             error.hint += ", and `resume` continues the run"
@@ -92,17 +99,6 @@ def execute(call: VerbCall, prepared: PreparedRun, *, keeps: bool = True) -> Run
         raise errors.InterruptError("interrupted", done if bar.done else none) from error
     messages.warn_of_skipped(call, result.skipped[len(prepared.model.skipped) :])
     return result
-
-
-def _run(prepared: PreparedRun, progress: ProgressListener) -> RunResult:
-    cluster = prepared.settings.config.machine.cluster
-    if cluster is None:
-        from hookcli.run.pipeline import run
-
-        return run(prepared, progress)
-    from hookcli.cluster.run import run_on_cluster
-
-    return run_on_cluster(prepared, cluster, progress)
 
 
 def plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:

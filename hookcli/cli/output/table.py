@@ -18,8 +18,6 @@ from hookcli.verbs.documents import CommandError, ErrorDocument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rich.table import Table as RichTable
-
     from hookcli.verbs.outcome import Look, Outcome, Table
 
 BRIEF = ("table", "md")  # formats for people, with only the most important rows
@@ -102,6 +100,7 @@ def _text_width() -> int:
 def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
     from rich import table as rich_table
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.text import Text
 
     filled = look.filled(cells)
@@ -116,7 +115,17 @@ def _print_table(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> None:
         )
     for texts in zip(*(cells[name] for name in kept), strict=True):
         table.add_row(*(Text(escape.for_terminal(text)) for text in texts))
-    console.print_data(_render(table))
+    printed = io.StringIO()
+    Console(
+        file=printed,
+        width=_text_width(),
+        height=_HEIGHT,
+        force_terminal=sys.stdout.isatty() and not console.is_plain(),
+        highlight=False,
+        markup=False,
+    ).print(table)
+    drawn = printed.getvalue().splitlines()
+    console.print_data("".join(line.rstrip() + "\n" for line in drawn if line.strip()))
     left_out = [name for name in filled if name not in kept]
     lines = [line for name in left_out if name in look.foot for line in _foot(look, cells, name)]
     if hidden := ", ".join(name for name in left_out if name not in look.foot):
@@ -145,19 +154,3 @@ def _fitting_columns(look: Look[Any], cells: Mapping[str, Sequence[str]]) -> lis
             break
         widths.pop(name, None)
     return [*widths]
-
-
-def _render(table: RichTable) -> str:
-    from rich.console import Console
-
-    printed = io.StringIO()
-    Console(
-        file=printed,
-        width=_text_width(),
-        height=_HEIGHT,
-        force_terminal=sys.stdout.isatty() and not console.is_plain(),
-        highlight=False,
-        markup=False,
-    ).print(table)
-    lines = printed.getvalue().splitlines()
-    return "".join(line.rstrip() + "\n" for line in lines if line.strip())

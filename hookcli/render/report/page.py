@@ -99,7 +99,14 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     drawn = [index for index, image in enumerate(images) if image.key in grids]
     start = drawn[0] if drawn else 0
     first = grids.get(images[start].key, []) if images else []
-    attention = _attention_data(document, images, address)
+    maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
+    of_images = (
+        attention_for_script(document.attention, maps.get(key, ()), heats.get(key, ()), address)
+        for key in (image.key for image in images)
+    )
+    attention = {index: script_data(own) for index, own in enumerate(of_images) if own}
+    names = ("change", "sparsity")
+    known = {name: name for name in names if any(getattr(row, name) is not None for row in layers)}
     scripts: list[tuple[str, ...]] = [("page.js", "viewer.js")]
     styles = ["page.css", "viewer.css"]
     if several:
@@ -123,7 +130,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     return {
         "command": markup_escape(escape.for_shell(document.command or ())),
         "backwards": backwards,
-        "columns": _choose_columns(layers, backwards=backwards),
+        "columns": (_GRADIENT_COLUMNS if backwards else _COLUMNS) | known,
         "images": images,
         "contact": contact.make_contact_sheet(document, images, address) if several else None,
         "drawn_images": drawn,
@@ -195,23 +202,6 @@ def _describe_pictures(
             own["seen"] = (address if few else linked)(image.seen)
         facts.append(own)
     return facts
-
-
-def _attention_data(
-    document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
-) -> dict[int, Markup]:
-    maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
-    facts = (
-        attention_for_script(document.attention, maps.get(key, ()), heats.get(key, ()), address)
-        for key in (image.key for image in images)
-    )
-    return {index: script_data(own) for index, own in enumerate(facts) if own}
-
-
-def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    names = ("change", "sparsity")
-    known = {name: name for name in names if any(getattr(row, name) is not None for row in layers)}
-    return (_GRADIENT_COLUMNS if backwards else _COLUMNS) | known
 
 
 def _embed_files(read: Callable[[str], bytes]) -> Callable[[str], str]:
