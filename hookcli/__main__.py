@@ -144,7 +144,7 @@ def _report_error(code: int, message: str, hint: str = "") -> int:
     words = sys.argv[1:]
     given = [
         word.partition("=")[2] or following
-        for word, following in zip(words, (*words[1:], ""), strict=True)
+        for word, following in zip(words, [*words, ""][1:], strict=True)
         if word.partition("=")[0] == "--format"
     ]
     output_format = given[-1] if given else ""
