@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FEW = 3
 _NEAR = 0.75  # names are as near as inspct and inspect, but not as extract and export
 _PICTURE = re.compile(r"(?i).+\.(bmp|gif|jpe?g|png|tiff?|webp)")
-_MODEL = re.compile(r"[\w.:/-]*[\d:][\w.:/-]*|[\w./-]+\.py")  # resnet18, timm:NAME, net.py:make
+_MODEL = re.compile(r"[\w.:/-]*[\d:][\w.:/-]*")  # resnet18, timm:NAME, net.py:make
 
 
 @cache
@@ -61,8 +61,9 @@ def guess_words(words: Sequence[str], message: str) -> str:
         return meant if meant.startswith(wrong[1]) else " ".join([wrong[1], *near[:1]] * bool(near))
     second = given[1] if given[1:] else ""
     is_model = _MODEL.fullmatch(second) and not _PICTURE.fullmatch(second)
-    is_other = second.endswith(".py") or not os.path.lexists(second)  # no run, no golden file
-    if is_model and is_other and command in ("compare", "diff"):
+    if command == "compare" and second.endswith(".py"):
+        return "FILE.py:FUNCTION IMAGE --against model=FILE.py:FUNCTION"
+    if is_model and command in ("compare", "diff") and not os.path.lexists(second):
         form = f"hookcli compare MODEL IMAGE --against model={second}"
         return _fill(form, [given[0], *given[2:]])
     if lacks := re.search(r"'(--\w+|IMAGE|MODEL|RUN)'|extra", message):

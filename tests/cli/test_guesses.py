@@ -75,7 +75,7 @@ GUESSES = """\
 2 | models hf | hookcli models --source hf
 2 | diff resnet18 resnet34 | give a run's folder or a golden file; two models are compared with hookcli compare A IMAGE --against model=B
 2 | compare resnet18 resnet34 cat.png | hookcli compare resnet18 cat.png --against model=resnet34
-2 | compare a.py b.py cat.png | hookcli compare a.py cat.png --against model=b.py
+2 | compare a.py b.py cat.png | FILE.py:FUNCTION IMAGE --against model=FILE.py:FUNCTION
 2 | compare resnet18 cat.png | --against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B
 2 | compare resnet18 cat.png --against train | did you mean mode=train?
 2 | compare resnet18 cat.png --against b.pth | did you mean weights=b.pth?
