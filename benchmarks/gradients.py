@@ -33,7 +33,7 @@ def main() -> None:
     for layers, goal in (("conv", "at most 1.25"), ("leaf", "")):
         chosen = select_layers(model, [layers])
         grids = GridStyle(mode="none")
-        settings = BackwardSettings(EagerRunner(model, chosen), grids, score, style)
+        settings = BackwardSettings(EagerRunner(model, chosen), grids, {"": score}, style)
         ratios = []
         for turn in range(TURNS + 2):
             began = time.perf_counter()

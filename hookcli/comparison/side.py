@@ -11,7 +11,9 @@ from hookcli.comparison.diff import list_changed
 from hookcli.config import InspectConfig
 from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError
+from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import to_dense
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.command import command_words
 from hookcli.records.text import and_more
@@ -81,7 +83,12 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if two.export is not None:
         file = "" if two.export.file is None else f", from {str(two.export.file)!r}"
         yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")
-    types = [{e.module_path: e.module_type for e in each.runner.layers} for each in (a, b)]
+    types = [
+        {layer.module_path: layer.module_type for layer in list_watchable(each.runner.module)}
+        if isinstance(each.runner, EagerRunner)
+        else {}
+        for each in (a, b)
+    ]
     other = [(p, kind) for p, kind in types[0].items() if p and types[1].get(p, kind) != kind]
     if two.export is None and other:
         path, kind = other[0]

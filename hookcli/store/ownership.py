@@ -13,6 +13,7 @@ from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
 from hookcli.store.locations.folders import open_folder
 from hookcli.store.locations.names import (
+    FOLDERS_BY_IMAGE,
     JOURNAL,
     LAYERS,
     LOCK,
@@ -44,9 +45,11 @@ class HeldRun:
         """Whether the run is complete or has written results; without a journal, it may have."""
         if self.complete is not None or JOURNAL not in self.known:
             return True
-        # A run whose model fails writes the layers that ran before.
-        rest = self.known - {REQUEST, JOURNAL, LAYERS}
-        return any(not name.startswith(f"{SEEN}/") for name in rest)
+        # A run whose model fails writes the layers that ran before, for the image that failed.
+        paths = [name.split("/") for name in self.known - {REQUEST, JOURNAL, LAYERS}]
+        images = {path[1] for path in paths if path[0] in FOLDERS_BY_IMAGE}
+        has_others = any(path[0] not in FOLDERS_BY_IMAGE | {SEEN} for path in paths)
+        return has_others or len(images) > (LAYERS in self.known)
 
 
 def find_run(folder: Folder) -> HeldRun | None:

@@ -6,6 +6,8 @@ import base64
 import html
 import mimetypes
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -130,7 +132,10 @@ class Outcome:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            known = ", ".join(each for each in dir(self) if not each.startswith("_"))
+            kinds = (property, cached_property, FunctionType)
+            members = [item for each in type(self).__mro__ for item in vars(each).items()]
+            names = {n for n, value in members if isinstance(value, kinds) and n[0] != "_"}
+            known = ", ".join(sorted(names))
             what = f"{type(self).__name__!r} object has no attribute {name!r}; it has {known}"
             raise AttributeError(what, name=name, obj=self)
 

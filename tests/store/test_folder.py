@@ -183,8 +183,12 @@ def test_a_run_is_protected_whether_it_is_complete_or_not():
 def test_a_run_that_stopped_before_its_first_chunk_is_replaced_and_a_later_one_is_not():
     with open_folder() as run:
         run.write("layers.csv", b"old")
+        run.write("grids/cat/001_conv1.png", b"old")  # of the image for which the model failed
     with open_folder() as run:
         assert run.read("layers.csv") is None
+        run.write("grids/cat/001_conv1.png", b"old")
+    assert refusal() == "'run' holds a run that did not finish"
+    with open_folder(replace_any=True) as run:
         run.write(chunk_file(0), b"{}")
     assert refusal() == "'run' holds a run that did not finish"
 
