@@ -26,6 +26,7 @@ class Net(torch.nn.Module):
         self.layer3.register_forward_hook(lambda *_: calls.append(1))
     def forward(self, pixels):
         return self.fc(self.layer4(self.norm(self.layer3(pixels).relu())).mean((2, 3)))
+torch.manual_seed(0)  # a map that is blank by chance would be one warning more
 calls, old, new = [], Net(), Net()
 picture, array = Image.open("cat.png"), numpy.asarray(Image.open("coffee.png").convert("RGB"))
 """,
