@@ -436,6 +436,8 @@ def gradients(
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    cam_method: Literal['gradcam', 'gradcam++', 'layercam', 'eigencam', 'hirescam'] | None = None,
+    no_judge: bool | None = None,
     saliency: bool | None = None,
     out: Any | None = None,
     overwrite: bool | None = None,
@@ -507,7 +509,9 @@ def gradients(
         target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
-        cam: Draw a Grad-CAM of these layers over the image.
+        cam: Draw a Grad-CAM of these layers over the image; auto chooses the layer.
+        cam_method: gradcam, gradcam++, layercam, eigencam or hirescam.  [default: gradcam]
+        no_judge: Do not test, for up to 8 images, what each CAM finds.
         saliency: Draw how much the score depends on each pixel.
         out: The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]
         overwrite: Replace the run in the run folder.
@@ -585,6 +589,8 @@ def gradients(
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    cam_method: Literal['gradcam', 'gradcam++', 'layercam', 'eigencam', 'hirescam'] | None = None,
+    no_judge: bool | None = None,
     saliency: bool | None = None,
     out: Any | None = None,
     overwrite: bool | None = None,
@@ -656,7 +662,9 @@ def gradients(
         target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
-        cam: Draw a Grad-CAM of these layers over the image.
+        cam: Draw a Grad-CAM of these layers over the image; auto chooses the layer.
+        cam_method: gradcam, gradcam++, layercam, eigencam or hirescam.  [default: gradcam]
+        no_judge: Do not test, for up to 8 images, what each CAM finds.
         saliency: Draw how much the score depends on each pixel.
         out: The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]
         overwrite: Replace the run in the run folder.

@@ -21,6 +21,7 @@ Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["std", "mean", "max", "index"]
 HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
+CamMethod: TypeAlias = Literal["gradcam", "gradcam++", "layercam", "eigencam", "hirescam"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]
@@ -228,8 +229,24 @@ class BackwardStyle(ScoreRequest):
     ] = False
     cams: Annotated[
         tuple[str, ...],
-        Flag("--cam FORM[,FORM]", "Draw a Grad-CAM of these layers over the image.", many=True),
+        Flag(
+            "--cam auto|FORM[,FORM]",
+            "Draw a Grad-CAM of these layers over the image; auto chooses the layer.",
+            many=True,
+        ),
     ] = ()
+    cam_method: Annotated[
+        CamMethod,
+        Flag(
+            "--cam-method METHOD",
+            "gradcam, gradcam++, layercam, eigencam or hirescam.",
+            needs="--cam",
+        ),
+    ] = "gradcam"
+    judge: Annotated[
+        bool,
+        Flag("--no-judge", "Do not test, for up to 8 images, what each CAM finds.", needs="--cam"),
+    ] = True
     saliency: Annotated[
         bool, Flag("--saliency", "Draw how much the score depends on each pixel.")
     ] = False

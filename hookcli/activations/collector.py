@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult, Score
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.layouts import Layout
+    from hookcli.records.pictures import CamTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Heat:
     shape: tuple[int, ...] = ()  # of one image's part of the tensor
     score: Score | None = None  # that the map explains, if it comes from a backward pass
     target: str = ""  # as in ``Call``
+    test: CamTest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,12 @@ from hookcli.activations.stats import as_real
 from hookcli.records.pictures import LEVELS, MAP_LEVELS, MOST_BARS, MOST_SIDE
 
 if TYPE_CHECKING:
-    from hookcli.config import GridStyle, HeatOf
+    from hookcli.config import CamMethod, GridStyle, HeatOf
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
+
+
+_TINY = 1e-6  # keeps the weights of Grad-CAM++ finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +99,41 @@ def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:
     return norms if of == "l2" else maps.sum(0) if of == "sum" else maps.mean(0)
 
 
-def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """Compute a Grad-CAM (h, w) from a layer's output (1, …) and the output's gradient.
+def take_cam(
+    activation: Tensor, gradient: Tensor, layout: Layout, method: CamMethod = "gradcam"
+) -> Tensor:
+    """Compute a class activation map (h, w) from a layer's output (1, …) and its gradient.
 
-    Its negative values are not part of the Grad-CAM, but they tell why it may be zero everywhere.
+    Its negative values are not part of the map, but they tell why it may be zero everywhere.
     """
-    # Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
+    if method == "hirescam":  # Draelos and Carin 2020, https://arxiv.org/abs/2011.08891, equation 5
+        return (maps * slopes).sum(0)
+    if method == "layercam":  # Jiang et al. 2021, https://doi.org/10.1109/TIP.2021.3089943
+        return (maps * slopes.clamp(0)).sum(0)
+    if method == "eigencam":  # Muhammad and Yeasin 2020, https://arxiv.org/abs/2008.00299
+        return _project(maps)
+    weights = slopes
+    if method == "gradcam++":  # Chattopadhyay et al. 2018, https://arxiv.org/abs/1710.11063
+        below = 2 * slopes**2 + maps.sum((1, 2), keepdim=True) * slopes**3
+        weights = torch.where(slopes == 0, 0, slopes**2 / (below + _TINY)) * slopes.clamp(0)
+        return (maps * weights.sum((1, 2), keepdim=True)).sum(0)
+    # Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0)
+
+
+def _project(maps: Tensor) -> Tensor:
+    """Project the places of maps (C, h, w) on the first principal component of their channels.
+
+    The sign of a component is arbitrary. It becomes positive where the channels are strongest.
+    """
+    places = maps.flatten(1).T.double()
+    centred = places - places.mean(0)
+    component: Tensor = torch.linalg.svd(centred, full_matrices=False).Vh[0]
+    projected = centred @ component
+    strength = places.norm(dim=1)
+    is_turned = (projected * (strength - strength.mean())).sum() < 0
+    return (-projected if is_turned else projected).float().reshape(maps.shape[1:])
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:

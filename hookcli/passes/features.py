@@ -46,30 +46,7 @@ def find_feature_call(
     # The features are an embedding that the model returns, the coarsest map of a detector's
     # backbone, or what the head takes; otherwise, the call that ended last before the head.
     runner = runner.plain or runner
-    seen: list[_Seen] = []
-    module = runner.module if isinstance(runner, EagerRunner) else None
-    if isinstance(runner, EagerRunner):
-        watching: Runner = replace(runner, layers=list_watchable(runner.module), at="both")
-    else:
-        watching = replace(cast("GraphRunner", runner), layers=())  # all
-    with runner.unchanged():
-        batch = Batch([""], runner.to_device(loaded.pixels_to_try()))
-        outcome = watching.run(
-            batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor), tensor.shape))
-        )
-    returned = loaded.find_embedding(outcome.output) if isinstance(loaded, LoadedModel) else None
-    maps = [at for at, each in enumerate(seen) if each.name[0] == "backbone"]
-    end = len(seen)
-    if returned is not None:
-        mark, reason = _mark(returned), "the features that the model returns"
-    elif loaded.info.task == "detection" and maps:
-        mark, reason = seen[maps[-1]].mark, "the coarsest map that the backbone returns"
-        end = maps[-1] + 1
-    else:
-        end = _find_head(module, outcome.output, seen)
-        taken = [each for each in seen[end : end + 1] if each.call.side == "input"]
-        mark = taken[0].mark if taken else None
-        reason = "".join(f"what the head, {each.call.layer.label}, takes" for each in taken)
+    seen, end, mark, reason = _watch(loaded, runner)
     paths = {layer.module_path for layer in runner.layers}
     own = [at for at, each in enumerate(seen) if each.mark and each.name[0] in paths]
     outputs, inputs = (
@@ -83,6 +60,40 @@ def find_feature_call(
     ended = f" that ran before {seen[end].call.layer.label}" if end < len(seen) else ""
     last = max(before, key=lambda at: (seen[at].name[0] != "", at), default=None)  # "": the model
     return None if last is None else (seen[last].call, f"the last of the layers{ended}")
+
+
+def list_before_head(loaded: ModelDescription, runner: Runner) -> tuple[list[Call], str]:
+    """Return the outputs before the model's head in the order in which they end, and the head."""
+    seen, end, _, _ = _watch(loaded, runner)
+    calls = [each.call for each in seen[:end] if each.call.side == "output"]
+    return calls, seen[end].call.layer.label if end < len(seen) else ""
+
+
+def _watch(loaded: ModelDescription, runner: Runner) -> tuple[Sequence[_Seen], int, object, str]:
+    """Return the calls of a forward pass, where the head begins, and the features' mark and why."""
+    seen: list[_Seen] = []
+    module = runner.module if isinstance(runner, EagerRunner) else None
+    if isinstance(runner, EagerRunner):
+        watching: Runner = replace(runner, layers=list_watchable(runner.module), at="both")
+    else:
+        watching = replace(cast("GraphRunner", runner), layers=())  # all
+    with runner.unchanged():
+        batch = Batch([""], runner.to_device(loaded.pixels_to_try()))
+        outcome = watching.run(
+            batch, lambda call, tensor: seen.append(_Seen(call, _mark(tensor), tensor.shape))
+        )
+    returned = loaded.find_embedding(outcome.output) if isinstance(loaded, LoadedModel) else None
+    maps = [at for at, each in enumerate(seen) if each.name[0] == "backbone"]
+    if returned is not None:
+        return seen, len(seen), _mark(returned), "the features that the model returns"
+    if loaded.info.task == "detection" and maps:
+        reason = "the coarsest map that the backbone returns"
+        return seen, maps[-1] + 1, seen[maps[-1]].mark, reason
+    end = _find_head(module, outcome.output, seen)
+    taken = [each for each in seen[end : end + 1] if each.call.side == "input"]
+    mark = taken[0].mark if taken else None
+    reason = "".join(f"what the head, {each.call.layer.label}, takes" for each in taken)
+    return seen, end, mark, reason
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:

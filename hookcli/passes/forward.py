@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,12 @@ from hookcli.activations.collector import (
 )
 from hookcli.activations.feature_maps import take_cam
 from hookcli.activations.pooling import saved_shape
-from hookcli.errors import ForwardError, ModelError, RequestError
+from hookcli.errors import ForwardError, ModelError, NoBoxError, RequestError
 from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_backward
+from hookcli.passes.judge_cams import Judge, blur, randomise_top
 from hookcli.passes.runner import Batch
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.config import BackwardStyle, GridStyle, HeatOf, SaveStyle
+    from hookcli.config import BackwardStyle, CamMethod, GridStyle, HeatOf, SaveStyle
     from hookcli.hooks.change import Change
     from hookcli.hooks.gradients import MissingGradient
     from hookcli.networks.scores import ScoreTensor
@@ -161,6 +162,10 @@ class BackwardSettings:
     cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
     sketch: bool = False
+    # The number that tests of Grad-CAMs compare, of one image's output and the index of a class;
+    # None to test none.
+    judged: Callable[[object, int | None], float] | None = None
+    randomised: dict[str, EagerRunner] = field(default_factory=dict)  # made so far, by layer
 
 
 def run_backward(
@@ -215,7 +220,10 @@ def _observe_image(
         passed = _run_pass(settings, pixels, observer, score, changes)
     result = collector.result()
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
-    heats = list(_find_cams(key, observer, size, settings.cams, passed.score))
+    heats = list(
+        _find_cams(key, observer, size, settings.cams, passed.score, settings.wanted.cam_method)
+    )
+    heats = [_judge(settings, heat, pixels, score) for heat in heats]
     if settings.wanted.saliency and passed.pixels.grad is not None:
         gradient = _saliency(passed.pixels.grad)
         heats.append(Heat(key, "saliency", None, gradient, score=passed.score, target=of))
@@ -293,15 +301,47 @@ def _find_cams(
     size: tuple[int, int],
     wanted: Sequence[LayerInfo],
     score: Score,
+    method: CamMethod,
 ) -> Iterator[Heat]:
     found = itertools.product(wanted, observer.gradients.items())
+    # Of several maps, such as those of a detector's backbone, the score may depend on one.
+    used = {c.layer.module_path for c, gradient in observer.gradients.values() if gradient.any()}
     for layer, (output, (call, gradient)) in found:
-        if call.layer.module_path == layer.module_path:
+        path = call.layer.module_path
+        is_unused = call.output_key and path in used and not gradient.any()
+        if path == layer.module_path and not is_unused:
             layout, cam = call.layout_of(tuple(gradient.shape), size), gradient.new_zeros(1, 1)
             if layout.is_spatial:
-                cam = take_cam(observer.activations[output], gradient, layout)
+                cam = take_cam(observer.activations[output], gradient, layout, method)
             of = replace(call, side="output", target=observer.target)
             yield Heat(key, "cam", of, cam.cpu(), layout, score=score)
+
+
+def _judge(
+    settings: BackwardSettings, heat: Heat, pixels: Tensor, score: Callable[..., ScoreTensor]
+) -> Heat:
+    """Test a Grad-CAM, beside that of the model with its layer and the later ones randomised."""
+    call, judged = heat.call, settings.judged
+    if call is None or judged is None or heat.score is None or not _is_drawn(heat.values):
+        return heat
+    path, runner, index = call.layer.module_path, settings.runner, heat.score.target
+    if path not in settings.randomised:
+        module = randomise_top(runner.module, path)
+        settings.randomised[path] = replace(runner, module=module)
+    again = replace(settings, runner=settings.randomised[path], cams=(call.layer,))
+    observer = _Observer(lambda *_: None, (), target=call.target)
+    with suppress(ForwardError, NoBoxError):
+        _run_pass(again, pixels, observer, partial(score, target=index), changes=())
+    size, method = runner.size_of(pixels), settings.wanted.cam_method
+    others = _find_cams(heat.image, observer, size, again.cams, heat.score, method)
+    maps = [each.values for each in others if each.call and each.call.id == call.id]
+    other = next(filter(_is_drawn, maps), None)
+    judge = Judge(runner, lambda output: judged(output, index), pixels, blur(pixels))
+    return replace(heat, test=judge.test(heat.values, other))
+
+
+def _is_drawn(cam: Tensor) -> bool:
+    return bool(cam.isfinite().all() and cam.max() > 0)
 
 
 def _saliency(gradient: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from hookcli.config import SIDES, InspectConfig
+from hookcli.config import SIDES, GradientsConfig, InspectConfig
 from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import Pruning, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
@@ -30,6 +30,7 @@ from hookcli.networks.own_code import is_as_it_is
 from hookcli.networks.scores import find_target
 from hookcli.passes.attention_run import AttentionSettings
 from hookcli.passes.call import goes_through, run_model, takes_grey
+from hookcli.passes.cam_layer import choose_cam_layer
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.features import find_feature_call
 from hookcli.passes.find_operations import find_named_operations, infer_layouts
@@ -143,6 +144,7 @@ class PreparedRun:
     # By ``Call.target``; empty without a backward pass.
     scorers: Mapping[str, Callable[..., ScoreTensor]] = field(default_factory=dict)
     cams: tuple[LayerInfo, ...] = ()
+    cam_reason: str = ""  # why ``--cam auto`` chose its layer
     focus: Tensor | None = None  # (2, H, W): inside and outside the box of ``--focus``
     workers: int = 0  # how many processes prepare images
     features: FeatureCall | None = None  # the saved call that has the features of the model
@@ -331,6 +333,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
+    config, why = _choose_cams(config, model, has_weights=has_weights)
     loaded, sources = model.loaded, model.sources
     scope = Scope.of(config, sources)
     focus = find_focus(config.focus, loaded, sources)
@@ -353,7 +356,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     if has_weights and config.folder.overwrite and config.run.on_error == "stop":
         _try_first(config, loaded)
     workers = count_workers(config.machine.workers, sources)
-    return replace(ready, focus=focus, workers=workers, features=features)
+    return replace(ready, focus=focus, workers=workers, features=features, cam_reason=why)
 
 
 def _try_first(config: RunConfig, loaded: ModelDescription) -> None:
@@ -478,6 +481,22 @@ def _fit_images(
     choose = None if key is None else partial(choose_tensor, key)
     loaded = replace(loaded, info=info, first=first, choose=choose)
     return loaded, (sources, [*found.skipped, *unfit, *unprepared], fitter, first)
+
+
+def _choose_cams(
+    config: RunConfig, model: PreparedModel, *, has_weights: bool
+) -> tuple[RunConfig, str]:
+    """Replace ``auto`` in ``--cam`` by a layer; return the reason, which is empty without it."""
+    forms = [*read_forms(config.backward.cams)] if config.backward else []
+    if not isinstance(config, GradientsConfig) or "auto" not in forms:
+        return config, ""
+    eager, backward = require_eager(model, "`cam`"), config.backward
+    path, why = eager.runner.layers[-1].module_path, ""  # a plan only counts the layers
+    if has_weights:
+        scorer = eager.loaded.scorer(backward, str(backward.targets[0]))
+        path, why = choose_cam_layer(eager.loaded, eager.runner, scorer)
+    cams = tuple(f"path:{path}" if form == "auto" else form for form in forms)
+    return replace(config, backward=replace(backward, cams=cams)), why
 
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.config import BackwardStyle
 from hookcli.products.product import Cost, Product
-from hookcli.records.pictures import HeatPicture
+from hookcli.records.pictures import CAM_METHODS, HeatPicture
 from hookcli.records.text import shape_text
 from hookcli.render.draw.grid_writer import frame_note
 from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency, find_trouble
@@ -56,7 +56,8 @@ class Heats(Product):
                 reason = explain_layout(name) if name in ("NLC", "unknown") else _AFTER_POOLING
                 running.chunk.heatless[heat.call.layer.label] = reason
                 continue
-            picture = _write_heat(heat, running.show(heat.image), writer)
+            method = CAM_METHODS[self._backward.cam_method]
+            picture = _write_heat(heat, running.show(heat.image), method, writer)
             running.chunk.heats.append(picture)
             self.note_pictures(running.chunk, [picture.file])
 
@@ -72,7 +73,7 @@ def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
     return {**end.totals.heatless, **flat}
 
 
-def _write_heat(heat: Heat, seen: bytes, writer: GridWriter) -> HeatPicture:
+def _write_heat(heat: Heat, seen: bytes, method: str, writer: GridWriter) -> HeatPicture:
     score, of = heat.score, "" if heat.score is None else heat.score.name
     values, source, facts = heat.values.numpy(), writer.title_of(heat.image), {}
     call_id = "" if heat.call is None else heat.call.id
@@ -87,8 +88,8 @@ def _write_heat(heat: Heat, seen: bytes, writer: GridWriter) -> HeatPicture:
         canvas = draw_places(seen, values, title, of)
     else:
         file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
-        canvas = draw_heat(seen, values, [f"Grad-CAM of {call_id}   {source}", of])
-        facts = _sum_up(heat.values, score)
+        canvas = draw_heat(seen, values, [f"{method} of {call_id}   {source}", of])
+        facts = {**_sum_up(heat.values, score), "method": method, "test": heat.test}
     writer.write_over_photo(file, canvas)
     return HeatPicture(heat.image, heat.kind, call_id, file, score=score, **facts)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
 from hookcli.records.images import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Size: TypeAlias = tuple[Whole, Whole]
 HeatKind: TypeAlias = Annotated[
@@ -112,6 +115,53 @@ def list_focused(grid: Grid) -> list[tuple[int, float | None]]:
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
+CAM_STEPS = 10  # shares of the places that a test of a map blurs, one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class CamTest:
+    """What a score is while the places of a map are blurred, in ten steps, the hottest first.
+
+    Attributes:
+        deletion: the scores with 0, 10, … 100 % of the places blurred.
+        insertion: the scores with all places blurred except for the hottest 0, 10, … 100 %.
+        random: the mean of ``deletion`` for five maps of random values, of the same size.
+        chance: the mean area under the curves of the five, less their standard deviation.
+        randomised: ``deletion`` for the map of the model with the weights of its top layers drawn
+            again, scored by the model itself; empty if that map is blank.
+    """
+
+    deletion: tuple[float, ...]
+    insertion: tuple[float, ...]
+    random: tuple[float, ...]
+    chance: float
+    randomised: tuple[float, ...] = ()
+
+    @property
+    def taken(self) -> float | None:
+        """The share of the score that blurring the hottest tenth takes; None without a score."""
+        return _taken(self.deletion)
+
+    @property
+    def at_random(self) -> float | None:
+        """The share of the score that blurring a random tenth takes; None without a score."""
+        return _taken(self.random)
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether random maps find what the score depends on about as fast as the map does."""
+        return area(self.deletion) >= self.chance
+
+
+def _taken(scores: Sequence[float]) -> float | None:
+    return (scores[0] - scores[1]) / scores[0] if scores[0] > 0 else None
+
+
+def area(scores: Sequence[float]) -> float:
+    """Return the mean of a curve of scores, by the trapezoidal rule."""
+    return (sum(scores) - (scores[0] + scores[-1]) / 2) / (len(scores) - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class HeatPicture:
     """A picture of a map, such as a Grad-CAM, that was drawn over its image.
@@ -127,6 +177,8 @@ class HeatPicture:
         half: the smallest share of the map that holds half of the sum of a Grad-CAM; else null.
         blank: why nothing was drawn of a Grad-CAM; otherwise empty.
         score: the score that a Grad-CAM or a saliency map explains; else null.
+        method: how a Grad-CAM was computed, such as ``Grad-CAM++``; empty for other maps.
+        test: how well a Grad-CAM shows what the score depends on; null if it was not tested.
     """
 
     image: str
@@ -137,6 +189,17 @@ class HeatPicture:
     half: float | None = None
     blank: str = ""
     score: Score | None = None
+    method: str = ""
+    test: CamTest | None = None
+
+
+CAM_METHODS = {
+    "gradcam": "Grad-CAM",
+    "gradcam++": "Grad-CAM++",
+    "layercam": "LayerCAM",
+    "eigencam": "EigenCAM",
+    "hirescam": "HiResCAM",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ RULES: dict[str, float] = {
     "exploding": 20,  # the standard deviation is above the expected value by at least this factor
     "vanishing": 20,  # the standard deviation is below the expected value by at least this factor
     "no-gradient": 0,  # more than this many layers get no gradient at their output
+    "chance": 0,  # more than this many Grad-CAMs find the score no faster than a random map
     "float16": 0.5,  # the largest magnitude is at least this share of float16's largest number
     "overwritten": 0,  # more than this many layers have an output that is overwritten later
     "uncalled": 0,  # more than this many selected layers did not run

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from hookcli.errors import NoBoxError
+from hookcli.errors import NoBoxError, RequestError
 from hookcli.hooks.nested import list_not_finite
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.call import is_out_of_memory
@@ -31,11 +33,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
+    from hookcli.config import BackwardStyle
     from hookcli.images.prepare import PreparedImage
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Product
     from hookcli.records.images import Prediction
     from hookcli.render.draw.grid_writer import GridWriter
+
+
+_MOST_JUDGED = 8  # images whose Grad-CAMs are tested
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,23 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:
         return partial(run_forward, forward)
     scorers, wanted, cams = prepared.scorers, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner
+    is_judged = wanted.judge and cams and prepared.settings.images <= _MOST_JUDGED
+    judged = partial(_score_number, prepared, wanted) if is_judged else None
     backward = BackwardSettings(
-        eager, style, scorers, wanted=wanted, cams=cams, save=save, sketch=sketch
+        eager, style, scorers, wanted=wanted, cams=cams, save=save, sketch=sketch, judged=judged
     )
     return partial(run_backward, backward)
+
+
+def _score_number(
+    prepared: PreparedRun, wanted: BackwardStyle, output: object, index: int | None
+) -> float:
+    """Return the probability of a class instead of its logit, if there is one."""
+    loaded = require_eager(prepared.model, "gradients").loaded
+    kinds = ("probability", "logit") if wanted.score == "logit" else (wanted.score,)
+    target = "predicted" if index is None else str(index)
+    for kind in kinds:
+        with suppress(RequestError):
+            scorer = loaded.scorer(replace(wanted, score=kind), target, needs_gradient=False)
+            return float(scorer(output).value)
+    return math.nan

@@ -150,6 +150,7 @@ def diagnose(
         intensities={
             image.key: image.intensities for image in totals.images if image.intensities is not None
         },
+        cams=[heat for heat in totals.heats if heat.kind == "cam"],
         idle_norms=model.runner.find_idle_norms() if isinstance(model.runner, EagerRunner) else {},
     )
     return uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))

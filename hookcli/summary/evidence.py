@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import Intensities, SkippedImage
+    from hookcli.records.pictures import HeatPicture
     from hookcli.records.runs import ModelInfo
     from hookcli.summary.call_tally import CallTally
 
@@ -30,6 +31,7 @@ class Evidence:
         intensities: the ranges of images with more than 8 bits, by image key.
         idle_norms: by path of each module, in the model's order, whether it is a batch norm that
             has no statistics yet, and so rescales nothing.
+        cams: the Grad-CAMs, with their tests.
     """
 
     calls: Mapping[str, CallTally]
@@ -43,6 +45,7 @@ class Evidence:
     files: Mapping[str, str] = field(default_factory=dict)
     intensities: Mapping[str, Intensities] = field(default_factory=dict)
     idle_norms: Mapping[str, bool] = field(default_factory=dict)
+    cams: Sequence[HeatPicture] = ()
 
     def list_ended(self, side: str, target: str = "") -> list[CallTally]:
         """Return the tallies of one side in the order in which the calls ended."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hookcli.records.calls import Call
+    from hookcli.records.pictures import HeatPicture
     from hookcli.summary.call_tally import RuleHit
     from hookcli.summary.evidence import Evidence
 
@@ -117,6 +118,23 @@ def _find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> I
             more = and_more(len(group) - 1, " (and {} more like it)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             yield Finding("no-gradient", group[0], float(len(group)), sentence=sentence)
+
+
+def _find_chance(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    found: dict[str, list[HeatPicture]] = {}
+    is_trained = evidence.model is None or evidence.model.trained
+    for cam in evidence.cams if is_trained else ():  # random weights are a finding of their own
+        if cam.test is not None and cam.test.is_chance:
+            found.setdefault(cam.call_id, []).append(cam)
+    for call_id, cams in found.items():
+        if len(cams) > limits["chance"]:
+            first, images = cams[0], tuple(dict.fromkeys(cam.image for cam in cams))
+            of = "" if first.score is None else f" for {first.score.label}"
+            sentence = (
+                f"the {first.method} of {call_id}{of} is no better than chance: random maps find "
+                "about as fast what the score depends on"
+            )
+            yield Finding("chance", call_id, float(len(cams)), sentence=sentence, images=images)
 
 
 def _find_float16(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -229,7 +247,14 @@ def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 
 _FINDERS = (
-    *(_find_not_finite, _find_scales, _find_stretches, _find_without_gradient, _find_float16),
-    *(find_channels, _find_nan_pixels, _find_overwritten, _find_uncalled, _find_skipped),
+    *(_find_not_finite, _find_scales, _find_stretches, _find_without_gradient, _find_chance),
+    *(
+        _find_float16,
+        find_channels,
+        _find_nan_pixels,
+        _find_overwritten,
+        _find_uncalled,
+        _find_skipped,
+    ),
     *(_find_untrained, _find_small_images, _find_narrow),
 )

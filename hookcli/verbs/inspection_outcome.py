@@ -48,6 +48,7 @@ _CAM_COLUMNS = (
     "hottest at: x,y in the picture as the network saw it; "
     "half within: the smallest share of it that holds half of the Grad-CAM"
 )
+_TESTED = "; hottest 10%, random 10%: the share of the score that blurring these places takes"
 _ATTENTION = 12  # show at most this many attention calls
 _FINDINGS = 8  # show at most this many findings below the table
 _DROPS = {
@@ -90,6 +91,11 @@ class Inspection(Outcome):
     def __repr__(self) -> str:
         what = f"{count(len(self.rows), 'call')} of {count(len(self.result.images), 'image')}"
         return f"<Inspection of {self.result.model.name}: {what}>"
+
+    @property
+    def stats(self) -> dict[str, LayerRow]:
+        """The row of each call, by id: ``run.stats["layer1.0.conv1"].mean``."""
+        return {row.call_id: row for row in self.rows}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -208,6 +214,8 @@ def inspect_run(
     if is_held:
         plan = prepared.settings.plan
         check_memory(plan.images, plan.megabytes)
+    if prepared.cam_reason:
+        call.say(f"`cam`: {prepared.cam_reason}")
     knows_input = prepared.model.loaded.knows_input
     result = execute(call, prepared, keeps=not is_held)
     call.listener.end()
@@ -247,7 +255,8 @@ def _caption(outcome: Inspection) -> Iterator[str]:
     config, result = outcome.config, outcome.result
     if outcome.shows_cams:
         rest = and_more(len(result.cams) - _CAMS, "; {} more are on the page")
-        yield _CAM_COLUMNS + rest if result.cams else "no layer of `cam` has a map"
+        tested = _TESTED * any(cam.test for cam in result.cams)
+        yield _CAM_COLUMNS + tested + rest if result.cams else "no layer of `cam` has a map"
     meaningless = "" if result.model.trained else ": predictions would mean nothing"
     yield f"{weights_text(result.model)}{meaningless}"
     if not outcome.knows_input:
@@ -329,6 +338,9 @@ def _cam_look(result: RunResult) -> Look[Any]:
         "hottest at": say_where,
         "half within": lambda cam: "" if cam.half is None else f"{figure_text(100 * cam.half)}%",
     }
+    if any(cam.test for cam in result.cams):
+        columns["hottest 10%"] = lambda cam: _share(cam.test.taken if cam.test else None)
+        columns["random 10%"] = lambda cam: _share(cam.test.at_random if cam.test else None)
     folded = ("image", "CAM of", "class")
     words = (*folded, "hottest at")
     return Look(kind=LayerRow, columns=columns, words=words, fold=folded, drop=("score",))

@@ -203,6 +203,11 @@ class Page:
                 text = text.replace(f'"{quote(name)}"', f'"data:{kind};base64,{data}"')
         return text
 
+    def save(self, file: str | Path) -> None:
+        """Write the page to a file, with its pictures embedded."""
+        with open(file, "w", encoding="utf-8") as stream:  # noqa: PTH123  Path costs an import
+            stream.write(self.html)
+
     def _repr_html_(self) -> str:
         style = "width:100%;height:640px;border:0"
         return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'

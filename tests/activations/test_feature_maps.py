@@ -191,6 +191,24 @@ def test_a_grad_cam_weighs_channels_by_their_mean_slope():
     assert take_cam(activation, gradient, layout).tolist() == [[-1.0, 4.0]]
 
 
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("hirescam", [4 * 1 - 3, 0]),
+        ("layercam", [4 * 1, 0]),
+        # the only positive slope is 4: 16 / (2 * 16 + 3 * 64) = 1 / 14, times 4, times 1 and 2
+        ("gradcam++", [4 / 14, 8 / 14]),
+        # the places (1, 3) and (2, 0) differ by (-1, 3); the first is stronger
+        ("eigencam", [math.sqrt(10) / 2, -math.sqrt(10) / 2]),
+    ],
+)
+def test_each_other_method_by_hand(method, expected):
+    activation = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]])
+    gradient = torch.tensor([[[[4.0, 0.0]], [[-1.0, -1.0]]]])
+    found = take_cam(activation, gradient, Layout("NCHW", 1, 1, 2), method)
+    torch.testing.assert_close(found, torch.tensor([expected]).float())
+
+
 # Channels at the resolution of their layer
 
 

@@ -8,6 +8,7 @@ import shutil
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -344,6 +345,9 @@ def test_a_table_is_readable_and_a_notebook_shows_no_empty_column(model):
 def test_a_result_prints_its_table_and_names_what_it_has(model, picture):
     run = hookcli.inspect(model.eval(), picture, layers="conv")
     assert "| 1 | conv" in str(run)
+    assert run.stats["conv"] is run.rows[0]
+    run.page.save("page.html")
+    assert Path("page.html").read_text() == run.page.html
     with pytest.raises(AttributeError, match=r"no attribute 'layers'; it has .*\brows, run,"):
         run.layers  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'load'; there are .*\bload_run, insp"):

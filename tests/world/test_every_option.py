@@ -274,6 +274,8 @@ CASES = [
     Case("--times-activation", "out/grids/*", base="--grids layers"),
     Case("--cam relu", "out/cam/*"),
     Case("--saliency", "out/saliency/*"),
+    Case("--cam-method layercam", "out/cam/*/*", base="--cam conv"),
+    Case("--no-judge", "stdout", base="--cam conv"),
     Case("--channels 1", "stdout", of="ablate"),
     Case("--top 1", "stdout", base="--format table", of="ablate"),
     Case("--top 1", "stdout", base="--format table --layers conv,relu", of="compare"),

@@ -1,0 +1,108 @@
+"""Test whether a class activation map shows what the score depends on, by blurring its places."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from hookcli.networks.modules import find_modules
+from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
+from hookcli.passes.call import row_of
+from hookcli.passes.runner import Batch
+from hookcli.records.pictures import CAM_STEPS, CamTest, area
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import nn
+
+    from hookcli.passes.eager import EagerRunner
+
+_RANDOM = 5  # maps of random values
+_SIGMA = 20  # the blur's standard deviation is the shorter side divided by this
+_BATCH = 10  # pictures in a forward pass
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Scores pictures that are partly blurred: ``score(output)`` of one image, as the run's."""
+
+    runner: EagerRunner
+    score: Callable[[object], float]
+    pixels: Tensor  # (1, …, H, W)
+    blurred: Tensor
+
+    def test(self, cam: Tensor, randomised: Tensor | None) -> CamTest:
+        """Test a map (h, w), beside random maps and the map (h, w) of a randomised model.
+
+        Deletion and insertion: Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421, with a blur
+        in place of both grey and noise, for ten shares of the places.
+        """
+        generator = torch.Generator().manual_seed(0)
+        noise = [torch.rand(cam.shape, generator=generator) for _ in range(_RANDOM)]
+        deleted = self._curve(cam)
+        curves = [self._curve(each) for each in noise]
+        areas = torch.tensor([area(each) for each in curves])
+        return CamTest(
+            deletion=deleted,
+            insertion=self._curve(cam, inserts=True),
+            random=tuple(sum(values) / len(values) for values in zip(*curves, strict=True)),
+            chance=float(areas.mean() - areas.std()),
+            randomised=() if randomised is None else self._curve(randomised),
+        )
+
+    def _curve(self, values: Tensor, *, inserts: bool = False) -> tuple[float, ...]:
+        """Return the scores after 0, 10, … 100 % of the places, the hottest first."""
+        size = (self.pixels.shape[-2], self.pixels.shape[-1])
+        places = interpolate(values[None, None].float(), size, mode="bilinear", align_corners=False)
+        order = places.flatten().argsort(descending=True, stable=True)
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order))
+        rank = rank.reshape(size).to(self.pixels.device)
+        first, second = self.pixels, self.blurred
+        if inserts:
+            first, second = second, first
+        shares = (round(step * len(order) / CAM_STEPS) for step in range(CAM_STEPS + 1))
+        return tuple(self._score(torch.where(rank < share, second, first) for share in shares))
+
+    def _score(self, pictures: Iterable[Tensor]) -> Iterator[float]:
+        waiting = list(pictures)
+        size = 1 if self.runner.alone else _BATCH
+        for start in range(0, len(waiting), size):
+            part = waiting[start : start + size]
+            batch = Batch([""] * len(part), torch.cat(part))
+            output = replace(self.runner, layers=()).run(batch, lambda *_: None).output
+            yield from (self.score(row_of(output, row)) for row in range(len(part)))
+
+
+def blur(pixels: Tensor) -> Tensor:
+    """Blur pictures (…, C, H, W) by a Gaussian as wide as a twentieth of the shorter side."""
+    sigma = min(pixels.shape[-2:]) / _SIGMA
+    reach = min(int(3 * sigma), min(pixels.shape[-2:]) - 1)  # reflected at the edge
+    gaussian_blur = torchvision.transforms.functional.gaussian_blur
+    blurred: Tensor = gaussian_blur(pixels, [2 * reach + 1] * 2, [sigma] * 2)
+    return blurred
+
+
+def randomise_top(model: nn.Module, path: str) -> nn.Module:
+    """Copy a model, and draw the weights of the module at ``path`` and of all later ones again.
+
+    Adebayo et al. 2018, https://arxiv.org/abs/1810.03292: a map that stays as it was does not
+    depend on what the model has learned.
+    """
+    made = copy.deepcopy(model)
+    modules = find_modules(made)
+    top = itertools.dropwhile(lambda each: each != path, modules)  # in the order of definition
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for each in top:
+            if callable(reset := ask(modules[each], "reset_parameters")):
+                reset()
+    return made
