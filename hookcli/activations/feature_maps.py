@@ -107,7 +107,7 @@ def take_cam(
     Its negative values are not part of the map, but they tell why it may be zero everywhere.
     """
     maps, slopes = (_as_pictures(part.detach().float(), layout) for part in (activation, gradient))
-    if method == "hirescam":  # Draelos and Carin 2020, https://arxiv.org/abs/2011.08891, equation 5
+    if method == "hirescam":  # Draelos et al. 2020, https://arxiv.org/abs/2011.08891, equation 5
         return (maps * slopes).sum(0)
     if method == "layercam":  # Jiang et al. 2021, https://doi.org/10.1109/TIP.2021.3089943
         return (maps * slopes.clamp(0)).sum(0)

@@ -244,6 +244,10 @@ def _hint_inputs(
             "does the model take a vector, and no picture? give it in place of the image: "
             f"`inputs` {name}=FILE.npy"
         )
+    values = (*args, *({} if frame is None else frame.f_locals.get("kwargs", {})).values())
+    is_row = any(isinstance(each, Tensor) and each.dim() == 1 for each in values)
+    if is_row and (_TYPES.search(reason) or "dimension" in reason):
+        yield "a row for each image is a list in a list: `inputs` NAME=[[1.0, 2.0]]"
     if names:
         given = " ".join(f"`inputs` {name}=FILE.npy" for name in names)
         yield f"give a value for all images: {given}, or as '{names[0]}=[[0.5, 2.0]]'"
