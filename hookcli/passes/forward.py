@@ -337,7 +337,9 @@ def _judge(
     maps = [each.values for each in others if each.call and each.call.id == call.id]
     other = next(filter(_is_drawn, maps), None)
     judge = Judge(runner, lambda output: judged(output, index), pixels, blur(pixels))
-    return replace(heat, test=judge.test(heat.values, other))
+    test = judge.test(heat.values, other)
+    scores = (*test.deletion, *test.insertion, *test.random, *test.randomised)
+    return replace(heat, test=test) if all(map(math.isfinite, scores)) else heat
 
 
 def _is_drawn(cam: Tensor) -> bool:

@@ -86,9 +86,10 @@ def blur(pixels: Tensor) -> Tensor:
     """Blur pictures (…, C, H, W) by a Gaussian as wide as a twentieth of the shorter side."""
     sigma = min(pixels.shape[-2:]) / _SIGMA
     reach = min(int(3 * sigma), min(pixels.shape[-2:]) - 1)  # reflected at the edge
+    planes = pixels.flatten(0, -3).unsqueeze(1)  # a clip has an axis more than the blur takes
     gaussian_blur = torchvision.transforms.functional.gaussian_blur
-    blurred: Tensor = gaussian_blur(pixels, [2 * reach + 1] * 2, [sigma] * 2)
-    return blurred
+    blurred: Tensor = gaussian_blur(planes, [2 * reach + 1] * 2, [sigma] * 2)
+    return blurred.reshape(pixels.shape)
 
 
 def randomise_top(model: nn.Module, path: str) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -262,12 +261,12 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:
 def _score_number(
     prepared: PreparedRun, wanted: BackwardStyle, output: object, index: int | None
 ) -> float:
-    """Return the probability of a class instead of its logit, if there is one."""
+    """Return the probability of a class instead of its logit, if there is one; 0 without a box."""
     loaded = require_eager(prepared.model, "gradients").loaded
     kinds = ("probability", "logit") if wanted.score == "logit" else (wanted.score,)
     target = "predicted" if index is None else str(index)
     for kind in kinds:
-        with suppress(RequestError):
+        with suppress(RequestError, NoBoxError):
             scorer = loaded.scorer(replace(wanted, score=kind), target, needs_gradient=False)
             return float(scorer(output).value)
-    return math.nan
+    return 0.0

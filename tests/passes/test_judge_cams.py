@@ -60,6 +60,8 @@ def test_a_random_map_is_no_better_than_chance(judge, seed):
 
 def test_the_blur_keeps_what_is_even_and_takes_what_is_fine():
     assert torch.allclose(blur(torch.full((1, 3, 40, 30), 0.7)), torch.tensor(0.7))
+    clip = torch.rand(1, 3, 4, 30, 30)
+    torch.testing.assert_close(blur(clip)[0, :, 2], blur(clip[0, :, 2][None])[0])
     assert blur(torch.tensor([[-1.0, 1] * 20] * 40)[None, None]).abs().max() < 0.2
 
 
